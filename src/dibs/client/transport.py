@@ -259,7 +259,8 @@ def addresses_of(address: ServerAddress) -> list[Address]:
         # Bytes, because a host given as text is first run through the IDNA codec, a slow import.
         found = socket.getaddrinfo(address.host.encode(), address.port, 0, socket.SOCK_STREAM)
     except OSError as error:
-        raise no_host(address, error) from None
+        reason = f"There is no host {address.host} ({error.strerror}), so {address.url} cannot be reached."
+        raise NotConnected(f"{reason} {NOT_NOW}") from None
     return [(family, protocol, where) for family, _, protocol, _, where in found]
 
 
@@ -299,12 +300,6 @@ def speaks_tls(address: ServerAddress) -> bool:
 
 def needs_https(address: ServerAddress) -> NotConnected:
     return NotConnected(f"{address.url} speaks TLS. Write https:// instead of http://.")
-
-
-def no_host(address: ServerAddress, why: OSError) -> NotConnected:
-    return NotConnected(
-        f"There is no host {address.host} ({why.strerror}), so {address.url} cannot be reached. {NOT_NOW}"
-    )
 
 
 def not_trusted(address: ServerAddress, why: SSLError) -> NotConnected:

@@ -13,8 +13,9 @@ import functools
 import logging
 import math
 import threading
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 from tooz import ToozError, coordination, locking, utils
@@ -148,30 +149,18 @@ def binary(text: bytes | str) -> bytes:
     return utils.to_binary(text, encoding="utf-8")
 
 
-class EndedCall(coordination.CoordAsyncResult[T], Generic[T]):
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._error: ToozError | None = None
-        try:
-            with as_tooz_errors():
-                self._value = call()
-        except ToozError as error:
-            self._error = error
-
-    def get(self, timeout: float | None = None) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def done(self) -> bool:
-        return True
-
-
-def answered(method: Callable[Concatenate[D, P], T]) -> Callable[Concatenate[D, P], EndedCall[T]]:
+def answered(method: Callable[Concatenate[D, P], T]) -> Callable[Concatenate[D, P], coordination.CoordinatorResult[T]]:
     """The method runs at once; what it returns or raises is in its answer."""
 
     @functools.wraps(method)
-    def call(self: D, /, *args: P.args, **kwargs: P.kwargs) -> EndedCall[T]:
-        return EndedCall(functools.partial(method, self, *args, **kwargs))
+    def call(self: D, /, *args: P.args, **kwargs: P.kwargs) -> coordination.CoordinatorResult[T]:
+        ended: Future[T] = Future()
+        try:
+            with as_tooz_errors():
+                ended.set_result(method(self, *args, **kwargs))
+        except ToozError as error:
+            ended.set_exception(error)
+        return coordination.CoordinatorResult(ended)
 
     return call
 

@@ -327,8 +327,7 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
         return around
     if session is not None:
         session.reserve(request)
-        if session.owes:
-            yield from session.settle_debts(request.names)
+        yield from session.settle_debts(request.names)
     leases = yield from operations.acquire(request)
     if session is None:
         hold = LeaseHold(leases, request.sent_ms)

@@ -59,11 +59,6 @@ class Hold:
         self._listeners: list[Callable[[LeaseLost], None]] = []
         self.ceiling_ms: int | None = None  # when it ends, whatever is renewed
 
-    def end_by(self, ends_in_ms: int | None, sent_ms: int) -> None:
-        """An answer to a request of `sent_ms` says how long it may last. A later one is more precise."""
-        if ends_in_ms is not None:
-            self.ceiling_ms = sent_ms + ends_in_ms - margin_ms(ends_in_ms)
-
     def _deadline_ms(self) -> int:
         lost_ms = self.plan.lost_ms
         return lost_ms if self.ceiling_ms is None else min(lost_ms, self.ceiling_ms)
@@ -227,7 +222,10 @@ class LeaseHold(Hold):
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
 
     def _note_ceiling(self, ends: Iterable[int | None], sent_ms: int) -> None:
-        self.end_by(min([each for each in ends if each is not None], default=None), sent_ms)
+        """An answer to a request of `sent_ms` says how long they may last. A later one is more precise."""
+        ends_in_ms = min([each for each in ends if each is not None], default=None)
+        if ends_in_ms is not None:
+            self.ceiling_ms = sent_ms + ends_in_ms - margin_ms(ends_in_ms)
 
     def enter(self, block: object) -> bool:
         """One more block has it. False if it is over."""
@@ -356,10 +354,6 @@ class SessionHold(Hold):
             if pending not in self._owed:
                 self._owed.append(pending)
         self.plan.failed(steady_ms())
-
-    @property
-    def owes(self) -> bool:
-        return bool(self._owed)
 
     def settle_debts(self, names: Sequence[str] = ()) -> Flow[None]:
         """Give back what is owed. Raises Unavailable if one of `names` may be: it would go back with the old claim."""

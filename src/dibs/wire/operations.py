@@ -98,10 +98,6 @@ def in_query(name: str, meaning: str, **schema: Any) -> Parameter:
     return Parameter(name, meaning, {**_TEXT, **schema})
 
 
-def number_in_query(name: str, meaning: str, least: int, most: int) -> Parameter:
-    return Parameter(name, meaning, {"type": "integer", "minimum": least, "maximum": most})
-
-
 JOB = in_path("name", "The job, percent-encoded", "issue-42", **NAME_SCHEMA)
 SESSION = in_path("id", "The session", SOME_ID, format="uuid", pattern=ID_PATTERN)
 NAMESPACE = (

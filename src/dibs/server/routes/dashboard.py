@@ -19,7 +19,7 @@ from dibs.core.proof import may_use
 from dibs.core.records import SESSION_PREFIX, SessionRecord
 from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
+from dibs.server.http.browser import cookie_for, has_mark, is_from_own_page
 from dibs.server.http.parse import decode_name, name_part, whole_number
 from dibs.server.http.response import NO_CONTENT, HttpError, answer_document, answer_for, answer_text, encoded
 from dibs.server.routes.operations import SESSION_BEGINNING, routed
@@ -64,7 +64,7 @@ class LoginRoutes:
             self._failures.charge(client)
             raise
         answer = answer_document(whoami_document(caller, self._api.guard.ends_ms(authorization)))
-        answer.headers = {"set-cookie": set_cookie(token, call.scheme)}
+        answer.headers = {"set-cookie": cookie_for(token, call.scheme)}
         return answer
 
     async def logout(self, call: HttpRequest) -> Reply:
@@ -72,7 +72,7 @@ class LoginRoutes:
         _check_page(call)
         if not has_mark(call.headers):
             raise NotAllowed("Send the header X-Dibs-Request: 1 to log out.")
-        return Reply(NO_CONTENT, headers={"set-cookie": clear_cookie(call.scheme)})
+        return Reply(NO_CONTENT, headers={"set-cookie": cookie_for("", call.scheme)})
 
     async def whoami(self, call: HttpRequest) -> Reply:
         caller = self._api.caller_for("whoami", call.headers)

@@ -349,7 +349,7 @@ def _query(name: str, words: str, names: Names) -> Parameter:
     bound, _, meaning = words.partition(" ")
     least, dots, most = bound.partition("..")
     if dots:
-        return wire.number_in_query(name, meaning, int(least), _named(most, names))
+        return in_query(name, meaning, type="integer", minimum=int(least), maximum=_named(most, names))
     return in_query(name, meaning, maxLength=_named(bound, names))
 
 
