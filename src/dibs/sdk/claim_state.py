@@ -335,7 +335,11 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
         hold = yield from hold_in(session, leases, request.sent_ms)
     hold.is_shared, hold.whose = request.is_shared, ref(acquirer())
     if hold.is_due() or (hold.ceiling_ms is not None and request.wait_ms):
-        yield from _confirm(hold)
+        # Its time was counted from before the wait in line. This also shows that we still have it.
+        yield from hold.heartbeat()
+        hold.check()
+        if hold.trouble is not None:
+            raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
     return hold
 
 
@@ -355,15 +359,6 @@ def share_hold(hold: LeaseHold) -> Flow[None]:
 def is_refusal(error: BaseException) -> bool:
     """True if nothing can have been claimed."""
     return isinstance(error, NotClaimed | InvalidInput)
-
-
-def _confirm(hold: LeaseHold) -> Flow[None]:
-    """Renew before the block begins, if that is due because the claim waited in line: its time was counted from before
-    the wait. This also shows that we still have it."""
-    yield from hold.heartbeat()
-    hold.check()
-    if hold.trouble is not None:
-        raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
 
 
 def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:

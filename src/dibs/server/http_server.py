@@ -45,6 +45,10 @@ NO_SNIFF: Header = (b"x-content-type-options", b"nosniff")
 HSTS: Header = (b"strict-transport-security", b"max-age=31536000")  # browsers heed it for names, not for addresses
 TICK_S = 0.1
 TICKS_IN_A_SECOND = 10
+_ROUTES = (
+    *(job_routes, event_routes, session_routes, token_routes, login_routes, shared_routes, webhook_routes),
+    *(health_routes, description_routes, metrics_routes, board_routes, dashboard_routes),
+)
 
 
 class HttpServer:
@@ -249,18 +253,5 @@ def build_router(api: Api, annexes: Sequence[AnnexRoutes] = ()) -> Router:
 
 def served_table(api: Api) -> Table:
     """Every operation that each server has, with its handler. Of two that match, the first is taken."""
-    table = [
-        *job_routes(api),
-        *event_routes(api),
-        *session_routes(api),
-        *token_routes(api),
-        *login_routes(api),
-        *shared_routes(api),
-        *webhook_routes(api),
-        *health_routes(api),
-        *description_routes(api),
-        *metrics_routes(api),
-        *board_routes(api),
-        *dashboard_routes(),
-    ]
+    table = [route for routes in _ROUTES for route in routes(api)]
     return table if api.settings.contract is None else api.settings.contract.served(api, table)

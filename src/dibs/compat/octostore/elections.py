@@ -285,14 +285,16 @@ class ElectionRoutes:
     async def open(self, call: HttpRequest) -> Reply:
         """A fresh id. It is not on record before the first campaign."""
         _, public = self._caller("election-open", call)
-        self._charge(call, public)
+        if public:
+            self._api.rooms.requests.charge(call.client)
         return answer_document(room_document(new_room_id()), 201)
 
     async def _change(self, verb: str, call: HttpRequest) -> Reply:
         document = await self._read(verb, call)
         caller, public = self._caller(verb, call)
         if verb == CAMPAIGN:
-            self._charge(call, public)
+            if public:
+                self._api.rooms.requests.charge(call.client)
             self._api.check_open()
             caller = self._api.counted(caller)
         room, ns = self._room(call), self._namespace(caller, call)
@@ -381,10 +383,6 @@ class ElectionRoutes:
             return self._api.caller_for(verb, call.headers), False
         except AuthenticationRequired:
             return self._api.rooms.caller(), True
-
-    def _charge(self, call: HttpRequest, public: bool) -> None:
-        if public:
-            self._api.rooms.charge(call.client)
 
 
 def _framed(watched: WatchedElection) -> Callable[[Event], bytes | None]:

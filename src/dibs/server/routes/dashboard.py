@@ -169,7 +169,7 @@ _HEADERS = {
 }
 
 
-def dashboard_routes() -> Table:
+def dashboard_routes(_: Api) -> Table:
     return routed({"dashboard": lambda call: _answer(call, _files()[PAGE]), "dashboard-file": _part})
 
 
