@@ -119,6 +119,7 @@ class ClaimState(Generic[D]):
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
+    _not_taken = "The claim was not taken yet. Use it in a with block: `{} … as claim:`."
     _nested = False
     _inner = ""  # of a block inside another that has the job: its name
     _grip: Grip | None = None  # what keeps the hold renewed
@@ -160,11 +161,8 @@ class ClaimState(Generic[D]):
     @property
     def _hold(self) -> LeaseHold:
         if self._held is None:
-            raise InvalidInput(self._not_taken_text())
+            raise InvalidInput(self._not_taken.format(self._block))
         return self._held
-
-    def _not_taken_text(self) -> str:
-        return f"The claim was not taken yet. Use it in a with block: `{self._block} … as claim:`."
 
     @property
     def leases(self) -> tuple[Lease, ...]:
@@ -287,9 +285,7 @@ class LeaderState(ClaimState[D]):
     """What a claim says when it is an election."""
 
     _noun = "leader"
-
-    def _not_taken_text(self) -> str:
-        return f"The election was not won yet. Use the leader in a with block: `{self._block} … as leader:`."
+    _not_taken = "The election was not won yet. Use the leader in a with block: `{} … as leader:`."
 
     @property
     def election(self) -> str:

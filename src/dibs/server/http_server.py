@@ -22,7 +22,7 @@ from dibs.server.monitor.server_log import RequestLog
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.health import health_routes, metrics_routes
-from dibs.server.routes.jobs import event_routes, job_routes, session_routes, token_routes, webhook_routes
+from dibs.server.routes.jobs import job_routes, webhook_routes
 from dibs.server.routes.table import Router
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ HSTS: Header = (b"strict-transport-security", b"max-age=31536000")  # browsers h
 TICK_S = 0.1
 TICKS_IN_A_SECOND = 10
 _ROUTES = (
-    *(job_routes, event_routes, session_routes, token_routes, login_routes, shared_routes, webhook_routes),
-    *(health_routes, description_routes, metrics_routes, board_routes, dashboard_routes),
+    *(job_routes, login_routes, shared_routes, webhook_routes, health_routes, description_routes, metrics_routes),
+    *(board_routes, dashboard_routes),
 )
 
 

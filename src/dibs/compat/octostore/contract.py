@@ -29,7 +29,7 @@ from dibs.wire.lease_documents import frame, lock_snapshot
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from dibs.base.reply import Reply
     from dibs.core.identity import Caller
@@ -78,14 +78,12 @@ class OctoStoreContract:
         own = routes.handlers()
         made: Table = []
         for operation, handler in table:
-            if operation.id in ADMIN_PAGES:
-                handler = routes.for_admin(handler)
-            elif operation.id in own:
-                handler = own[operation.id]
-            elif operation.id not in OTHERS:
-                made.append((operation, handler))
-                continue
-            made.append((described(operation), _in_its_words(handler)))
+            if operation.id in (*own, *ADMIN_PAGES, *OTHERS):
+                # An admin's page: by the admin key, as a header or after `Bearer admin:`, or by dibs' own roles.
+                admit = routes.callers.admit_admin if operation.id in ADMIN_PAGES else None
+                handler = _in_its_words(own.get(operation.id, handler), admit)
+                operation = described(operation)
+            made.append((operation, handler))
         return made
 
     def refusal(self, error: HttpError) -> Reply:
@@ -201,11 +199,11 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
 class OctoStoreRoutes:
     def __init__(self, api: Api, admin_key: str | None) -> None:
         self._api = api
-        self._callers = UserDirectory(api, admin_key)
+        self.callers = UserDirectory(api, admin_key)
 
     def handlers(self) -> dict[str, Handler]:
-        locks, sessions = Locks(self._api, self._callers), Sessions(self._api, self._callers)
-        hooks = Webhooks(self._api, self._callers)
+        locks, sessions = Locks(self._api, self.callers), Sessions(self._api, self.callers)
+        hooks = Webhooks(self._api, self.callers)
         return {
             **{verb: getattr(locks, verb) for verb in ("acquire", "renew", "release", "inspect", "acl")},
             "list": locks.listing,
@@ -217,8 +215,8 @@ class OctoStoreRoutes:
         }
 
     async def watch(self, call: HttpRequest) -> EventStream:
-        user = self._callers.user("watch", call)
-        name = self._callers.lock_name(call, user)
+        user = self.callers.user("watch", call)
+        name = self.callers.lock_name(call, user)
         self._api.check_open()
         client = call.client
         self._api.streams.check_room(client)
@@ -233,7 +231,7 @@ class OctoStoreRoutes:
         first = frame(lock_snapshot(name, shown, state.now_ms), at)
         wanted = EventFilter(ns=DEFAULT_NAMESPACE, name=name)
         stream = PlainStream(feed, wanted, at, change_frame, first=first)
-        stream.is_allowed = lambda: self._callers.is_still_known(user, call)
+        stream.is_allowed = lambda: self.callers.is_still_known(user, call)
         self._api.streams.add(stream, client)
         return stream
 
@@ -258,20 +256,12 @@ class OctoStoreRoutes:
             }
         )
 
-    def for_admin(self, handler: Handler) -> Handler:
-        """An admin's page: by the server's admin key, as a header or after `Bearer admin:`, or by dibs' own roles."""
 
-        async def handle(call: HttpRequest) -> Reply | EventStream:
-            self._callers.admit_admin(call)
-            answer: Reply | EventStream = await handler(call)  # which finds an admin's token in the request
-            return answer
-
-        return handle
-
-
-def _in_its_words(handler: Handler) -> Handler:
+def _in_its_words(handler: Handler, admit: Callable[[HttpRequest], None] | None) -> Handler:
     async def handle(call: HttpRequest) -> Reply | EventStream:
         try:
+            if admit is not None:
+                admit(call)  # the handler finds an admin's token in the request then
             answer: Reply | EventStream = await handler(call)
             return answer
         except ClientGone:

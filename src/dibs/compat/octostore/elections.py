@@ -210,6 +210,10 @@ class WatchedElection:
             return None
         return self._state(0 if ends_ms is None else max(0, ends_ms - event.at_ms), event.at_ms)
 
+    def framed(self, event: Event) -> bytes | None:
+        state = self.change(event)
+        return None if state is None else frame(state, event.seq, "state")
+
     def _state(self, remaining_ms: int, at_ms: int) -> Document:
         return {
             "schema_version": SCHEMA_VERSION,
@@ -337,7 +341,7 @@ class ElectionRoutes:
             watched = WatchedElection(room, state)
             wanted = EventFilter(ns=command.ns, name=command.name)
             first = frame(watched.first, at, "state")
-            stream = self.stream_class(feed, wanted, at, _framed(watched), first=first)
+            stream = self.stream_class(feed, wanted, at, watched.framed, first=first)
             self._api.streams.add(stream, client)
         except BaseException:
             leave()
@@ -383,11 +387,3 @@ class ElectionRoutes:
             return self._api.caller_for(verb, call.headers), False
         except AuthenticationRequired:
             return self._api.rooms.caller(), True
-
-
-def _framed(watched: WatchedElection) -> Callable[[Event], bytes | None]:
-    def framed(event: Event) -> bytes | None:
-        state: dict[str, Any] | None = watched.change(event)
-        return None if state is None else frame(state, event.seq, "state")
-
-    return framed

@@ -170,17 +170,13 @@ _HEADERS = {
 
 
 def dashboard_routes(_: Api) -> Table:
-    return routed({"dashboard": lambda call: _answer(call, _files()[PAGE]), "dashboard-file": _part})
+    return routed({"dashboard": _file, "dashboard-file": _file})
 
 
-def _part(call: HttpRequest) -> Reply:
-    file = _files().get(decode_name(call.raw_name))
+def _file(call: HttpRequest) -> Reply:
+    file = _files().get(PAGE if call.path == b"/" else decode_name(call.raw_name))
     if file is None:
         raise HttpError("The dashboard has no such file.", 404, code="not_found")
-    return _answer(call, file)
-
-
-def _answer(call: HttpRequest, file: Reply) -> Reply:
     known = [tag.strip().removeprefix(b"W/") for tag in call.headers.get(b"if-none-match", b"").split(b",")]
     return Reply(_NOT_MODIFIED, headers=file.headers) if file.headers["etag"].encode() in known else file
 

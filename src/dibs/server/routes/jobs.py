@@ -42,12 +42,20 @@ _WEBHOOKS = ("webhooks", CREATE, "webhook-show", REMOVE, "webhook-deliveries", R
 
 
 def job_routes(api: Api) -> Table:
+    events = EventRoutes(api)
     return routed(
         {
             **{verb: asks(api, verb) for verb in _ASKED.split()},
             "list": lambda call: api.list(call.query, call.headers),
             "history": lambda call: api.history(call.raw_name, call.query, call.headers),
             "overdue": lambda call: api.overdue(call.raw_name, call.query, call.headers),
+            "events": events.events,
+            "watch": events.watch,
+            "session-open": asks(api, "session-open"),
+            "sessions": lambda call: api.sessions(call.headers),
+            **{verb: asks(api, verb) for verb in ("session-keep", "session-show", "session-end")},
+            **{verb: partial(_token, api, verb) for verb in _TOKENS},
+            "rights": partial(_rights, api),
         }
     )
 
@@ -64,20 +72,6 @@ def asks(api: Api, verb: str) -> Handler:
         call.read(api.caller_of, lambda body: api.ask(call, verb, body))
 
     return handle
-
-
-def session_routes(api: Api) -> Table:
-    return routed(
-        {
-            "session-open": asks(api, "session-open"),
-            "sessions": lambda call: api.sessions(call.headers),
-            **{verb: asks(api, verb) for verb in ("session-keep", "session-show", "session-end")},
-        }
-    )
-
-
-def token_routes(api: Api) -> Table:
-    return routed({**{verb: partial(_token, api, verb) for verb in _TOKENS}, "rights": partial(_rights, api)})
 
 
 async def _token(api: Api, verb: str, call: HttpRequest) -> Reply:
@@ -133,11 +127,6 @@ async def _webhook(api: Api, verb: str, call: HttpRequest) -> Reply:
 
 
 # Events: what happens, as a page or as a stream.
-
-
-def event_routes(api: Api) -> Table:
-    routes = EventRoutes(api)
-    return routed({"events": routes.events, "watch": routes.watch})
 
 
 class EventRoutes:
