@@ -74,7 +74,7 @@ class StreamRegistry:
         self._by_client[client] += 1
         stream.on_end = lambda: self._remove(stream)
         if self._timer is None:
-            self._tick_later()
+            self._timer = asyncio.get_running_loop().call_later(self.keepalive_s, self._tick)
 
     def close(self) -> None:
         """End all streams. Their readers go on at another server, or here after a restart."""
@@ -89,15 +89,11 @@ class StreamRegistry:
         if not self._by_client[client]:
             del self._by_client[client]
 
-    def _tick_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self.keepalive_s, self._tick)
-
     def _tick(self) -> None:
-        self._timer = None
         for stream in list(self._streams):
             stream.keep_alive()
-        if self._streams:
-            self._tick_later()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.keepalive_s, self._tick) if self._streams else None
 
 
 WRITE_BYTES_MAX = 64 * 1024

@@ -41,13 +41,9 @@ def waiter_document(state: TicketState, now_ms: int) -> Document:
     """A place in line: no ticket, which is its proof."""
     ticket = state.ticket
     document: Document = {
-        "name": ticket.name,
-        "owner": ticket.owner,
-        "position": state.position,
-        "since": parts.timestamp(ticket.since_ms),
+        **parts.picked(state, "name=ticket.name owner=ticket.owner position since=@ticket.since_ms"),
         "waiting_ms": max(0, now_ms - ticket.since_ms),
-        "mode": ticket.mode,
-        "metadata": ticket.metadata,
+        **parts.picked(ticket, "mode metadata"),
         "holders": [
             {
                 **parts.picked(blocker, "name owner=holder.owner fencing_token=holder.token"),
@@ -68,18 +64,10 @@ def _session(session_id: str | None) -> str | None:
     return None if session_id is None else short_session(session_id)
 
 
-def activity_document(
-    now_ms: int, since_ms: int, minutes: dict[str, list[int]], held: int, stuck: dict[str, int], *, whole: bool
-) -> Document:
+def activity_document(hour: object, held: int, stuck: dict[str, int]) -> Document:
     """The events in each minute of the last hour, counted, and how many claims and stuck jobs there are."""
-    return {
-        "now": parts.timestamp(now_ms),
-        "since": parts.timestamp(since_ms),
-        "minutes": minutes,
-        "held": held,
-        "stuck": stuck,
-        "whole": whole,
-    }
+    counted = parts.picked(hour, "now=@now_ms since=@first_ms minutes=counts")
+    return {**counted, "held": held, "stuck": stuck, **parts.picked(hour, "whole=is_whole")}
 
 
 def status_document(
@@ -193,12 +181,9 @@ def overdue_document(run: LastRun, within_seconds: int) -> Document:
     }
     if last is not None:
         document["last_success"] = {
-            "at": parts.timestamp(last.at_ms),
+            **parts.picked(last, "at=@at_ms"),
             "ms_ago": run.now_ms - last.at_ms,
-            "owner": last.owner,
-            "fencing_token": last.token,
-            "done": last.done,
-            "result": last.result,
+            **parts.picked(last, "owner fencing_token=token done result"),
         }
     elif run.since_ms is not None:
         document["record_since"] = parts.timestamp(run.since_ms)

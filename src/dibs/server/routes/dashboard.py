@@ -112,9 +112,7 @@ class BoardRoutes:
         ns, _ = self._api.reader("activity", call.query, call.headers)
         hour = await self._api.in_reader(lambda: self._activity.hour(ns))
         held, stuck = self._api.engine.tally.live_in(ns), self._api.engine.tally.stuck_in(ns)
-        return answer_document(
-            activity_document(hour.now_ms, hour.first_ms, hour.counts, held, stuck, whole=hour.is_whole)
-        )
+        return answer_document(activity_document(hour, held, stuck))
 
     async def break_session(self, call: HttpRequest) -> Reply:
         """An operator ends somebody's session. The whole id would prove the session, so its beginning names it."""
