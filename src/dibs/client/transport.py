@@ -306,20 +306,20 @@ def not_trusted(address: ServerAddress, why: SSLError) -> NotConnected:
     if reason := getattr(why, "verify_message", None):
         hint = "If it comes from your own authority, name its file in SSL_CERT_FILE."
         if path := os.environ.get("SSL_CERT_FILE"):
-            hint = _unread(path) or f"Its authority is not in SSL_CERT_FILE ({path})."
+            hint = unread("SSL_CERT_FILE", path) or f"Its authority is not in SSL_CERT_FILE ({path})."
         return NotConnected(f"The certificate of {address.url} is not trusted ({reason}). {hint}")
     return NotConnected(f"{address.url} does not speak TLS ({why.reason}). Is it http:// and not https://?")
 
 
-def _unread(path: str) -> str | None:
-    """Return why the authorities in SSL_CERT_FILE do not count. OpenSSL says nothing of it."""
+def unread(variable: str, path: str) -> str | None:
+    """Return why the authorities in a file that a variable names do not count. OpenSSL says nothing of it."""
     import ssl
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except OSError as error:  # SSLError is one
         reason = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificate in PEM form"
-        return f"SSL_CERT_FILE names {path}, which cannot be used: {reason}."
+        return f"{variable} names {path}, which cannot be used: {reason}."
     return None
 
 

@@ -57,8 +57,7 @@ class KeptLeases:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._guard = threading.Lock()
-        self._leases: dict[str, Lease] = {}  # by lease id
-        self._certain_until_ms: dict[str, int] = {}
+        self._leases: dict[str, tuple[Lease, int]] = {}  # by lease id, and until when it is certain
 
     def take(self, name: str, *, ttl: float, **wanted: Any) -> Lease | None:
         """The lease, or None if somebody else has the job."""
@@ -69,8 +68,7 @@ class KeptLeases:
             except JobHeld:
                 return None
         with self._guard:
-            self._leases[lease.lease_id] = lease
-            self._certain_until_ms[lease.lease_id] = sent_ms + round(ttl * 1000)
+            self._leases[lease.lease_id] = lease, sent_ms + round(ttl * 1000)
         # Its time is counted from before the wait, so a lease that was waited for is renewed at once.
         if steady_ms() > sent_ms + ttl * 500 and not self.renew(lease):
             return None
@@ -78,13 +76,12 @@ class KeptLeases:
 
     def _forget(self, lease: Lease) -> bool:
         with self._guard:
-            self._certain_until_ms.pop(lease.lease_id, None)
             return self._leases.pop(lease.lease_id, None) is not None
 
     def has(self, lease: Lease | None) -> bool:
         """Tell whether it is certainly still ours, by this machine's clock."""
         with self._guard:
-            return lease is not None and steady_ms() < self._certain_until_ms.get(lease.lease_id, 0)
+            return lease is not None and steady_ms() < self._leases.get(lease.lease_id, (lease, 0))[1]
 
     def drop(self, lease: Lease) -> bool:
         """Give it back. False if it was not ours any more. If the store does not answer, the lease expires."""
@@ -109,7 +106,7 @@ class KeptLeases:
                 return False
         with self._guard:
             if lease.lease_id in self._leases:
-                self._certain_until_ms[lease.lease_id] = sent_ms + renewed.remaining_ms
+                self._leases[lease.lease_id] = lease, sent_ms + renewed.remaining_ms
         return True
 
     def renew_all(self) -> None:
@@ -132,7 +129,7 @@ class KeptLeases:
 
     def _all(self) -> list[Lease]:
         with self._guard:
-            return list(self._leases.values())
+            return [lease for lease, _ in self._leases.values()]
 
 
 def job_of(kind: str, *ids: bytes) -> str:

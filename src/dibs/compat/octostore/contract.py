@@ -5,11 +5,11 @@ does there.
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import InvalidInput
+from dibs.client.transport import unread
 from dibs.compat.octostore.admin import user_names
 from dibs.compat.octostore.bodies import PlainStream, answer_refusal, unsupported
 from dibs.compat.octostore.callers import UserDirectory, fixed_callers
@@ -145,12 +145,9 @@ def _users(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _ca_bundle(environ: Mapping[str, str]) -> str | None:
     """The file with the authorities that targets of webhooks may have besides the system's."""
     path = environ.get("OCTOSTORE_CA_BUNDLE")
-    if path is not None:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-        except (OSError, ValueError) as error:
-            why = "has no certificate" if isinstance(error, ssl.SSLError) else "cannot be read"
-            raise InvalidInput(f"OCTOSTORE_CA_BUNDLE {path!a} {why}.") from None
+    fault = None if path is None else unread("OCTOSTORE_CA_BUNDLE", path)
+    if fault is not None:
+        raise InvalidInput(fault)
     return path
 
 
