@@ -66,12 +66,10 @@ def session_over() -> OctoStoreRefusal:
     return OctoStoreRefusal("session_expired", "Session expired")
 
 
-def lease_taken() -> OctoStoreRefusal:
-    return OctoStoreRefusal("lease_not_current", "Invalid lease ID", status=400)
-
-
-def lease_gone() -> OctoStoreRefusal:
-    return OctoStoreRefusal("lease_not_current", "Lease is not current", status=404)
+def not_current(*, is_held: bool) -> OctoStoreRefusal:
+    """The lock is somebody else's, or nobody's."""
+    details, status = ("Invalid lease ID", 400) if is_held else ("Lease is not current", 404)
+    return OctoStoreRefusal("lease_not_current", details, status=status)
 
 
 def unsupported(status: int) -> OctoStoreRefusal:

@@ -185,10 +185,10 @@ class Elections(ElectionRoutes):
                 retry_s=FULL_RETRY_S,
             )
         if isinstance(outcome, NotCurrent):
-            raise bodies.lease_taken() if outcome.holders else bodies.lease_gone()
+            raise bodies.not_current(is_held=bool(outcome.holders))
         if isinstance(outcome, Released) and outcome.again:
             state = await self._api.engine.batcher.submit(Inspect(ns=PUBLIC_NAMESPACE, name=outcome.name))
-            raise bodies.lease_taken() if isinstance(state, Status) and state.lock.holders else bodies.lease_gone()
+            raise bodies.not_current(is_held=isinstance(state, Status) and bool(state.lock.holders))
         document = election_document(room, outcome)
         return answer_for(outcome) if document is None else answer_document(document)
 
