@@ -8,7 +8,7 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING, NamedTuple
 
-from dibs.base.errors import DibsError, InvalidInput, InvalidName
+from dibs.base.errors import InvalidInput, InvalidName
 from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import ADMIN_PRINCIPAL, BEARER_ADMIN, ELECTIONS, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, refused, unsupported, user_id
@@ -109,15 +109,6 @@ class UserDirectory:
         if not anywhere and user.scope is not None and not name.startswith(f"{user.scope}."):
             raise refused("forbidden", f"lock '{name}' is outside namespace '{user.scope}'")
         return name
-
-    def is_still_known(self, user: User, call: HttpRequest) -> bool:
-        if user.is_admin:
-            return True
-        try:
-            caller = self._api.caller_of(call.headers)
-        except DibsError:
-            return False
-        return (caller.principal, caller.namespace) == (user.principal, user.scope)
 
 
 class Handlers:
