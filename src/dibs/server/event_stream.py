@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 class StreamRegistry:
     """For one event loop. A client is counted as for its connections (`admission.client_of`)."""
 
-    def __init__(self, most: int = limits.STREAMS_MAX, most_per_client: int = limits.STREAMS_PER_CLIENT_MAX) -> None:
-        self.most = most
-        self.most_per_client = most_per_client
+    def __init__(self) -> None:
+        self.most = limits.STREAMS_MAX
+        self.most_per_client = limits.STREAMS_PER_CLIENT_MAX
         self.keepalive_s = limits.STREAM_KEEPALIVE_MS / 1000
         self._streams: dict[EventStream, str] = {}
         self._by_client: Counter[str] = Counter()

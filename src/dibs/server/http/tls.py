@@ -90,9 +90,8 @@ class TlsFiles(NamedTuple):
 class ServerTls:
     """The TLS context of a server. New connections use the newest certificate; open ones keep theirs."""
 
-    def __init__(self, files: TlsFiles, wall: Callable[[], int] = wall_ms) -> None:
+    def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._wall = wall
         self._ends = ""
         self._newest = self.context = self._read()
         self.context.sni_callback = self._switch
@@ -123,7 +122,7 @@ class ServerTls:
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
         begins, ends = validity_of(cert)
-        if not begins <= timestamp(self._wall())[:19] < ends:
+        if not begins <= timestamp(wall_ms())[:19] < ends:
             said = "the certificate in %s is valid from %s to %s, and not now: clients will refuse it"
             log.warning(said, cert, begins, ends)
         _load_pair(context, cert, key or cert)
