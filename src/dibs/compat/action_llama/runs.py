@@ -192,17 +192,6 @@ def open_run_command(ns: str, document: object, caller: Caller) -> tuple[OpenSes
     return command, secret
 
 
-def opened_document(command: OpenSession, outcome: object, secret: str) -> Document:
-    """The answer to the start of a run. No other document contains a secret."""
-    if not isinstance(outcome, SessionState):
-        raise InvalidInput("The run could not be started.")
-    session = outcome.session
-    is_over = session.ended_ms or outcome.now_ms >= session.expires_ms
-    if is_over or (session.principal, session.owner) != (command.principal, command.owner):
-        raise InvalidInput("Another run uses or used this secret. Leave it out to get a new one.")
-    return {"secret": secret, **run_document(outcome)}
-
-
 def run_document(state: SessionState) -> Document:
     session = state.session
     return {
@@ -218,7 +207,15 @@ def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) ->
     """Answers `run-open`, `runs` and `run-end`. Yields commands, and a principal for its open sessions."""
     if verb == "run-open":
         command, secret = open_run_command(ns, document, caller)
-        return Reply(status=201, body=opened_document(command, (yield command), secret))
+        outcome = yield command
+        if not isinstance(outcome, SessionState):
+            raise InvalidInput("The run could not be started.")
+        session = outcome.session
+        is_over = session.ended_ms or outcome.now_ms >= session.expires_ms
+        if is_over or (session.principal, session.owner) != (command.principal, command.owner):
+            raise InvalidInput("Another run uses or used this secret. Leave it out to get a new one.")
+        # No other document contains a secret.
+        return Reply(status=201, body={"secret": secret, **run_document(outcome)})
     found: list[SessionState] = yield principal_of(ns)
     if verb == "runs":
         return Reply(status=200, body={"runs": [run_document(state) for state in found]})
