@@ -234,7 +234,7 @@ class Played:
         assert any(state.ticket.whole for state in page.tickets)
         self.told("waiters", waiters_document(page))
         hour = Activity(self.store).hour("default")
-        self.told("activity", activity_document(hour.now_ms, hour.first_ms, hour.counts, 1, {}, whole=True))
+        self.told("activity", activity_document(hour, 1, {}))
 
     def told(self, answer: str, body: dict[str, Any] | None) -> None:
         assert body is not None

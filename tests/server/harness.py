@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.engine.webhooks.sender import Sender
-    from dibs.server.http.admission import Admission, TrustedProxies
+    from dibs.server.http.admission import Admission
     from dibs.server.http.protocol import RequestObserver
     from dibs.server.http_server import HttpServer
     from dibs.stores.port import Store
@@ -237,7 +237,7 @@ def running(
     at_once: bool = True,
     settings: ServerSettings | None = None,
     tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
-    proxies: TrustedProxies | None = None,
+    proxies: tuple[str, ...] = (),
     access_log: bool = False,
     webhook_sender: Callable[[], Sender] | None = None,
     port: int = 0,
@@ -267,7 +267,12 @@ def running(
         if webhook_sender is not None:
             engine.webhook_policy = TargetPolicy(private=True)
         engine.start()
-        chosen = replace(settings or ServerSettings(), locks_per_principal=locks_per_principal)
+        chosen = replace(
+            settings or ServerSettings(),
+            locks_per_principal=locks_per_principal,
+            trusted_proxies=proxies,
+            access_log=access_log,
+        )
         api = Api(engine, guard, chosen)
         server = make_server(
             api,
@@ -275,8 +280,6 @@ def running(
             annexes=[] if gateway_ttl_ms is None else [Gateway(api, gateway_ttl_ms, gateway_upstream)],
             admission=admission,
             tls=None if tls is None else tls[0],
-            proxies=proxies,
-            access_log=access_log,
             observers=observers,
         )
         ready.append((engine, server, asyncio.get_running_loop()))

@@ -10,7 +10,7 @@ from dibs.compat.octostore.contract import OctoStoreContract
 from dibs.core.identity import Caller, Limits
 from dibs.core.limits import ADMIN_GUESSES_MAX, REGISTRATIONS_MAX
 from dibs.engine.auth import RateLimited, RequestRates
-from dibs.server.http.admission import Admission, TrustedProxies, counted_as
+from dibs.server.http.admission import Admission, counted_as
 from dibs.server.settings import ServerSettings
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
@@ -228,7 +228,7 @@ def test_of_ipv6_a_network_is_one_client() -> None:
 @pytest.mark.fault("F-094")
 def test_registrations_admin_keys_and_streams_of_a_network_are_counted_together(tmp_path: Path) -> None:
     settings = ServerSettings(local_registration=True, contract=OctoStoreContract(admin_key="right"))
-    with running(tmp_path, settings=settings, proxies=TrustedProxies(["127.0.0.1"])) as server:
+    with running(tmp_path, settings=settings, proxies=("127.0.0.1",)) as server:
 
         def ask(number: int, *asked: Any, **more: str) -> int:
             headers = {"X-Forwarded-For": f"2001:db8::{number:x}", **more}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.limits import LOGIN_FAILURES_MAX, PUBLIC_REQUESTS_MS, TOKEN_CHARS_MAX
-from dibs.server.http.browser import REFUSED, set_cookie, with_credential
+from dibs.server.http.browser import REFUSED, cookie_for, with_credential
 from tests.docs.test_http_page import wrong_in
 from tests.server.harness import TOKENS, read_response, running
 
@@ -51,7 +51,7 @@ def test_a_token_becomes_a_cookie_that_scripts_cannot_read(served: Server) -> No
 
 
 def test_over_tls_only_this_host_can_set_the_cookie() -> None:
-    assert set_cookie("t", "https") == "__Host-dibs_token=t; Path=/; HttpOnly; SameSite=Strict; Secure"
+    assert cookie_for("t", "https") == "__Host-dibs_token=t; Path=/; HttpOnly; SameSite=Strict; Secure"
 
 
 def test_a_token_of_the_store_says_when_it_ends_and_revoking_it_ends_the_login(served: Server) -> None:

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from dibs.agents.http_endpoint import MCP
-from dibs.client.exchange import REPLIES
+from dibs.client.requests import VERBS
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.identity import LEAST_ROLE
 from dibs.server import http_server
@@ -40,7 +40,12 @@ def test_every_served_route_is_declared_once() -> None:
 def test_every_request_is_of_an_operation() -> None:
     listed = [operation.id for operation in OPERATIONS if operation.is_listed]
     assert len(set(listed)) == len(listed)
-    assert REQUESTS.keys() | REPLIES.keys() | LEAST_ROLE.keys() <= set(listed)
+    assert REQUESTS.keys() | VERBS.keys() | LEAST_ROLE.keys() <= set(listed)
+
+
+def test_clients_ask_by_the_methods_and_paths_that_are_declared() -> None:
+    declared = {each.id: (each.method, re.sub(r"\{\w+\}", "{}", each.path)) for each in OPERATIONS if each.is_listed}
+    assert {verb: declared[verb] for verb in VERBS} == {verb: route[:2] for verb, route in VERBS.items()}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=titled)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import StoreUnavailable
+from dibs.core import limits
 from dibs.core.limits import COMMIT_QUEUE_MAX
 from dibs.engine import batcher
-from dibs.server import handlers
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Maintenance
 from dibs.testing.clock import ManualClock
@@ -97,7 +97,7 @@ def test_a_store_that_hangs_makes_health_503_within_its_time(tmp_path: Path, mon
             assert free.wait(10)
             return 0
 
-    monkeypatch.setattr(handlers, "HEALTH_MS_MAX", 50)
+    monkeypatch.setattr(limits, "HEALTH_MS_MAX", 50)
     clock = ManualClock()
     with running(tmp_path, store=Hanging(MemoryStore(clock)), clock=clock) as server:
         assert_error(server.ask("GET", "/health", who=None), 503, "upstream_unavailable")

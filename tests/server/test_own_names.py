@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.compat.octostore.contract import ORIGINS, OctoStoreContract
-from dibs.server.http.admission import TrustedProxies
 from dibs.server.http.browser import OwnNames
 from dibs.server.settings import ServerSettings
 from tests.server.harness import running
@@ -92,7 +91,7 @@ def test_octostores_page_may_ask_with_a_token_and_not_register(tmp_path: Path) -
 
 def test_a_server_behind_a_named_proxy_has_the_proxys_names(tmp_path: Path) -> None:
     settings = ServerSettings(local_registration=True)
-    with running(tmp_path, settings=settings, proxies=TrustedProxies(["127.0.0.1"])) as server:
+    with running(tmp_path, settings=settings, proxies=("127.0.0.1",)) as server:
         headers = {"Host": "dibs.example.com", "X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "https"}
         page = server.ask("GET", "/", who=None, headers={**headers, "Accept": "text/html"})
         assert page.status == 200

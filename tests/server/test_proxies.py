@@ -78,8 +78,8 @@ def test_a_proxy_on_a_unix_socket_is_trusted_only_if_it_is_named() -> None:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    proxies = TrustedProxies(["127.0.0.2"])
-    admission = Admission(100, 3, proxies=proxies)
+    proxies = ("127.0.0.2",)
+    admission = Admission(100, 3, proxies=TrustedProxies(proxies))
     folder = tmp_path_factory.mktemp("proxies")
     with running(folder, proxies=proxies, admission=admission, access_log=True) as server:
         yield server

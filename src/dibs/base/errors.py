@@ -1,38 +1,4 @@
-"""Every exception dibs raises on purpose.
-
-    DibsError
-    ├── InvalidInput            you asked for something that cannot be; nothing was changed
-    │   ├── InvalidName         the job name or namespace is not one
-    │   ├── InvalidTtl          the lease time is not one
-    │   ├── Unprocessable       a field is missing or of the wrong type
-    │   └── BranchMoved         somebody else pushed to the branch; fetch first
-    ├── NotAllowed              who you are does not permit it
-    │   ├── AuthenticationRequired
-    │   ├── AuthenticationFailed
-    │   └── HookRefused         the clone's own git hook said no
-    ├── Unavailable             the place that would answer cannot be reached, or is busy
-    │   ├── ServerUnreachable
-    │   ├── ServerDraining      the server is about to end and takes no new claims
-    │   └── StoreUnavailable    `unknown` says whether the write may have happened
-    │       ├── StoreFull
-    │       └── StoreReplaced   its file was deleted or replaced while it was in use
-    ├── StoreBroken             the store is there and cannot be used until somebody acts
-    │   ├── StoreCorrupt
-    │   └── StoreTooNew
-    ├── MissingExtra            an optional part is not installed
-    ├── BadReply                the other side answered with something that is not dibs
-    ├── NotClaimed              you do not have the job: `owner`, `retry_after`, `refusals`, `answer`
-    │   ├── JobHeld             somebody else has it: `silent_for`
-    │   │   └── NoneFree        of several jobs none was claimed, and waiting may help
-    │   ├── JobDone             it was done already: `owner`, `result`
-    │   ├── JobResting          it rests after a loss or a failure: `retry_after`
-    │   ├── JobParked           it failed too often; an operator frees it
-    │   ├── JobSuperseded       a newer claim of the same group waits instead: `by`
-    │   └── WouldDeadlock       waiting for it would never end: `cycle`
-    ├── LeaseLost               it was yours and is not any more, or may not be: stop the work
-    ├── EventsGone              events that were asked for are no longer on record: `after`, `oldest`
-    ├── StaleToken              a write came with an older fencing token than the last one
-    └── RequestRefused          the other side said no for another reason; `code` says which
+"""Every exception dibs raises on purpose. Those that users meet are on docs/reference/python.md, with their parents.
 
 "Somebody else has the job" is an answer, and answers are values (`core.outcomes`). NotClaimed and what is below it are
 raised by the Python SDK alone, where a `with` block has no other way to say that it was not entered.
@@ -43,6 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -180,11 +147,27 @@ class BadReply(DibsError):
     code = "upstream_unavailable"
 
 
+def _said(field: str, about: str, read: Callable[[Any], Any] = lambda said: said) -> Any:
+    """A property of a refusal: what its answer says in a field."""
+    return property(lambda refusal: read(refusal.answer.get(field)), doc=about)
+
+
+def _in_seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
 class NotClaimed(DibsError):
     """Raised when a claim did not get the job. Its classes say why. `answer` is the reply's document, as the HTTP
     reference has it; `refusals` has one of these for each job of a claim on several, with `code` and `name`."""
 
     code = "held"
+    name: str | None = _said("name", "The job. None for a claim on several.")
+    owner: str | None = _said("owner", "The owner of the job, or who did it.")
+    retry_after: float | None = _said(
+        "retry_after_ms",
+        "Seconds until it makes sense to try again, if known. None for what is parked: no time frees that.",
+        _in_seconds,
+    )
 
     def __init__(
         self, details: str, answer: dict[str, Any] | None = None, refusals: tuple[NotClaimed, ...] = ()
@@ -193,56 +176,17 @@ class NotClaimed(DibsError):
         self.answer: dict[str, Any] = answer or {}
         self.refusals = refusals
 
-    @property
-    def name(self) -> str | None:
-        """The job. None for a claim on several."""
-        return self._said("name")
-
-    @property
-    def owner(self) -> str | None:
-        """The owner of the job, or who did it."""
-        return self._said("owner")
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds until it makes sense to try again, if known. None for what is parked: no time frees that."""
-        return self._seconds("retry_after_ms")
-
-    def _said(self, field: str) -> str | None:
-        said: str | None = self.answer.get(field)
-        return said
-
-    def _seconds(self, field: str) -> float | None:
-        ms: int | None = self.answer.get(field)
-        return None if ms is None else ms / 1000
-
-    def _count(self, field: str) -> int:
-        return int(self.answer.get(field) or 0)
-
 
 class JobHeld(NotClaimed):
     """Raised when somebody else has the job. Take another one, or try again after `retry_after`; `wait` waits in
     line."""
 
-    @property
-    def silent_for(self) -> float | None:
-        """Seconds since the owner's last sign of life, if known."""
-        return self._seconds("silent_ms")
-
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds until the owner's claim ends without another heartbeat, if known."""
-        return self._seconds("remaining_ms")
-
-    @property
-    def waiting(self) -> int:
-        """The number of those in line."""
-        return self._count("waiting")
-
-    @property
-    def conflict(self) -> str | None:
-        """In a tree: the name of the claim in the way, if it is another one."""
-        return self._said("conflict")
+    silent_for: float | None = _said("silent_ms", "Seconds since the owner's last sign of life, if known.", _in_seconds)
+    expires_in: float | None = _said(
+        "remaining_ms", "Seconds until the owner's claim ends without another heartbeat, if known.", _in_seconds
+    )
+    waiting: int = _said("waiting", "The number of those in line.", lambda count: int(count or 0))
+    conflict: str | None = _said("conflict", "In a tree: the name of the claim in the way, if it is another one.")
 
 
 class NoneFree(JobHeld):
@@ -250,10 +194,9 @@ class NoneFree(JobHeld):
     all are (`claim_all`). `refusals` says why for each, `retry_after` is the earliest time worth asking. If waiting
     does not help, JobDone or JobParked is raised."""
 
-    @property
-    def retry_after(self) -> float:
-        """Seconds until it makes sense to try again."""
-        return self._seconds("retry_after_ms") or 1.0
+    retry_after: float = _said(
+        "retry_after_ms", "Seconds until it makes sense to try again.", lambda ms: _in_seconds(ms) or 1.0
+    )
 
 
 class JobDone(NotClaimed):
@@ -261,16 +204,8 @@ class JobDone(NotClaimed):
     same."""
 
     code = "done"
-
-    @property
-    def result(self) -> str | None:
-        """The result of the job."""
-        return self._said("result")
-
-    @property
-    def done_at(self) -> str | None:
-        """The time at which it was done, by the store's clock."""
-        return self._said("done_at")
+    result: str | None = _said("result", "The result of the job.")
+    done_at: str | None = _said("done_at", "The time at which it was done, by the store's clock.")
 
 
 class JobResting(NotClaimed):
@@ -285,16 +220,12 @@ class JobClosed(NotClaimed):
     in line."""
 
     code = "closed"
-
-    @property
-    def reason(self) -> str | None:
-        """The reason that the operator gave."""
-        return (self.answer.get("closed") or {}).get("reason")
-
-    @property
-    def until(self) -> str | None:
-        """The time at which it opens, by the store's clock."""
-        return (self.answer.get("closed") or {}).get("until")
+    reason: str | None = _said(
+        "closed", "The reason that the operator gave.", lambda closure: (closure or {}).get("reason")
+    )
+    until: str | None = _said(
+        "closed", "The time at which it opens, by the store's clock.", lambda closure: (closure or {}).get("until")
+    )
 
 
 class JobParked(NotClaimed):
@@ -302,11 +233,9 @@ class JobParked(NotClaimed):
     frees it. Of several jobs, when all that are not done are parked (`claim_any`), or one is (`claim_all`)."""
 
     code = "parked"
-
-    @property
-    def failures(self) -> int:
-        """The number of owners in a row that failed at it or were lost."""
-        return self._count("failures")
+    failures: int = _said(
+        "failures", "The number of owners in a row that failed at it or were lost.", lambda count: int(count or 0)
+    )
 
 
 class JobSuperseded(NotClaimed):
@@ -314,11 +243,7 @@ class JobSuperseded(NotClaimed):
     work is out of date."""
 
     code = "superseded"
-
-    @property
-    def by(self) -> str | None:
-        """The owner name of the newer claim, if it still waits."""
-        return self._said("by")
+    by: str | None = _said("by", "The owner name of the newer claim, if it still waits.")
 
 
 class WouldDeadlock(NotClaimed):
@@ -326,11 +251,7 @@ class WouldDeadlock(NotClaimed):
     claim both with `claim_all`."""
 
     code = "deadlock"
-
-    @property
-    def cycle(self) -> list[str]:
-        """The cycle of waiting: owners and jobs in turn."""
-        return list(self.answer.get("cycle", ()))
+    cycle: list[str] = _said("cycle", "The cycle of waiting: owners and jobs in turn.", lambda cycle: list(cycle or ()))
 
 
 def with_order_to_stop(why: str) -> str:

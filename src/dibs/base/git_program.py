@@ -26,9 +26,11 @@ _PADDING = ("Please make sure you have the correct access", "and the repository 
 
 
 class GitResult:
-    """The end and the output of a git process. `timed_out`: it was killed, and `code` means nothing."""
+    """The end and the output of a git process. `timed_out`: it was killed, and `code` means nothing. `pid`: its number,
+    which another process may have by now."""
 
-    def __init__(self, code: int, out: bytes, err: bytes, *, timed_out: bool = False) -> None:
+    def __init__(self, code: int, out: bytes, err: bytes, *, timed_out: bool = False, pid: int = 0) -> None:
+        self.pid = pid
         self.code = code
         self.out = out
         self.err = err.decode("utf-8", "replace")
@@ -87,7 +89,7 @@ def run_program(
     if said is None or code is None:
         _kill(pid)
         return GitResult(-1, b"", f"no answer within {timeout_ms / 1000:g} s".encode(), timed_out=True)
-    return GitResult(code, *said)
+    return GitResult(code, *said, pid=pid)
 
 
 def _path_of(program: str, env: Mapping[str, str], install: str) -> str:

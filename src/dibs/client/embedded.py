@@ -87,15 +87,11 @@ def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:
     """Claim, and once more after ending the sessions of dead owners in the way."""
     outcome = coordinator.one(command)
-    if isinstance(outcome, Granted) or not _end_dead_session(coordinator, outcome):
+    if isinstance(outcome, Granted):
         return outcome
-    return coordinator.one(command)
-
-
-def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
     answers = outcome.outcomes if isinstance(outcome, Refused) else (outcome,)
-    blockers = [b for each in answers if isinstance(each, Held | Queued) for b in each.blockers]
-    return _end_dead(coordinator, [blocker.holder for blocker in blockers])
+    holders = [b.holder for each in answers if isinstance(each, Held | Queued) for b in each.blockers]
+    return coordinator.one(command) if _end_dead(coordinator, holders) else outcome
 
 
 def _end_dead(coordinator: Coordinator, holders: Sequence[Holder]) -> bool:

@@ -14,7 +14,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN, NOTHING_HERE, BadReply, DibsError, ServerUnreachable
 from dibs.base.http1 import ConnectionLost
 from dibs.base.jsontext import decode
-from dibs.client.requests import is_repeatable, method_of, waits_ms, within
+from dibs.client.requests import ROW_FIELDS, VERBS, is_repeatable, method_of, waits_ms, within
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import CLOSED, NOT_NOW, NotConnected, TimedOut
 from dibs.wire.documents import Reply
@@ -44,44 +44,7 @@ _CLAIMS = ("acquire", "acquire-any", ALL)
 _OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
 _FOREIGN = "dibs.compat.octostore"  # completes such a document
 
-# The least that a reply has, if anything, by verb; for a claim, by its status. Other JSON did not come from dibs.
-_TOKEN = ("id", "name", "role", "valid")
-_WEBHOOK = ("id", "url", "lock_pattern", "active")
-REPLIES = {
-    "renew": ("lease_id", "remaining_ms"),
-    "leave": ("left",),
-    "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
-    "free": ("freed",),
-    "close": ("name", "until", "reason"),
-    "open": ("name", "opened"),
-    "inspect": ("name", "status", "fencing_token"),
-    "break": ("name", "broken"),
-    "acl": ("acl",),
-    "pool": ("slots", "was"),
-    "list": ("locks", "next"),
-    "history": ("name", "events"),
-    "overdue": ("name", "status", "overdue_ms"),
-    "events": ("events", "next_after"),
-    "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
-    "session-keep": ("session_id", "remaining_ms"),
-    "session-show": ("session_id", "owner", "remaining_ms", "active"),
-    "sessions": ("sessions",),
-    "whoami": ("principal", "role"),
-    "run-open": ("secret", "holder", "namespace"),
-    "runs": ("runs",),
-    "run-end": ("holder", "ended", "released"),
-    "tokens": ("tokens",),
-    "token-create": _TOKEN,
-    "token-rotate": (*_TOKEN, "token", "replaces"),
-    "token-revoke": ("revoked",),
-    "token-limit": ("tokens",),
-    "webhooks": ("webhooks",),
-    "webhook-create": _WEBHOOK,
-    "webhook-show": _WEBHOOK,
-    "webhook-deliveries": ("deliveries",),
-    "webhook-replay": _WEBHOOK,
-    "webhook-test": ("took_ms",),
-}
+# The least that the reply to a claim has, by its status.
 CLAIM_REPLIES = {
     "acquired": ("name", "lease_id", "fencing_token", "owner", "expires_at", "remaining_ms", "renew_after_ms"),
     "held": ("name", "owner", "remaining_ms"),
@@ -91,16 +54,6 @@ CLAIM_REPLIES = {
     "closed": ("name", "closed", "retry_after_ms"),
     "parked": ("name", "failures"),
     "superseded": ("name", "group"),
-}
-# What each entry has in a list of several.
-ROW_FIELDS = {
-    "leases": ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms"),
-    "locks": REPLIES["inspect"],
-    "events": ("seq", "at", "event"),
-    "sessions": ("session_id",),
-    "tokens": _TOKEN,
-    "revoked": _TOKEN,
-    "webhooks": _WEBHOOK,
 }
 # A claim of several has these in another form.
 SEVERAL_REPLIES = {
@@ -143,7 +96,7 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
     reply.body = body
     said_no = verb in _CLAIMS and status in ("delayed", "parked", "superseded", "closed")
     if reply.status < 300 or said_no or (verb, status) == ("overdue", "overdue"):
-        wanted = REPLIES.get(verb, ())
+        wanted = VERBS[verb][2] if verb in VERBS else ()
         if verb in _CLAIMS:
             wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))
             if body is not None and "leases" in body:

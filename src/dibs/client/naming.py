@@ -67,8 +67,14 @@ class Namespaces:
                 needed(RESOLVER, "A path:, repo: or branch: name in a git work tree, without a namespace,")
             return self._usual
         wanted = [name for name in names if isinstance(name, str)]
-        _check_together(found, inside, wanted, self._instead)
-        return found
+        if len(inside) == len(wanted):
+            return found
+        for name in wanted:
+            check_name(name)
+        raise InvalidInput(
+            f"path:, repo: and branch: names are in this repository's namespace {found}, others are not. "
+            f"Claim them apart, or name one namespace for all: {self._instead}."
+        )
 
     def _in_tree(self, names: Iterable[object]) -> list[str]:
         """Those of the names that the repository's namespace is for."""
@@ -112,18 +118,6 @@ class Namespaces:
         if body.get("code") == "forbidden" and namespace == self._found:
             marked["details"] = f"{body.get('details')} {BOUND_HINT.format(namespace)}"
         return marked
-
-
-def _check_together(namespace: str, inside: list[str], wanted: list[str], instead: str) -> None:
-    """One step has one namespace. Raises InvalidInput if only some of the names are in the repository's."""
-    if len(inside) == len(wanted):
-        return
-    for name in wanted:
-        check_name(name)
-    raise InvalidInput(
-        f"path:, repo: and branch: names are in this repository's namespace {namespace}, others are not. "
-        f"Claim them apart, or name one namespace for all: {instead}."
-    )
 
 
 def surroundings(env: Mapping[str, str], folder: str | None) -> Surroundings | None:

@@ -25,7 +25,6 @@ from dibs.wire import OWN_TYPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
     from dibs.client.door import JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
@@ -38,45 +37,67 @@ _REPEATABLE = (
 )
 _KEYS = ("request_key", "fresh_lease_id", "fresh_session_id")
 _BODILESS = ("GET", "DELETE")
-# Method and target of each verb; {} is the name. What a verb is sent by GET has its fields in the query.
-_ROUTES = {
-    "inspect": ("GET", "/locks/{}"),
-    "acl": ("PUT", "/locks/{}/acl"),
-    "pool": ("PUT", "/locks/{}/pool"),
-    "acquire-any": ("POST", "/locks/acquire-any"),
-    "acquire-all": ("POST", "/locks/acquire-all"),
-    "list": ("GET", "/locks"),
-    "history": ("GET", "/locks/{}/history"),
-    "overdue": ("GET", "/locks/{}/overdue"),
-    "events": ("GET", "/events"),
-    "sessions": ("GET", "/sessions"),
-    "session-open": ("POST", "/sessions"),
-    "session-show": ("GET", "/sessions/{}"),
-    "session-keep": ("POST", "/sessions/{}/keepalive"),
-    "session-end": ("DELETE", "/sessions/{}"),
-    "runs": ("GET", "/gateway/runs"),
-    "run-open": ("POST", "/gateway/runs"),
-    "run-end": ("DELETE", "/gateway/runs/{}"),
-    "rights": ("GET", "/rights"),
-    "whoami": ("GET", "/whoami"),
-    "health": ("GET", "/health"),
-    "tokens": ("GET", "/tokens"),
-    "token-create": ("POST", "/tokens"),
-    "token-revoke": ("DELETE", "/tokens/{}"),
-    "token-rotate": ("POST", "/tokens/{}/rotate"),
-    "token-limit": ("POST", "/tokens/{}/limits"),
-    "webhooks": ("GET", "/webhooks"),
-    "webhook-create": ("POST", "/webhooks"),
-    "webhook-show": ("GET", "/webhooks/{}"),
-    "webhook-remove": ("DELETE", "/webhooks/{}"),
-    "webhook-deliveries": ("GET", "/webhooks/{}/deliveries"),
-    "webhook-replay": ("POST", "/webhooks/{}/replay"),
-    "webhook-test": ("POST", "/webhooks/{}/test"),
+_TOKEN = ("id", "name", "role", "valid")
+_WEBHOOK = ("id", "url", "lock_pattern", "active")
+_JOB = ("name", "status", "fencing_token")
+_LOCKS = "/locks/{}/"
+# Of each verb the method, the target ({} is the name), and the least that a reply has, if it has anything: other JSON
+# did not come from dibs. What a verb is sent by GET has its fields in the query. A claim's reply is told by its status.
+VERBS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "renew": ("POST", _LOCKS + "renew", ("lease_id", "remaining_ms")),
+    "leave": ("POST", _LOCKS + "leave", ("left",)),
+    "transfer": ("POST", _LOCKS + "transfer", ("lease_id", "fencing_token", "owner", "remaining_ms")),
+    "free": ("POST", _LOCKS + "free", ("freed",)),
+    "close": ("POST", _LOCKS + "close", ("name", "until", "reason")),
+    "open": ("POST", _LOCKS + "open", ("name", "opened")),
+    "inspect": ("GET", "/locks/{}", _JOB),
+    "break": ("POST", _LOCKS + "break", ("name", "broken")),
+    "acl": ("PUT", _LOCKS + "acl", ("acl",)),
+    "pool": ("PUT", _LOCKS + "pool", ("slots", "was")),
+    "acquire-any": ("POST", "/locks/acquire-any", ()),
+    "acquire-all": ("POST", "/locks/acquire-all", ()),
+    "list": ("GET", "/locks", ("locks", "next")),
+    "history": ("GET", _LOCKS + "history", ("name", "events")),
+    "overdue": ("GET", _LOCKS + "overdue", ("name", "status", "overdue_ms")),
+    "events": ("GET", "/events", ("events", "next_after")),
+    "sessions": ("GET", "/sessions", ("sessions",)),
+    "session-open": ("POST", "/sessions", ("session_id", "owner", "remaining_ms", "ttl_seconds")),
+    "session-show": ("GET", "/sessions/{}", ("session_id", "owner", "remaining_ms", "active")),
+    "session-keep": ("POST", "/sessions/{}/keepalive", ("session_id", "remaining_ms")),
+    "session-end": ("DELETE", "/sessions/{}", ()),
+    "runs": ("GET", "/gateway/runs", ("runs",)),
+    "run-open": ("POST", "/gateway/runs", ("secret", "holder", "namespace")),
+    "run-end": ("DELETE", "/gateway/runs/{}", ("holder", "ended", "released")),
+    "rights": ("GET", "/rights", ()),
+    "whoami": ("GET", "/whoami", ("principal", "role")),
+    "health": ("GET", "/health", ()),
+    "tokens": ("GET", "/tokens", ("tokens",)),
+    "token-create": ("POST", "/tokens", _TOKEN),
+    "token-revoke": ("DELETE", "/tokens/{}", ("revoked",)),
+    "token-rotate": ("POST", "/tokens/{}/rotate", (*_TOKEN, "token", "replaces")),
+    "token-limit": ("POST", "/tokens/{}/limits", ("tokens",)),
+    "webhooks": ("GET", "/webhooks", ("webhooks",)),
+    "webhook-create": ("POST", "/webhooks", _WEBHOOK),
+    "webhook-show": ("GET", "/webhooks/{}", _WEBHOOK),
+    "webhook-remove": ("DELETE", "/webhooks/{}", ()),
+    "webhook-deliveries": ("GET", "/webhooks/{}/deliveries", ("deliveries",)),
+    "webhook-replay": ("POST", "/webhooks/{}/replay", _WEBHOOK),
+    "webhook-test": ("POST", "/webhooks/{}/test", ("took_ms",)),
+}
+# What each entry has in a list of several.
+ROW_FIELDS = {
+    "leases": ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms"),
+    "locks": _JOB,
+    "events": ("seq", "at", "event"),
+    "sessions": ("session_id",),
+    "tokens": _TOKEN,
+    "revoked": _TOKEN,
+    "webhooks": _WEBHOOK,
 }
 
 
 def method_of(asked: Ask) -> str:
-    return _ROUTES[asked.verb][0] if asked.verb in _ROUTES else "POST"
+    return VERBS[asked.verb][0] if asked.verb in VERBS else "POST"
 
 
 def is_repeatable(asked: Ask) -> bool:
@@ -100,7 +121,7 @@ def within(asked: Ask, most_ms: int) -> Ask:
 
 def target_of(asked: Ask) -> str:
     """Path and query. Raises InvalidInput and InvalidName if it cannot be sent."""
-    method, route = _ROUTES.get(asked.verb) or ("POST", f"/locks/{{}}/{asked.verb}")
+    method, route, _ = VERBS.get(asked.verb) or ("POST", _LOCKS + asked.verb, ())
     target = route.replace("{}", _segment(asked)) if "{}" in route else route
     terms = ""
     if method in _BODILESS:
@@ -116,7 +137,15 @@ def body_of(asked: Ask) -> bytes | None:
     document = asked.document
     if asked.verb.startswith("token-") and "id" in document:  # it is in the query
         document = {key: value for key, value in document.items() if key != "id"}
-    return _body(document)
+    try:
+        return encode(document).encode()
+    except UnicodeEncodeError:
+        for name in document.get("names", ()):
+            check_name(name)
+        for field, value in document.items():
+            if isinstance(value, str) and not is_unicode(value):
+                raise Unprocessable(f"The field {field} must be text.") from None
+        raise Unprocessable("The request must be text.") from None
 
 
 def _segment(asked: Ask) -> str:
@@ -186,18 +215,6 @@ class RequestBuilder:
                 raise InvalidInput("The token has invalid characters. Check DIBS_TOKEN or its file.")
             headers["Authorization"] = f"Bearer {address.token}"
         return headers
-
-
-def _body(document: Document) -> bytes:
-    try:
-        return encode(document).encode()
-    except UnicodeEncodeError:
-        for name in document.get("names", ()):
-            check_name(name)
-        for field, value in document.items():
-            if isinstance(value, str) and not is_unicode(value):
-                raise Unprocessable(f"The field {field} must be text.") from None
-        raise Unprocessable("The request must be text.") from None
 
 
 def _query(text: str) -> str:

@@ -43,7 +43,7 @@ class Servers:
         self._picked_ms = 0
         self.store: tuple[str, str, int] | None = None  # its id, who said so, when
         self.away: dict[str, int] = {}  # until when, by URL
-        self.changed: Callable[[], None] | None = None
+        self.changed: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -68,7 +68,7 @@ class Servers:
 
     def failed(self, address: ServerAddress, now_ms: int) -> None:
         self.away[address.url] = now_ms + AWAY_MS
-        self._tell()
+        self.changed()
 
     def store_id(self, now_ms: int) -> str | None:
         """The store that requests are for, as far as that is known. One server alone is asked whatever it serves."""
@@ -92,11 +92,7 @@ class Servers:
             said_by, at_ms = (address.url, 0) if self.store is None or first else self.store[1:]
             self.store = store_id, said_by, now_ms
             if first or now_ms - at_ms > STORE_MS // 10:
-                self._tell()
-
-    def _tell(self) -> None:
-        if self.changed is not None:
-            self.changed()
+                self.changed()
 
 
 # What one process learned of several servers, for the next: a small file in the user's state folder.

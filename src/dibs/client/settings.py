@@ -357,7 +357,12 @@ def system_url(env: Mapping[str, str]) -> str | None:
         )
     if not os.path.exists(note):
         _refuse_to_split(path)
-        _take_note(note, path)
+        try:
+            os.makedirs(os.path.dirname(note), mode=0o700, exist_ok=True)
+            with open(note, "w") as file:
+                file.write(f"{path}\n")
+        except OSError:
+            pass  # a user without a home has no file to fall back to
     return f"unix://{path}"
 
 
@@ -411,12 +416,3 @@ def _refuse_to_split(path: str) -> None:
             f"This machine has a dibs service ({path}), and your own store {url} has live claims. Until they "
             f"end, choose one with --url or DIBS_URL."
         )
-
-
-def _take_note(note: str, path: str) -> None:
-    try:
-        os.makedirs(os.path.dirname(note), mode=0o700, exist_ok=True)
-        with open(note, "w") as file:
-            file.write(f"{path}\n")
-    except OSError:
-        pass  # a user without a home has no file to fall back to

@@ -165,7 +165,12 @@ def restore(source: str, path: str) -> Document:
         raise InvalidInput(f"{source} is the store itself. Name a backup of it.")
     with _draft_beside(path) as draft:
         copies.copy(source, draft)
-        _refuse_unfit(source, draft)
+        if copies.is_empty(draft):  # which SQLite takes for a database: it would wipe out the store
+            raise InvalidInput(f"{source} is empty. Name a file that dibs backup made.")
+        try:  # a file of another program is refused, and one of an older version brought up to date
+            SqliteStore(draft).close()
+        except DibsError as error:
+            raise InvalidInput(error.details.replace(draft, source)) from None
         with copies.sole_use(path) as old:
             floor = _prepare(draft, old or copies.Counters())
             copies.take_over_owner(draft, path)
@@ -174,17 +179,6 @@ def restore(source: str, path: str) -> Document:
             os.rename(draft, path)
             copies.sync(os.path.dirname(path))
     return {"path": path, "token_floor": floor, "kept": kept}
-
-
-def _refuse_unfit(source: str, draft: str) -> None:
-    """Open it once: a file of another program is refused, and one of an older version brought up to date. So is an
-    empty file, which SQLite takes for a database: it would wipe out the store."""
-    if copies.is_empty(draft):
-        raise InvalidInput(f"{source} is empty. Name a file that dibs backup made.")
-    try:
-        SqliteStore(draft).close()
-    except DibsError as error:
-        raise InvalidInput(error.details.replace(draft, source)) from None
 
 
 def _prepare(draft: str, old: copies.Counters) -> int:

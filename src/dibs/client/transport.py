@@ -237,7 +237,7 @@ def _read(connection: socket.socket, deadline: Deadline) -> Reply:
 
 def _connect(address: ServerAddress, deadline: Deadline) -> socket.socket:
     why: OSError | None = None
-    for family, protocol, where in _addresses(address):
+    for family, protocol, where in addresses_of(address):
         connection = socket.socket(family, socket.SOCK_STREAM, protocol)
         try:
             connection.settimeout(deadline.left_seconds())
@@ -252,14 +252,15 @@ def _connect(address: ServerAddress, deadline: Deadline) -> socket.socket:
     raise NotConnected(not_there(address, why))
 
 
-def _addresses(address: ServerAddress) -> list[Address]:
+def addresses_of(address: ServerAddress) -> list[Address]:
     if address.scheme == "unix":
         return [(socket.AF_UNIX, 0, address.path)]
     try:
         # Bytes, because a host given as text is first run through the IDNA codec, a slow import.
         found = socket.getaddrinfo(address.host.encode(), address.port, 0, socket.SOCK_STREAM)
     except OSError as error:
-        raise no_host(address, error) from None
+        reason = f"There is no host {address.host} ({error.strerror}), so {address.url} cannot be reached."
+        raise NotConnected(f"{reason} {NOT_NOW}") from None
     return [(family, protocol, where) for family, _, protocol, _, where in found]
 
 
@@ -301,29 +302,24 @@ def needs_https(address: ServerAddress) -> NotConnected:
     return NotConnected(f"{address.url} speaks TLS. Write https:// instead of http://.")
 
 
-def no_host(address: ServerAddress, why: OSError | UnicodeError) -> NotConnected:
-    reason = getattr(why, "strerror", None) or "its name is not one"
-    return NotConnected(f"There is no host {address.host} ({reason}), so {address.url} cannot be reached. {NOT_NOW}")
-
-
 def not_trusted(address: ServerAddress, why: SSLError) -> NotConnected:
     if reason := getattr(why, "verify_message", None):
         hint = "If it comes from your own authority, name its file in SSL_CERT_FILE."
         if path := os.environ.get("SSL_CERT_FILE"):
-            hint = _unread(path) or f"Its authority is not in SSL_CERT_FILE ({path})."
+            hint = unread("SSL_CERT_FILE", path) or f"Its authority is not in SSL_CERT_FILE ({path})."
         return NotConnected(f"The certificate of {address.url} is not trusted ({reason}). {hint}")
     return NotConnected(f"{address.url} does not speak TLS ({why.reason}). Is it http:// and not https://?")
 
 
-def _unread(path: str) -> str | None:
-    """Return why the authorities in SSL_CERT_FILE do not count. OpenSSL says nothing of it."""
+def unread(variable: str, path: str) -> str | None:
+    """Return why the authorities in a file that a variable names do not count. OpenSSL says nothing of it."""
     import ssl
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except OSError as error:  # SSLError is one
         reason = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificate in PEM form"
-        return f"SSL_CERT_FILE names {path}, which cannot be used: {reason}."
+        return f"{variable} names {path}, which cannot be used: {reason}."
     return None
 
 

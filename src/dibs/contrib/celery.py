@@ -23,7 +23,6 @@ from dibs.contrib.one_owner import OneOwner, arguments_of, entered, filled, name
 
 if TYPE_CHECKING:
     from dibs.contrib.one_owner import Template
-    from dibs.sdk.claim import Claim
 
 POLICIES = ("retry", "skip", "reject")
 
@@ -43,9 +42,13 @@ class OneOwnerTask(OneOwner, Task):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # In a worker, Task.__call__ would push a second, empty request.
         run = super().__call__ if self.request.called_directly else self.run
+        if self.if_held not in POLICIES:
+            raise InvalidInput(f"if_held is one of {', '.join(POLICIES)}; this is {self.if_held!r}.")
         with ExitStack() as stack:
             try:
-                claim = stack.enter_context(entered(self._claim_for(args, kwargs)))
+                about = f"celery task {self.request.id}" if self.request.id else None
+                wanted = self._claim_on(self._name_for(args, kwargs), metadata=about)
+                claim = stack.enter_context(entered(wanted))
             except (NotClaimed, Unavailable) as refusal:
                 raise self._refused(refusal) from None
             try:
@@ -55,12 +58,6 @@ class OneOwnerTask(OneOwner, Task):
                 raise
             self._succeeded(claim)
             return result
-
-    def _claim_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Claim:
-        if self.if_held not in POLICIES:
-            raise InvalidInput(f"if_held is one of {', '.join(POLICIES)}; this is {self.if_held!r}.")
-        about = f"celery task {self.request.id}" if self.request.id else None
-        return self._claim_on(self._name_for(args, kwargs), metadata=about)
 
     def _name_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if self.job_name is not None:
@@ -79,15 +76,12 @@ class OneOwnerTask(OneOwner, Task):
         if not isinstance(refusal, JobHeld | JobResting | Unavailable):
             return refusal
         if self.if_held == "retry":
-            return self._later(refusal)
+            rest = refusal.retry_after if isinstance(refusal, JobResting) else None
+            # The task has not begun: this is not one of the retries that `max_retries` counts.
+            self.request.retries -= 1
+            later: Exception = self.retry(exc=refusal, countdown=rest or self.held_delay, throw=False)
+            return later
         if isinstance(refusal, Unavailable):
             return refusal
         rejected: Exception = Reject(refusal.details, requeue=False)
         return forgotten if self.if_held == "skip" else rejected
-
-    def _later(self, refusal: NotClaimed | Unavailable) -> Exception:
-        rest = refusal.retry_after if isinstance(refusal, JobResting) else None
-        # The task has not begun: this is not one of the retries that `max_retries` counts.
-        self.request.retries -= 1
-        later: Exception = self.retry(exc=refusal, countdown=rest or self.held_delay, throw=False)
-        return later

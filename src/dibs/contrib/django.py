@@ -21,7 +21,6 @@ from dibs.wire.codes import LOST, row_of_error
 
 if TYPE_CHECKING:
     from dibs.core.durations import Duration
-    from dibs.sdk.claim import Claim
 
 
 class OneOwnerCommand(OneOwner, BaseCommand):
@@ -41,7 +40,8 @@ class OneOwnerCommand(OneOwner, BaseCommand):
     def _execute_owned(self, *args: Any, **options: Any) -> str | None:
         with ExitStack() as stack:
             try:
-                claim = stack.enter_context(entered(self._claim_for(options)))
+                template = self.job_name or f"manage.py {self.__module__.rpartition('.')[2]}"
+                claim = stack.enter_context(entered(self._claim_on(filled(template, options), wait=self.wait)))
             except DibsError as refusal:
                 if self.skip and isinstance(refusal, JobHeld | JobDone):
                     return None
@@ -49,7 +49,3 @@ class OneOwnerCommand(OneOwner, BaseCommand):
             output: str | None = super().execute(*args, **options)
             self._succeeded(claim)
             return output
-
-    def _claim_for(self, options: dict[str, Any]) -> Claim:
-        template = self.job_name or f"manage.py {self.__module__.rpartition('.')[2]}"
-        return self._claim_on(filled(template, options), wait=self.wait)

@@ -13,8 +13,9 @@ import functools
 import logging
 import math
 import threading
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 from tooz import ToozError, coordination, locking, utils
@@ -56,8 +57,7 @@ class KeptLeases:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._guard = threading.Lock()
-        self._leases: dict[str, Lease] = {}  # by lease id
-        self._certain_until_ms: dict[str, int] = {}
+        self._leases: dict[str, tuple[Lease, int]] = {}  # by lease id, and until when it is certain
 
     def take(self, name: str, *, ttl: float, **wanted: Any) -> Lease | None:
         """The lease, or None if somebody else has the job."""
@@ -67,26 +67,21 @@ class KeptLeases:
                 lease = self._client.acquire(name, ttl=ttl, again=True, **wanted)
             except JobHeld:
                 return None
-        self._keep(lease, sent_ms, ttl)
+        with self._guard:
+            self._leases[lease.lease_id] = lease, sent_ms + round(ttl * 1000)
         # Its time is counted from before the wait, so a lease that was waited for is renewed at once.
         if steady_ms() > sent_ms + ttl * 500 and not self.renew(lease):
             return None
         return lease
 
-    def _keep(self, lease: Lease, sent_ms: int, ttl: float) -> None:
-        with self._guard:
-            self._leases[lease.lease_id] = lease
-            self._certain_until_ms[lease.lease_id] = sent_ms + round(ttl * 1000)
-
     def _forget(self, lease: Lease) -> bool:
         with self._guard:
-            self._certain_until_ms.pop(lease.lease_id, None)
             return self._leases.pop(lease.lease_id, None) is not None
 
     def has(self, lease: Lease | None) -> bool:
         """Tell whether it is certainly still ours, by this machine's clock."""
         with self._guard:
-            return lease is not None and steady_ms() < self._certain_until_ms.get(lease.lease_id, 0)
+            return lease is not None and steady_ms() < self._leases.get(lease.lease_id, (lease, 0))[1]
 
     def drop(self, lease: Lease) -> bool:
         """Give it back. False if it was not ours any more. If the store does not answer, the lease expires."""
@@ -111,7 +106,7 @@ class KeptLeases:
                 return False
         with self._guard:
             if lease.lease_id in self._leases:
-                self._certain_until_ms[lease.lease_id] = sent_ms + renewed.remaining_ms
+                self._leases[lease.lease_id] = lease, sent_ms + renewed.remaining_ms
         return True
 
     def renew_all(self) -> None:
@@ -134,7 +129,7 @@ class KeptLeases:
 
     def _all(self) -> list[Lease]:
         with self._guard:
-            return list(self._leases.values())
+            return [lease for lease, _ in self._leases.values()]
 
 
 def job_of(kind: str, *ids: bytes) -> str:
@@ -151,30 +146,18 @@ def binary(text: bytes | str) -> bytes:
     return utils.to_binary(text, encoding="utf-8")
 
 
-class EndedCall(coordination.CoordAsyncResult[T], Generic[T]):
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._error: ToozError | None = None
-        try:
-            with as_tooz_errors():
-                self._value = call()
-        except ToozError as error:
-            self._error = error
-
-    def get(self, timeout: float | None = None) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def done(self) -> bool:
-        return True
-
-
-def answered(method: Callable[Concatenate[D, P], T]) -> Callable[Concatenate[D, P], EndedCall[T]]:
+def answered(method: Callable[Concatenate[D, P], T]) -> Callable[Concatenate[D, P], coordination.CoordinatorResult[T]]:
     """The method runs at once; what it returns or raises is in its answer."""
 
     @functools.wraps(method)
-    def call(self: D, /, *args: P.args, **kwargs: P.kwargs) -> EndedCall[T]:
-        return EndedCall(functools.partial(method, self, *args, **kwargs))
+    def call(self: D, /, *args: P.args, **kwargs: P.kwargs) -> coordination.CoordinatorResult[T]:
+        ended: Future[T] = Future()
+        try:
+            with as_tooz_errors():
+                ended.set_result(method(self, *args, **kwargs))
+        except ToozError as error:
+            ended.set_exception(error)
+        return coordination.CoordinatorResult(ended)
 
     return call
 

@@ -10,9 +10,8 @@ from dibs.client.queueing import status_of
 from dibs.wire.sentences import in_full
 
 if TYPE_CHECKING:
+    from dibs.base.jsontext import Document
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,28 +181,15 @@ def not_claimed(answer: Document) -> errors.NotClaimed:
     return error
 
 
+# By the codes that the classes have, and others that mean the same to a caller.
+_OF_REQUESTS = (errors.InvalidInput, errors.InvalidTtl, errors.InvalidName, errors.NotAllowed, errors.Unavailable)
 _BY_CODE: dict[str, type[errors.DibsError]] = {
-    "invalid_input": errors.InvalidInput,
-    "invalid_ttl": errors.InvalidTtl,
-    "invalid_lock_name": errors.InvalidName,
-    "authentication_required": errors.AuthenticationRequired,
-    "authentication_failed": errors.AuthenticationFailed,
-    "forbidden": errors.NotAllowed,
+    **{kind.code: kind for kind in (*_OF_REQUESTS, errors.AuthenticationRequired, errors.AuthenticationFailed)},
     "lock_limit_exceeded": errors.NotAllowed,
-    "upstream_unavailable": errors.Unavailable,
-    "draining": errors.Unavailable,
-    "rate_limited": errors.Unavailable,
-    "capacity_exceeded": errors.Unavailable,
+    **dict.fromkeys(("draining", "rate_limited", "capacity_exceeded"), errors.Unavailable),
 }
-
-
 _NOT_CLAIMED: dict[str | None, type[errors.NotClaimed]] = {
-    "held": errors.JobHeld,
+    **{kind.code: kind for kind in (errors.JobHeld, errors.JobDone, errors.JobResting, errors.JobClosed)},
+    **{kind.code: kind for kind in (errors.JobParked, errors.JobSuperseded, errors.WouldDeadlock)},
     "queued": errors.JobHeld,
-    "done": errors.JobDone,
-    "delayed": errors.JobResting,
-    "closed": errors.JobClosed,
-    "parked": errors.JobParked,
-    "superseded": errors.JobSuperseded,
-    "deadlock": errors.WouldDeadlock,
 }

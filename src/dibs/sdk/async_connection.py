@@ -144,8 +144,8 @@ def hang_up(connections: list[AsyncServerConnection]) -> None:
 async def connected(address: ServerAddress) -> AsyncServerConnection:
     """A connection. Raises ServerUnreachable with the reason."""
     why: OSError | None = None
-    for family, where in await _addresses(address):
-        connection = AsyncServerConnection(socket.socket(family, socket.SOCK_STREAM), address)
+    for family, protocol, where in await asyncio.to_thread(transport.addresses_of, address):
+        connection = AsyncServerConnection(socket.socket(family, socket.SOCK_STREAM, protocol), address)
         done = False
         try:
             await connection.open(where)
@@ -161,13 +161,3 @@ async def connected(address: ServerAddress) -> AsyncServerConnection:
             if not done:
                 connection.close()
     raise transport.NotConnected(transport.not_there(address, why))
-
-
-async def _addresses(address: ServerAddress) -> list[tuple[int, Any]]:
-    if address.scheme == "unix":
-        return [(socket.AF_UNIX, address.path)]
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # the latter: a name that cannot be one
-        raise transport.no_host(address, error) from None
-    return [(family, address) for family, _, _, _, address in found]

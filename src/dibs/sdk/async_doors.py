@@ -49,16 +49,6 @@ TRIES = 3
 EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a time
 
 
-class AwaitedEvents:
-    """`next` waits for events and positions. None: it is over, and a page of events says why and what comes next."""
-
-    async def next(self) -> list[Streamed] | None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Hang up."""
-
-
 class AsyncDoor:
     """The interface of both kinds. `lane` says what the request is for. `timeout_ms` is for one request, without the
     time spent waiting in line. Threads that renew use `doors`."""
@@ -70,7 +60,7 @@ class AsyncDoor:
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         raise NotImplementedError
 
-    def awaited_events(self, asked: Ask) -> AwaitedEvents:
+    def awaited_events(self, asked: Ask) -> ServerStream | StoreNews:
         """Events after a position as they happen."""
         raise NotImplementedError
 
@@ -115,27 +105,13 @@ async def _asked(door: AsyncDoor, step: Ask, timeout_ms: int, lane: str, flow: F
     try:
         return await asyncio.shield(under_way)
     except asyncio.CancelledError:
-        await _settled(under_way)
+        while not under_way.done():  # despite cancellations: it takes a short time, and it may be a lease
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([under_way])
         if not under_way.cancelled() and under_way.exception() is None:
-            _hear(flow, under_way.result())
+            with suppress(StopIteration, DibsError):  # the flow is about to end
+                flow.send(under_way.result())
         raise
-
-
-async def _settled(under_way: asyncio.Future[Reply]) -> None:
-    """Wait for the result despite cancellations: it takes a short time, and it may be a lease."""
-    while not under_way.done():
-        try:
-            await asyncio.wait([under_way])
-        except asyncio.CancelledError:
-            continue
-
-
-def _hear(flow: Flow[T], reply: Reply) -> None:
-    """Pass the result to a flow that is about to end."""
-    try:
-        flow.send(reply)
-    except (StopIteration, DibsError):
-        pass
 
 
 async def shielded(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -204,10 +180,10 @@ class ServerDoor(AsyncDoor):
         except (ConnectionLost, ServerUnreachable) as error:
             return ConnectionLost() if sent and isinstance(error, ServerUnreachable) else error
 
-    def awaited_events(self, asked: Ask) -> AwaitedEvents:
+    def awaited_events(self, asked: Ask) -> ServerStream | StoreNews:
         """From the server that answers first; a page of events has just asked it."""
         address = self._servers.order(steady_ms())[0]
-        return _Stream(address, self._builder.request(asked, address), self.timeout_ms)
+        return ServerStream(address, self._builder.request(asked, address), self.timeout_ms)
 
     def _connections(self) -> list[AsyncServerConnection]:
         """The idle connections of this loop."""
@@ -255,8 +231,9 @@ class ServerDoor(AsyncDoor):
         self.doors.close()
 
 
-class _Stream(AwaitedEvents):
-    """A stream of a server, over a connection of its own."""
+class ServerStream:
+    """A stream of a server, over a connection of its own. `next` waits for events and positions. None: it is over, and
+    a page of events says why and what comes next."""
 
     def __init__(self, address: ServerAddress, request: bytes, timeout_ms: int) -> None:
         self._address = address
@@ -305,8 +282,8 @@ class ThreadedDoor(AsyncDoor):
         lane = WAITING if step.document.get("wait_seconds") else lane
         return await asyncio.get_running_loop().run_in_executor(self.pool(lane), self._ask, step)
 
-    def awaited_events(self, asked: Ask) -> AwaitedEvents:
-        return _StoreNews(self, asked.document["after"])
+    def awaited_events(self, asked: Ask) -> ServerStream | StoreNews:
+        return StoreNews(self, asked.document["after"])
 
     def _ask(self, step: Ask) -> Reply:
         with self.doors.one() as door:
@@ -328,7 +305,7 @@ class ThreadedDoor(AsyncDoor):
         self.doors.close()
 
 
-class _StoreNews(AwaitedEvents):
+class StoreNews:
     """Waits for a store's news. What came is read as a page, which costs a store of this machine nothing."""
 
     def __init__(self, door: ThreadedDoor, after: int) -> None:
@@ -347,3 +324,6 @@ class _StoreNews(AwaitedEvents):
         except DibsError:  # the page says so
             pass
         return None
+
+    def close(self) -> None:
+        """There is nothing to hang up."""

@@ -12,23 +12,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from dibs.base.errors import DibsError, LeaseLost, Unavailable
 from dibs.client.queueing import drive
-from dibs.sdk import async_doors
+from dibs.sdk import async_doors, claim_state
 from dibs.sdk.async_doors import LEAVING, shielded
-from dibs.sdk.claim_state import (
-    GIVE_UP_MS,
-    ClaimState,
-    LeaderState,
-    begin_claim,
-    begin_hold,
-    end_claim,
-    end_hold,
-    finish_hold,
-    is_refusal,
-    raise_if_lost_at_exit,
-    release_at_exit,
-    share_hold,
-    take,
-)
 from dibs.sdk.heart import WATCHDOG, Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import LeaseHold
 from dibs.sdk.methods import explained, given
@@ -66,7 +51,7 @@ def given_up(doors: Doors, request: PendingClaim, session: SessionHold | None = 
     """Give the claim back. If that fails now, its session does it later; without a session it expires."""
     settled = False
     try:
-        with doors.one(GIVE_UP_MS) as door:
+        with doors.one(claim_state.GIVE_UP_MS) as door:
             settled = drive(door, request.give_up())
     except DibsError:
         pass
@@ -75,7 +60,7 @@ def given_up(doors: Doors, request: PendingClaim, session: SessionHold | None = 
             session.owe(request)
 
 
-class Claim(ClaimState["Doors"]):
+class Claim(claim_state.ClaimState["Doors"]):
     """`with client.claim(name) as claim:`. Its attributes are valid inside the block.
 
     When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of
@@ -96,15 +81,15 @@ class Claim(ClaimState["Doors"]):
 
     def __enter__(self) -> Self:
         request = self._begun()
-        span = begin_claim()
+        span = claim_state.begin_claim()
         try:
             hold = self._taken(request)
-            end_claim(span, hold)
+            claim_state.end_claim(span, hold)
             self._keep(hold)
-            self._span = begin_hold(hold)
+            self._span = claim_state.begin_hold(hold)
         except BaseException as error:  # not claimed; or no thread, or an interrupt: nothing would renew it
             if self._held is None:
-                end_claim(span, None, error)
+                claim_state.end_claim(span, None, error)
             elif self._held.leave(self, inner=bool(self._inner)):
                 self._held.let_go()
                 given_up(self._doors, request, self._session)
@@ -120,10 +105,12 @@ class Claim(ClaimState["Doors"]):
     def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
             with self._doors.one() as door:
-                hold = self._held = drive(door, take(request, self._session, self._join if self._nested else None))
+                hold = self._held = drive(
+                    door, claim_state.take(request, self._session, self._join if self._nested else None)
+                )
                 return hold
         except BaseException as error:
-            if not is_refusal(error):
+            if not claim_state.is_refusal(error):
                 given_up(self._doors, request, self._session)
             raise
         finally:
@@ -139,7 +126,7 @@ class Claim(ClaimState["Doors"]):
             self._abandon(error)
             raise
         finally:
-            end_hold(self._span, self._hold, error)
+            claim_state.end_hold(self._span, self._hold, error)
 
     def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold
@@ -147,7 +134,7 @@ class Claim(ClaimState["Doors"]):
             return
         hold.let_go()
         if hold.is_ours and not hold.was_lost:
-            self._released(hold, error, GIVE_UP_MS)
+            self._released(hold, error, claim_state.GIVE_UP_MS)
 
     def _leave(self, error: BaseException | None) -> None:
         hold = self._hold
@@ -160,14 +147,14 @@ class Claim(ClaimState["Doors"]):
             if lost is not None and error is None:
                 raise lost
             return
-        raise_if_lost_at_exit(hold, error)
+        claim_state.raise_if_lost_at_exit(hold, error)
 
     def _released(
         self, hold: LeaseHold, error: BaseException | None, timeout_ms: int | None = None
     ) -> LeaseLost | None:
         try:
             with self._doors.one(timeout_ms) as door:
-                return drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
+                return drive(door, claim_state.release_at_exit(hold, error, fail_on_error=self._fail_on_error))
         except Unavailable as trouble:  # the client was closed inside the block
             log.warning("%s could not be released and will expire: %s", hold.name, trouble.details)
             return None
@@ -189,23 +176,23 @@ class Claim(ClaimState["Doors"]):
     def _handed_over(self, ending: Ending[Lease]) -> Lease:
         return self._finish(ending)[0]
 
-    done = given(ClaimState._done)(_ended)
-    release = given(ClaimState._release)(_ended)
-    fail = given(ClaimState._fail)(_ended)
-    transfer = given(ClaimState._transfer)(_handed_over)
+    done = given(claim_state.ClaimState._done)(_ended)
+    release = given(claim_state.ClaimState._release)(_ended)
+    fail = given(claim_state.ClaimState._fail)(_ended)
+    transfer = given(claim_state.ClaimState._transfer)(_handed_over)
 
     def share(self) -> None:
         """Share the job from now on, in one step: who waits to share it gets it at once, and nobody has it alone in
         between. A shared claim never becomes exclusive."""
         with self._doors.one() as door:
-            drive(door, share_hold(self._hold))
+            drive(door, claim_state.share_hold(self._hold))
 
     def _finish(self, ending: Ending[T]) -> list[T]:
         with self._doors.one() as door:
-            return drive(door, finish_hold(self._hold, ending))
+            return drive(door, claim_state.finish_hold(self._hold, ending))
 
 
-class Leader(LeaderState["Doors"], Claim):
+class Leader(claim_state.LeaderState["Doors"], Claim):
     """`with client.leader(name) as leader:`. A loss is told as that of a claim: by `lost`, `on_lost`, `check()`, and at
     the end of the block."""
 
@@ -301,9 +288,9 @@ async def taken(
 ) -> LeaseHold:
     """Take the job. If anything fails, including a cancellation at any moment, nothing is left behind."""
     try:
-        return await async_doors.drive(door, take(request, session, join))
+        return await async_doors.drive(door, claim_state.take(request, session, join))
     except BaseException as error:
-        if not is_refusal(error):
+        if not claim_state.is_refusal(error):
             await shielded(lambda: given_up_async(door, request, session))
         raise
     finally:
@@ -315,7 +302,7 @@ async def given_up_async(door: AsyncDoor, request: PendingClaim, session: Sessio
     """Give the claim back. If that fails now, its session does it later; without a session it expires."""
     settled = False
     try:
-        settled = await async_doors.drive(door, request.give_up(), LEAVING, GIVE_UP_MS)
+        settled = await async_doors.drive(door, request.give_up(), LEAVING, claim_state.GIVE_UP_MS)
     except DibsError:
         pass
     finally:
@@ -323,7 +310,7 @@ async def given_up_async(door: AsyncDoor, request: PendingClaim, session: Sessio
             session.owe(request)
 
 
-class AsyncClaim(ClaimState["AsyncDoor"]):
+class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
     """`async with client.claim(name) as claim:`. When it is lost, the block is cancelled and raises LeaseLost."""
 
     _block = "async with"
@@ -343,15 +330,15 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
 
     async def __aenter__(self) -> Self:
         request = self._begun()
-        span = begin_claim()
+        span = claim_state.begin_claim()
         try:
             hold = self._held = await taken(self._doors, request, self._session, self._join if self._nested else None)
         except BaseException as error:
             if self._held is not None:
                 self._held.leave(self, inner=bool(self._inner))
-            end_claim(span, None, error)
+            claim_state.end_claim(span, None, error)
             raise
-        end_claim(span, hold)
+        claim_state.end_claim(span, hold)
         try:
             self._guard = BlockGuard(hold, self._on_lost)
             if self._session is None and self._grip is None:
@@ -361,14 +348,14 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
                 hold.let_go()
                 await shielded(lambda: given_up_async(self._doors, request, self._session))
             raise
-        self._span = begin_hold(hold)
+        self._span = claim_state.begin_hold(hold)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             await self._leave(error)
         finally:
-            end_hold(self._span, self._hold, error)
+            claim_state.end_hold(self._span, self._hold, error)
 
     async def _leave(self, error: BaseException | None) -> None:
         hold, guard = self._hold, self._guard
@@ -383,10 +370,10 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
                 raise lost
         if ours_alone:
             hold.check()
-        raise_if_lost_at_exit(hold, error)
+        claim_state.raise_if_lost_at_exit(hold, error)
 
     async def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
-        flow = release_at_exit(hold, error, fail_on_error=self._fail_on_error)
+        flow = claim_state.release_at_exit(hold, error, fail_on_error=self._fail_on_error)
         return await async_doors.drive(self._doors, flow, LEAVING)
 
     @explained
@@ -404,23 +391,23 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
     async def _handed_over(self, ending: Ending[Lease]) -> Lease:
         return (await self._finish(ending))[0]
 
-    done = given(ClaimState._done)(_ended)
-    release = given(ClaimState._release)(_ended)
-    fail = given(ClaimState._fail)(_ended)
-    transfer = given(ClaimState._transfer)(_handed_over)
+    done = given(claim_state.ClaimState._done)(_ended)
+    release = given(claim_state.ClaimState._release)(_ended)
+    fail = given(claim_state.ClaimState._fail)(_ended)
+    transfer = given(claim_state.ClaimState._transfer)(_handed_over)
 
     async def share(self) -> None:
         """Share the job from now on, in one step: who waits to share it gets it at once, and nobody has it alone in
         between. A shared claim never becomes exclusive."""
         hold = self._hold
-        await shielded(lambda: async_doors.drive(self._doors, share_hold(hold)))
+        await shielded(lambda: async_doors.drive(self._doors, claim_state.share_hold(hold)))
 
     async def _finish(self, ending: Ending[T]) -> list[T]:
         hold = self._hold
-        return await shielded(lambda: async_doors.drive(self._doors, finish_hold(hold, ending), LEAVING))
+        return await shielded(lambda: async_doors.drive(self._doors, claim_state.finish_hold(hold, ending), LEAVING))
 
 
-class AsyncLeader(LeaderState["AsyncDoor"], AsyncClaim):
+class AsyncLeader(claim_state.LeaderState["AsyncDoor"], AsyncClaim):
     """`async with client.leader(name) as leader:`. When the leadership is lost, the block is cancelled and raises
     LeaseLost."""
 

@@ -109,11 +109,17 @@ INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
 
 
+def _of_first(field: str, about: str) -> Any:
+    """A property of a claim: what its lease says; of several jobs, that of the first."""
+    return property(lambda claim: getattr(claim.leases[0], field), doc=about)
+
+
 class ClaimState(Generic[D]):
     """What claims of both faces are made of. `D` is what their requests go through: `Doors`, or an `AsyncDoor`."""
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
+    _not_taken = "The claim was not taken yet. Use it in a with block: `{} … as claim:`."
     _nested = False
     _inner = ""  # of a block inside another that has the job: its name
     _grip: Grip | None = None  # what keeps the hold renewed
@@ -155,11 +161,8 @@ class ClaimState(Generic[D]):
     @property
     def _hold(self) -> LeaseHold:
         if self._held is None:
-            raise InvalidInput(self._not_taken_text())
+            raise InvalidInput(self._not_taken.format(self._block))
         return self._held
-
-    def _not_taken_text(self) -> str:
-        return f"The claim was not taken yet. Use it in a with block: `{self._block} … as claim:`."
 
     @property
     def leases(self) -> tuple[Lease, ...]:
@@ -167,48 +170,33 @@ class ClaimState(Generic[D]):
         leases = self._hold.leases
         return tuple(lease for lease in leases if lease.name == self._inner) if self._inner else leases
 
-    @property
-    def name(self) -> str:
-        """The job. Of several, the first."""
-        return self.leases[0].name
+    name: str = _of_first("name", "The job. Of several, the first.")
+    owner: str = _of_first("owner", "Who has it, as others see.")
+    lease_id: str = _of_first("lease_id", "The proof of ownership. Keep it secret.")
+    fencing_token: int = _of_first(
+        "fencing_token",
+        "Send it with your writes, and let the receiver refuse smaller ones (`dibs.Fence`). Of several jobs, the first "
+        "one's.",
+    )
+    slot: int | None = _of_first(
+        "slot",
+        "The number of its slot, from 0; None if the job has no slots. Of several jobs or units, the first one's.",
+    )
+    attempt: int = _of_first(
+        "attempt",
+        "1 for the first owner since the last clean release, and 1 more for each that failed at the job or lost it.",
+    )
+    previous: Previous | None = _of_first(
+        "previous", "The previous owner, how its hold ended, and its last checkpoint."
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(lease.name for lease in self.leases)
 
     @property
-    def owner(self) -> str:
-        return self.leases[0].owner
-
-    @property
-    def lease_id(self) -> str:
-        """The proof of ownership. Keep it secret."""
-        return self.leases[0].lease_id
-
-    @property
-    def fencing_token(self) -> int:
-        """Send it with your writes, and let the receiver refuse smaller ones (`dibs.Fence`). Of several jobs, the
-        first one's."""
-        return self.leases[0].fencing_token
-
-    @property
     def fencing_tokens(self) -> dict[str, int]:
         return {lease.name: lease.fencing_token for lease in self.leases}
-
-    @property
-    def slot(self) -> int | None:
-        """The number of its slot, from 0; None if the job has no slots. Of several jobs or units, the first one's."""
-        return self.leases[0].slot
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first owner since the last clean release, and 1 more for each that failed at the job or lost it."""
-        return self.leases[0].attempt
-
-    @property
-    def previous(self) -> Previous | None:
-        """The previous owner, how its hold ended, and its last checkpoint."""
-        return self.leases[0].previous
 
     def _holds(self) -> list[tuple[LeaseHold, Grip | None]]:
         """All holds of this client or session, with what keeps them renewed."""
@@ -297,20 +285,17 @@ class LeaderState(ClaimState[D]):
     """What a claim says when it is an election."""
 
     _noun = "leader"
-
-    def _not_taken_text(self) -> str:
-        return f"The election was not won yet. Use the leader in a with block: `{self._block} … as leader:`."
+    _not_taken = "The election was not won yet. Use the leader in a with block: `{} … as leader:`."
 
     @property
     def election(self) -> str:
         """The name of the election."""
         return self.name.removeprefix(ELECTION_PREFIX)
 
-    @property
-    def term(self) -> int:
-        """Rises with every leader. Send it with your writes, and let the receiver refuse smaller ones
-        (`dibs.Fence`)."""
-        return self.fencing_token
+    term: int = _of_first(
+        "fencing_token",
+        "Rises with every leader. Send it with your writes, and let the receiver refuse smaller ones (`dibs.Fence`).",
+    )
 
     @property
     def is_leader(self) -> bool:
@@ -338,8 +323,7 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
         return around
     if session is not None:
         session.reserve(request)
-        if session.owes:
-            yield from session.settle_debts(request.names)
+        yield from session.settle_debts(request.names)
     leases = yield from operations.acquire(request)
     if session is None:
         hold = LeaseHold(leases, request.sent_ms)
@@ -347,7 +331,11 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
         hold = yield from hold_in(session, leases, request.sent_ms)
     hold.is_shared, hold.whose = request.is_shared, ref(acquirer())
     if hold.is_due() or (hold.ceiling_ms is not None and request.wait_ms):
-        yield from _confirm(hold)
+        # Its time was counted from before the wait in line. This also shows that we still have it.
+        yield from hold.heartbeat()
+        hold.check()
+        if hold.trouble is not None:
+            raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
     return hold
 
 
@@ -367,15 +355,6 @@ def share_hold(hold: LeaseHold) -> Flow[None]:
 def is_refusal(error: BaseException) -> bool:
     """True if nothing can have been claimed."""
     return isinstance(error, NotClaimed | InvalidInput)
-
-
-def _confirm(hold: LeaseHold) -> Flow[None]:
-    """Renew before the block begins, if that is due because the claim waited in line: its time was counted from before
-    the wait. This also shows that we still have it."""
-    yield from hold.heartbeat()
-    hold.check()
-    if hold.trouble is not None:
-        raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
 
 
 def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:

@@ -199,12 +199,8 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         return f"<{type(self).__name__} of {self.owner_name} at {self._shown}{closed}>"
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
-        slice_seconds = self._doors.slice_seconds
-        return {
-            "owner": owner or self.owner_name,
-            "ttl": TTL_SECONDS if ttl is None else ttl,
-            "slice_seconds": slice_seconds,
-        }
+        ttl = TTL_SECONDS if ttl is None else ttl
+        return {"owner": owner or self.owner_name, "ttl": ttl, "slice_seconds": self._doors.slice_seconds}
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> E:
         raise NotImplementedError

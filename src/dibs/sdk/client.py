@@ -42,18 +42,15 @@ class Session(SessionClaims[Claim, Doors]):
     def __enter__(self) -> Session:
         self._check_first()
         try:
-            self._open()
+            with self._doors.one() as door:
+                hold = self._held = drive(door, self._opening())
+            if self._on_lost is not None:
+                hold.listen(in_own_thread(self._on_lost))
+            self._grip = Grip(hold, self._doors)
         except BaseException:  # no thread could start, or an interrupt: nothing would renew it
             self._abandon()
             raise
         return self
-
-    def _open(self) -> None:
-        with self._doors.one() as door:
-            hold = self._held = drive(door, self._opening())
-        if self._on_lost is not None:
-            hold.listen(in_own_thread(self._on_lost))
-        self._grip = Grip(hold, self._doors)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         hold = self._hold
@@ -166,14 +163,14 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
 
     async def _open(self) -> SessionHold:
         if self._joins is None:
-            hold = self._held = await async_doors.drive(self._doors, self._opening())
-            return hold
-        sent_ms = steady_ms()
-        session_id = await asyncio.to_thread(self._joins)
-        found = await async_doors.drive(self._doors, operations.join_session(session_id))
-        self._owner = self._owner or found["owner"]
-        hold = self._held = SessionHold(found, sent_ms)
-        return hold
+            self._held = await async_doors.drive(self._doors, self._opening())
+        else:
+            sent_ms = steady_ms()
+            session_id = await asyncio.to_thread(self._joins)
+            found = await async_doors.drive(self._doors, operations.join_session(session_id))
+            self._owner = self._owner or found["owner"]
+            self._held = SessionHold(found, sent_ms)
+        return self._held
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         hold = self._hold

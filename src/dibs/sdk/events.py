@@ -19,13 +19,12 @@ from dibs.wire.parts import GAP
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Door
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent
-    from dibs.sdk.async_doors import AsyncDoor, AwaitedEvents
+    from dibs.sdk.async_doors import AsyncDoor, ServerStream, StoreNews
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 
 class EventReading:
@@ -149,7 +148,7 @@ class AsyncEvents(EventReading):
         super().__init__(*wanted)
         self._door = door
         self._spelled: Callable[[str], str] | None = spelled  # it may run git, so it is called in a thread, once
-        self._stream: AwaitedEvents | None = None
+        self._stream: ServerStream | StoreNews | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_busy = False
 

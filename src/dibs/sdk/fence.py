@@ -243,7 +243,8 @@ class Fence:
                 done = yield self._handle.execute(*driver.bound(_ADMIT, self._table, values))
             if done.rowcount == 0:
                 found = yield self._handle.execute(*driver.bound(_NEWEST, self._table, values))
-                raise StaleToken(name, token, _first((yield found.fetchone())))
+                row = yield found.fetchone()  # a tuple or a mapping
+                raise StaleToken(name, token, int(next(iter(row.values())) if isinstance(row, dict) else row[0]))
 
 
 class AsyncFence:
@@ -303,11 +304,6 @@ def _tokens(claim: ClaimState[Any] | None, name: str | None, token: int | None) 
     if name not in tokens:
         raise InvalidInput(f"This claim is on {', '.join(sorted(tokens))}, not on {name}.")
     return {name: tokens[name]}
-
-
-def _first(row: Any) -> int:
-    """The first column of a row, which may be a tuple or a mapping."""
-    return int(next(iter(row.values())) if isinstance(row, dict) else row[0])
 
 
 def _admit_by_value(handle: Any, key: str, name: str, token: int) -> None:

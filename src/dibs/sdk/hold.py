@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from weakref import ref
 
+    from dibs.base.jsontext import Document
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.sdk.answers import Lease
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 log = logging.getLogger("dibs")
 MARGIN_MS_MIN = 50
@@ -59,11 +58,6 @@ class Hold:
         self.ending = False  # we are releasing it, so a "not current" reply is no loss
         self._listeners: list[Callable[[LeaseLost], None]] = []
         self.ceiling_ms: int | None = None  # when it ends, whatever is renewed
-
-    def end_by(self, ends_in_ms: int | None, sent_ms: int) -> None:
-        """An answer to a request of `sent_ms` says how long it may last. A later one is more precise."""
-        if ends_in_ms is not None:
-            self.ceiling_ms = sent_ms + ends_in_ms - margin_ms(ends_in_ms)
 
     def _deadline_ms(self) -> int:
         lost_ms = self.plan.lost_ms
@@ -228,7 +222,10 @@ class LeaseHold(Hold):
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
 
     def _note_ceiling(self, ends: Iterable[int | None], sent_ms: int) -> None:
-        self.end_by(min([each for each in ends if each is not None], default=None), sent_ms)
+        """An answer to a request of `sent_ms` says how long they may last. A later one is more precise."""
+        ends_in_ms = min([each for each in ends if each is not None], default=None)
+        if ends_in_ms is not None:
+            self.ceiling_ms = sent_ms + ends_in_ms - margin_ms(ends_in_ms)
 
     def enter(self, block: object) -> bool:
         """One more block has it. False if it is over."""
@@ -309,9 +306,7 @@ class SessionHold(Hold):
         """All its claims end, too."""
         if not super().let_go():
             return False
-        with self._lock:
-            claims = list(self._claims)
-        for claim in claims:
+        for claim in self.claims():
             claim.let_go()
         return True
 
@@ -360,10 +355,6 @@ class SessionHold(Hold):
                 self._owed.append(pending)
         self.plan.failed(steady_ms())
 
-    @property
-    def owes(self) -> bool:
-        return bool(self._owed)
-
     def settle_debts(self, names: Sequence[str] = ()) -> Flow[None]:
         """Give back what is owed. Raises Unavailable if one of `names` may be: it would go back with the old claim."""
         for pending in list(self._owed):
@@ -390,8 +381,7 @@ class SessionHold(Hold):
             return
         self.trouble = None
         self.plan.kept(sent_ms, ttl_ms=int((reply.body or {})["remaining_ms"]), jitter=new_fraction())
-        with self._lock:
-            claims = [claim for claim in self._claims if not claim.is_over]
+        claims = self.claims()
         yield from self.settle_debts()
         if not claims:
             return
@@ -399,36 +389,27 @@ class SessionHold(Hold):
         shown: Reply = yield Ask("session-show", self.session_id, {})
         if shown.status < 300:
             holds = (shown.body or {}).get("holds", ())
-            found = {(each["name"], each["fencing_token"]): each for each in holds}
-            _look_at_claims(claims, found, sent_ms)
+            found: dict[tuple[str, int], Document] = {(each["name"], each["fencing_token"]): each for each in holds}
+            for claim in claims:
+                ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
+                claim.waiting = max([int(found.get(each, {}).get("waiting", 0)) for each in ours])
+                claim._note_ceiling([found.get(each, {}).get("ends_in_ms") for each in ours], sent_ms)
+                if not claim.ending and not found.keys() >= ours:
+                    claim.end(_TAKEN)
 
     def _near_ceiling(self, ms: int) -> None:
-        with self._lock:
-            claims = list(self._claims)
-        for claim in claims:
+        for claim in self.claims():
             claim._near_ceiling(ms)
 
     def _look_at_clock(self) -> None:
         super()._look_at_clock()
-        with self._lock:
-            capped = [claim for claim in self._claims if claim.ceiling_ms is not None]
-        for claim in capped:
-            claim._look_at_clock()
+        for claim in self.claims():
+            if claim.ceiling_ms is not None:
+                claim._look_at_clock()
 
     def nap_ms(self) -> int:
-        with self._lock:
-            lefts = [claim.left_ms() for claim in self._claims if claim.ceiling_ms is not None and not claim.is_over]
+        lefts = [claim.left_ms() for claim in self.claims() if claim.ceiling_ms is not None]
         return min([super().nap_ms(), *lefts])
-
-
-def _look_at_claims(claims: Iterable[SessionLeaseHold], found: dict[tuple[str, int], Document], sent_ms: int) -> None:
-    """`found` is what the session holds: how many wait for it, and when it ends whatever is renewed."""
-    for claim in claims:
-        ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
-        claim.waiting = max([int(found.get(each, {}).get("waiting", 0)) for each in ours])
-        claim._note_ceiling([found.get(each, {}).get("ends_in_ms") for each in ours], sent_ms)
-        if not claim.ending and not found.keys() >= ours:
-            claim.end(_TAKEN)
 
 
 class SessionLeaseHold(LeaseHold):

@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from dibs.base.jsontext import Document
     from dibs.client.naming import Naming
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 
 def claim_request(

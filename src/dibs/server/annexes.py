@@ -6,14 +6,13 @@ A package registers routes by an entry point of the group `dibs.routes`: a funct
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dibs.base.annexes import annex, needed, plugin
 from dibs.base.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any, Protocol
 
     from dibs.base.reply import Reply
     from dibs.core.identity import Caller

@@ -14,7 +14,7 @@ import fcntl
 import sys
 import termios
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import DibsError, ServerDraining
 from dibs.core import limits
@@ -24,7 +24,6 @@ from dibs.wire.parts import DROPPED, GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.core.events import Event
     from dibs.engine.event_log import EventFilter
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 class StreamRegistry:
     """For one event loop. A client is counted as for its connections (`admission.client_of`)."""
 
-    def __init__(self, most: int = limits.STREAMS_MAX, most_per_client: int = limits.STREAMS_PER_CLIENT_MAX) -> None:
-        self.most = most
-        self.most_per_client = most_per_client
+    def __init__(self) -> None:
+        self.most = limits.STREAMS_MAX
+        self.most_per_client = limits.STREAMS_PER_CLIENT_MAX
         self.keepalive_s = limits.STREAM_KEEPALIVE_MS / 1000
         self._streams: dict[EventStream, str] = {}
         self._by_client: Counter[str] = Counter()
@@ -75,7 +74,7 @@ class StreamRegistry:
         self._by_client[client] += 1
         stream.on_end = lambda: self._remove(stream)
         if self._timer is None:
-            self._tick_later()
+            self._timer = asyncio.get_running_loop().call_later(self.keepalive_s, self._tick)
 
     def close(self) -> None:
         """End all streams. Their readers go on at another server, or here after a restart."""
@@ -90,15 +89,11 @@ class StreamRegistry:
         if not self._by_client[client]:
             del self._by_client[client]
 
-    def _tick_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self.keepalive_s, self._tick)
-
     def _tick(self) -> None:
-        self._timer = None
         for stream in list(self._streams):
             stream.keep_alive()
-        if self._streams:
-            self._tick_later()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.keepalive_s, self._tick) if self._streams else None
 
 
 WRITE_BYTES_MAX = 64 * 1024

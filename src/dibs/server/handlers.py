@@ -8,22 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, StoreUnavailable
+from dibs.core import limits
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, require
-from dibs.core.limits import (
-    HEALTH_MS_MAX,
-    HISTORY_PAGE_DEFAULT,
-    HISTORY_PAGE_MAX,
-    LIST_PAGE_DEFAULT,
-    LIST_PAGE_MAX,
-    OVERLOAD_RETRY_MS,
-    READERS_MAX,
-    WITHIN_S_DEFAULT,
-    WITHIN_S_MAX,
-)
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
 from dibs.engine.auth import RequestRates, digest_of
 from dibs.engine.coordinator import CallerGone
@@ -57,18 +47,11 @@ from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, answer
 from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.settings import ServerSettings
-from dibs.wire.lease_documents import (
-    history_document,
-    list_document,
-    overdue_document,
-    session_document,
-    short_session,
-)
+from dibs.wire import lease_documents
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, TypeVar
 
     from dibs.base.reply import Reply
     from dibs.core.commands import Command
@@ -159,7 +142,7 @@ class Api:
         self.minutes = MinuteSeries(engine.tally)
         self.on_close: list[Callable[[], object]] = [self.minutes.stop]
         self._probe = SharedProbe(lambda: health_of(engine.store), "dibs-health")
-        self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
+        self._readers = ThreadPoolExecutor(limits.READERS_MAX, thread_name_prefix="dibs-reader")
 
     def close(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -172,7 +155,7 @@ class Api:
         if self.is_draining:
             raise ServerDraining(
                 "This server is about to end and takes no new claims. Ask another one, or again in a moment.",
-                retry_after_ms=OVERLOAD_RETRY_MS,
+                retry_after_ms=limits.OVERLOAD_RETRY_MS,
             )
 
     def command_of(
@@ -260,11 +243,11 @@ class Api:
 
         def read() -> Reply:
             found = open_sessions(self.engine.store, whose, caller.namespace)
-            documents = [session_document(state) for state in found]
+            documents = [lease_documents.session_document(state) for state in found]
             for document in documents:
                 # The id proves the session, so not even an operator sees it.
                 if document["user_id"] != caller.principal:
-                    document["session_id"] = short_session(document["session_id"])
+                    document["session_id"] = lease_documents.short_session(document["session_id"])
             return answer_document({"sessions": documents})
 
         return await self.in_reader(read)
@@ -277,12 +260,14 @@ class Api:
         """Reads the list that a request asks for."""
         ns, asked = self.reader("list", query, headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
-        limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
+        limit = whole_number(asked, "limit", limits.LIST_PAGE_DEFAULT, 1, limits.LIST_PAGE_MAX)
         states, ended, pools = states_asked(asked), endings_asked(asked), bool(truth(asked, "pools"))
 
         def read() -> Document:
             page = claimed(self.engine.store, ns, prefix, after, limit, states, ended, pools=pools)
-            return list_document(page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after)
+            return lease_documents.list_document(
+                page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after
+            )
 
         return read
 
@@ -294,12 +279,12 @@ class Api:
         """Reads the newest events of a job; with `after`, the events that follow it."""
         ns, asked = self.reader("history", query, headers)
         name = check_name(one_name(decode_name(raw_name), headers))
-        limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
+        limit = whole_number(asked, "limit", limits.HISTORY_PAGE_DEFAULT, 1, limits.HISTORY_PAGE_MAX)
         after = whole_number(asked, "after", 0, 0, SEQ_MAX)
 
         def read() -> Document:
             found = self.engine.store.events(after, limit, (ns, name), newest="after" not in asked)
-            return history_document(name, found)
+            return lease_documents.history_document(name, found)
 
         return read
 
@@ -307,10 +292,10 @@ class Api:
         """Tell whether a job succeeded in time, for probes also by the status."""
         ns, asked = self.reader("overdue", query, headers)
         name = check_name(one_name(decode_name(raw_name), headers))
-        within = whole_number(asked, "within_seconds", WITHIN_S_DEFAULT, 1, WITHIN_S_MAX)
+        within = whole_number(asked, "within_seconds", limits.WITHIN_S_DEFAULT, 1, limits.WITHIN_S_MAX)
 
         def read() -> Reply:
-            document = overdue_document(last_run(self.engine.store, ns, name), within)
+            document = lease_documents.overdue_document(last_run(self.engine.store, ns, name), within)
             return answer_document(document, 200 if document["status"] == "in_time" else 409)
 
         return await self.in_reader(read)
@@ -318,9 +303,9 @@ class Api:
     async def health(self) -> Reply:
         """Ask the store, no longer than a load balancer waits, and once for all who ask: no token is needed."""
         try:
-            return await self._probe.ask(HEALTH_MS_MAX)
+            return await self._probe.ask(limits.HEALTH_MS_MAX)
         except TimeoutError:
-            raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
+            raise StoreUnavailable(f"The store did not answer within {limits.HEALTH_MS_MAX} ms.") from None
 
     async def ready(self) -> Reply:
         """Tell whether new claims are taken here, for load balancers."""

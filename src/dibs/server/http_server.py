@@ -14,7 +14,6 @@ from dibs.core import limits
 from dibs.core.upkeep import live_servers
 from dibs.engine.liveness import pulses_of
 from dibs.server.annexes import shared_routes
-from dibs.server.http.browser import Cors
 from dibs.server.http.listen import BACKLOG
 from dibs.server.http.protocol import HttpConnection, ServerState
 from dibs.server.http.response import answer_for_error
@@ -22,9 +21,8 @@ from dibs.server.http.tls import TlsListener
 from dibs.server.monitor.server_log import RequestLog
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
-from dibs.server.routes.events import event_routes
 from dibs.server.routes.health import health_routes, metrics_routes
-from dibs.server.routes.jobs import job_routes, session_routes, token_routes, webhook_routes
+from dibs.server.routes.jobs import job_routes, webhook_routes
 from dibs.server.routes.table import Router
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from dibs.base.reply import Reply
     from dibs.server.annexes import AnnexRoutes
     from dibs.server.handlers import Api
-    from dibs.server.http.admission import Admission, TrustedProxies
+    from dibs.server.http.admission import Admission
     from dibs.server.http.protocol import RequestObserver
     from dibs.server.http.response import Header, HttpError
     from dibs.server.routes.table import Table
@@ -47,6 +45,10 @@ NO_SNIFF: Header = (b"x-content-type-options", b"nosniff")
 HSTS: Header = (b"strict-transport-security", b"max-age=31536000")  # browsers heed it for names, not for addresses
 TICK_S = 0.1
 TICKS_IN_A_SECOND = 10
+_ROUTES = (
+    *(job_routes, login_routes, shared_routes, webhook_routes, health_routes, description_routes, metrics_routes),
+    *(board_routes, dashboard_routes),
+)
 
 
 class HttpServer:
@@ -223,30 +225,18 @@ class Lifecycle:
 def make_server(
     api: Api,
     *,
-    access_log: bool = False,
     observers: Sequence[RequestObserver] = (),
     on_ready: Callable[[], None] = lambda: None,
     annexes: Sequence[AnnexRoutes] = (),
     admission: Admission | None = None,
-    knows_peers: bool = False,
     tls: ssl.SSLContext | None = None,
-    proxies: TrustedProxies | None = None,
 ) -> HttpServer:
     """An HTTP server for `api` and the routes of `annexes`. `admission` bounds its connections."""
-    if access_log:
+    if api.settings.access_log:
         observers = [*observers, RequestLog()]
     api.notes_callers = bool(observers)
-    origins = api.settings.cors_origins
-    state = ServerState(
-        api,
-        build_router(api, annexes),
-        headers=[(b"x-dibs-store", api.engine.store_id.encode()), NO_SNIFF, *([] if tls is None else [HSTS])],
-        admission=admission,
-        knows_peers=knows_peers,
-        proxies=proxies,
-        cors=Cors(origins) if origins else None,
-        observers=observers,
-    )
+    headers = [(b"x-dibs-store", api.engine.store_id.encode()), NO_SNIFF, *([] if tls is None else [HSTS])]
+    state = ServerState(api, build_router(api, annexes), headers, admission, observers)
     return HttpServer(state, annexes, on_ready, tls)
 
 
@@ -263,18 +253,5 @@ def build_router(api: Api, annexes: Sequence[AnnexRoutes] = ()) -> Router:
 
 def served_table(api: Api) -> Table:
     """Every operation that each server has, with its handler. Of two that match, the first is taken."""
-    table = [
-        *job_routes(api),
-        *event_routes(api),
-        *session_routes(api),
-        *token_routes(api),
-        *login_routes(api),
-        *shared_routes(api),
-        *webhook_routes(api),
-        *health_routes(api),
-        *description_routes(api),
-        *metrics_routes(api),
-        *board_routes(api),
-        *dashboard_routes(),
-    ]
+    table = [route for routes in _ROUTES for route in routes(api)]
     return table if api.settings.contract is None else api.settings.contract.served(api, table)

@@ -70,7 +70,7 @@ def serve(settings: ServerSettings) -> None:
     address = parse_bind(settings.bind)
     set_up_logging(settings)
     tls = open_tls(settings, address)
-    proxies = TrustedProxies(settings.trusted_proxies)
+    TrustedProxies(settings.trusted_proxies)  # raises for what is no address
     guard, says = open_guard(settings, address)
     if settings.contract is not None:
         guard.fixed = dict(settings.contract.callers)
@@ -101,7 +101,7 @@ def serve(settings: ServerSettings) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(settings, store, guard, tls, proxies, address, listening, observers, lambda: _tell(text)))
+            runner.run(_serve(settings, store, guard, tls, address, listening, observers, lambda: _tell(text)))
     log.info("stopped")
     flush_log()
 
@@ -139,7 +139,6 @@ async def _serve(
     store: Store,
     guard: TokenGuard,
     tls: ServerTls | None,
-    proxies: TrustedProxies,
     address: BindAddress,
     listening: socket.socket,
     observers: list[RequestObserver],
@@ -165,20 +164,19 @@ async def _serve(
     names = (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
     api.names = OwnNames(names, settings.cors_origins)
     # A browser of this machine reaches it under any name that no certificate names. A proxy has names of its own.
-    api.checks_names = bool(address.host) and address.is_local and tls is None and not proxies
+    api.checks_names = bool(address.host) and address.is_local and tls is None and not settings.trusted_proxies
     try:
         server = make_server(
             api,
-            access_log=settings.access_log,
             observers=observers,
             on_ready=on_ready,
             annexes=open_routes(api, settings.routes),
-            knows_peers=settings.system,
             tls=None if tls is None else tls.context,
             admission=Admission(
-                connections_max(settings.connections), settings.connections_per_client, proxies=proxies
+                connections_max(settings.connections),
+                settings.connections_per_client,
+                proxies=TrustedProxies(settings.trusted_proxies),
             ),
-            proxies=proxies,
         )
         lifecycle = Lifecycle(server, loop, settings.drain_ms)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.errors import StoreUnavailable
+from dibs.base.git_program import LOCAL_MS_MAX, run_program
 from dibs.system.processes import ABOUT, ProcessEntry, ProcessTable
 
 _PROGRAM = "/bin/ps"
@@ -67,29 +69,9 @@ def parsed_entry(line: bytes) -> ProcessEntry | None:
 
 
 def _run(*words: str) -> tuple[int, bytes]:
-    """The number of the process that ran ps, which lists itself, and what it printed: nothing if it cannot be run. Not
-    with `subprocess`, whose import takes longer than this."""
-    reading, writing = os.pipe()
+    """The number of the process that ran ps, which lists itself, and what it printed: nothing if it cannot be run."""
     try:
-        pid = os.posix_spawn(
-            _PROGRAM,
-            ["ps", *words],
-            _ENVIRONMENT,
-            file_actions=[(os.POSIX_SPAWN_DUP2, writing, 1), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)],
-        )
-    except OSError:
-        os.close(reading)
+        ran = run_program([_PROGRAM, *words], env=_ENVIRONMENT, given=b"", timeout_ms=LOCAL_MS_MAX)
+    except StoreUnavailable:
         return 0, b""
-    finally:
-        os.close(writing)
-    try:
-        printed = b""
-        while some := os.read(reading, 65536):
-            printed += some
-        return pid, printed
-    finally:
-        os.close(reading)
-        try:
-            os.waitpid(pid, 0)
-        except ChildProcessError:  # the program that uses dibs ignores its children
-            pass
+    return ran.pid, ran.out

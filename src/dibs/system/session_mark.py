@@ -43,7 +43,7 @@ def guarded_env(env: Mapping[str, str], token: str) -> dict[str, str]:
 
 def marked(token: str) -> list[int]:
     """The processes that carry the token, as far as they may be examined."""
-    return [pid for pid in table().pids() if _carries(pid, token.encode())]
+    return [pid for pid in table().pids() if _is_in(token.encode(), table().environment(pid) or b"")]
 
 
 def none_is_left(token: str, since: int) -> bool:
@@ -63,10 +63,6 @@ def none_is_left(token: str, since: int) -> bool:
     return False
 
 
-def _carries(pid: int, token: bytes) -> bool:
-    return _is_in(token, table().environment(pid) or b"")
-
-
 def _may_carry(pid: int, token: bytes, since: int) -> bool:
     found = table().entry(pid)
     if found is None:  # it ended since it was listed, or it is hidden
@@ -74,14 +70,11 @@ def _may_carry(pid: int, token: bytes, since: int) -> bool:
     if found.is_kernel or int(found.started) < since:
         return False
     environment = table().environment(pid) or b""
-    if _is_whole(environment):
+    # Programs may write over it; one that starts has none yet.
+    is_whole = environment.endswith(b"\0") and all(b"=" in each for each in environment[:-1].split(b"\0"))
+    if is_whole:
         return _is_in(token, environment)
     return not (found.has_ended and table().is_dead(pid)) and table().is_listed(pid)
-
-
-def _is_whole(environment: bytes) -> bool:
-    """Return whether the environment is complete. Programs may write over it; one that starts has none yet."""
-    return environment.endswith(b"\0") and all(b"=" in each for each in environment[:-1].split(b"\0"))
 
 
 def _is_in(token: bytes, environment: bytes) -> bool:
@@ -128,13 +121,9 @@ def _is_guarded_gone(mark: str) -> bool:
     guards = rest.split(",")
     if not (_is_here(boot, namespace) and token.isalnum() and all(map(_is_process_gone, guards))):
         return False
-    return none_is_left(token, _earliest(guards))
-
-
-def _earliest(guards: list[str]) -> int:
-    """Return when the first of the guards began, as the system counts it; 0 if that is not known."""
     starts = [guard.partition(":")[2] for guard in guards]
-    return min([int(start) if start.isdecimal() else 0 for start in starts])
+    # When the first of them began; 0 if that is not known.
+    return none_is_left(token, min([int(start) if start.isdecimal() else 0 for start in starts]))
 
 
 def _is_here(boot: str, namespace: str) -> bool:

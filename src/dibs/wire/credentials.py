@@ -9,8 +9,8 @@ from dibs.core.credentials import CreateToken
 from dibs.core.identity import AGENT, ROLES, Limits
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
-from dibs.wire.fields import NUMBERS
 from dibs.wire.parts import instant_ms, picked, timestamp
+from dibs.wire.values import number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,26 +150,18 @@ def create_command(document: Document, caller: Caller, digest: str) -> CreateTok
 
 def life_ms_of(document: Document) -> int | None:
     """Return how long a token shall be valid. None: not given."""
-    return _number(document, "expires_seconds") * 1000 if "expires_seconds" in document else None
+    return number_of(document, "expires_seconds", 0) * 1000 if "expires_seconds" in document else None
 
 
 def grace_ms_of(document: Document) -> int:
-    return _number(document, "grace_seconds") * 1000 if "grace_seconds" in document else ROTATION_GRACE_MS_DEFAULT
+    return number_of(document, "grace_seconds", ROTATION_GRACE_MS_DEFAULT // 1000) * 1000
 
 
 def limits_of(document: Document, limits: Limits) -> Limits:
     """`limits` with the changes of the document."""
     return limits.replace(
-        **{word: _number(document, field) for field, word in LIMIT_FIELDS.items() if field in document}
+        **{word: number_of(document, field, 0) for field, word in LIMIT_FIELDS.items() if field in document}
     )
-
-
-def _number(document: Document, field: str) -> int:
-    least, most = NUMBERS[field]
-    number: int = document[field]
-    if not least <= number <= most:
-        raise InvalidInput(f"{field} is from {least} to {most}; {number} was sent.")
-    return number
 
 
 def credential_document(credential: Credential, now_ms: int) -> Document:

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core import outcomes
     from dibs.core.outcomes import Outcome
-
-    Document = dict[str, Any]
 
 __all__ = ["Reply", "refused_document", "reply_for_error", "reply_to"]
 
@@ -51,7 +50,12 @@ def _reply_for(outcome: Outcome) -> Reply:
     kind = type(outcome)
     form = _FORMS.get(kind)
     if form is None:
-        form = _FORMS[kind] = _form_of(kind)
+        present = _PRESENT.get(kind.__name__)
+        if present is None:  # most commands claim, and need no other
+            from dibs.wire.lease_documents import PRESENT
+
+            present = PRESENT.get(kind)
+        form = _FORMS[kind] = OUTCOMES[kind.__name__], present
     row, present = form
     if present is not None:
         return Reply(row.http, present(outcome))
@@ -67,16 +71,6 @@ def _reply_for(outcome: Outcome) -> Reply:
     elif isinstance(outcome, TooMany):
         body["retry_after_ms"] = OVERLOAD_RETRY_MS
     return Reply(status, body)
-
-
-def _form_of(kind: type[Any]) -> tuple[CodeRow, Callable[[Any], Document | None] | None]:
-    """The row of an outcome, and what makes its document; None: it is sent as an error."""
-    present = _PRESENT.get(kind.__name__)
-    if present is None:  # most commands claim, and need no other
-        from dibs.wire.lease_documents import PRESENT
-
-        present = PRESENT.get(kind)
-    return OUTCOMES[kind.__name__], present
 
 
 def reply_for_error(error: BaseException, *, sent: bool = True) -> Reply:
@@ -244,7 +238,8 @@ def _closed(outcome: outcomes.Closed) -> Document:
 
 
 _SESSION_VERBS = frozenset(("session-open", "session-keep", "session-end"))
-_FORMS: dict[type[Any], tuple[CodeRow, Callable[[Any], Document | None] | None]] = {}  # of outcomes seen before
+# Of outcomes seen before the row, and what makes the document; None: it is sent as an error.
+_FORMS: dict[type[Any], tuple[CodeRow, Callable[[Any], Document | None] | None]] = {}
 # By the names of the outcomes: a client of a server makes no outcome, and does not import them.
 _PRESENT: dict[str, Callable[[Any], Document | None]] = {
     "Granted": _acquired,

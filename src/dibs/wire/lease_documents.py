@@ -9,16 +9,7 @@ from dibs.core.events import CLOSED, LOCK_CHANGES
 from dibs.core.exclusion import longest, state_of, units_of
 from dibs.core.names import in_tree
 from dibs.core.tickets import names_of
-from dibs.wire.parts import (
-    GAP,
-    closure_document,
-    holder_document,
-    lease_document,
-    picked,
-    previous_document,
-    slot_fields,
-    timestamp,
-)
+from dibs.wire import parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +32,7 @@ def short_session(session_id: str) -> str:
 def waiters_document(page: TicketPage) -> Document:
     return {
         "waiters": [waiter_document(state, page.now_ms) for state in page.tickets],
-        "now": timestamp(page.now_ms),
+        "now": parts.timestamp(page.now_ms),
         "next": page.next_after,
     }
 
@@ -50,16 +41,12 @@ def waiter_document(state: TicketState, now_ms: int) -> Document:
     """A place in line: no ticket, which is its proof."""
     ticket = state.ticket
     document: Document = {
-        "name": ticket.name,
-        "owner": ticket.owner,
-        "position": state.position,
-        "since": timestamp(ticket.since_ms),
+        **parts.picked(state, "name=ticket.name owner=ticket.owner position since=@ticket.since_ms"),
         "waiting_ms": max(0, now_ms - ticket.since_ms),
-        "mode": ticket.mode,
-        "metadata": ticket.metadata,
+        **parts.picked(ticket, "mode metadata"),
         "holders": [
             {
-                **picked(blocker, "name owner=holder.owner fencing_token=holder.token"),
+                **parts.picked(blocker, "name owner=holder.owner fencing_token=holder.token"),
                 "session": _session(blocker.holder.session),
             }
             for blocker in state.blockers
@@ -69,7 +56,7 @@ def waiter_document(state: TicketState, now_ms: int) -> Document:
     if ticket.whole:
         document["names"] = list(names_of(ticket))
     if state.closure is not None:
-        document["closed"] = closure_document(state.closure, now_ms)
+        document["closed"] = parts.closure_document(state.closure, now_ms)
     return document
 
 
@@ -77,18 +64,10 @@ def _session(session_id: str | None) -> str | None:
     return None if session_id is None else short_session(session_id)
 
 
-def activity_document(
-    now_ms: int, since_ms: int, minutes: dict[str, list[int]], held: int, stuck: dict[str, int], *, whole: bool
-) -> Document:
+def activity_document(hour: object, held: int, stuck: dict[str, int]) -> Document:
     """The events in each minute of the last hour, counted, and how many claims and stuck jobs there are."""
-    return {
-        "now": timestamp(now_ms),
-        "since": timestamp(since_ms),
-        "minutes": minutes,
-        "held": held,
-        "stuck": stuck,
-        "whole": whole,
-    }
+    counted = parts.picked(hour, "now=@now_ms since=@first_ms minutes=counts")
+    return {**counted, "held": held, "stuck": stuck, **parts.picked(hour, "whole=is_whole")}
 
 
 def status_document(
@@ -106,31 +85,31 @@ def status_document(
     }
     if lock.holders:
         holder = min(lock.holders, key=lambda each: each.expires_ms)
-        document.update(holder_document(holder, now_ms))
+        document.update(parts.holder_document(holder, now_ms))
         document["slots"] = lock.slots
         if lock.holders[0].slot_numbers:
             document["slots_taken"] = units_of(lock.holders)
         if len(lock.holders) > 1:
-            document["holders"] = [holder_document(each, now_ms) for each in lock.holders]
+            document["holders"] = [parts.holder_document(each, now_ms) for each in lock.holders]
     if lock.pooled:
         document |= {"slots": lock.slots, "slots_taken": units_of(lock.holders), "pool": True}
     if document["status"] == "done" and lock.done is not None:
         document["done"] = done_document(lock.done)
     if document["status"] == "delayed":
-        document["available_at"] = timestamp(lock.delay_until_ms)
+        document["available_at"] = parts.timestamp(lock.delay_until_ms)
         document["retry_after_ms"] = lock.delay_until_ms - now_ms
     if lock.endings:
-        document["previous"] = previous_document(lock.endings[0])
+        document["previous"] = parts.previous_document(lock.endings[0])
     if with_acl and lock.acl:
         document["acl"] = acl_document(lock.acl)
     if closure is not None:
-        document["closed"] = closure_document(closure, now_ms)
+        document["closed"] = parts.closure_document(closure, now_ms)
     return document
 
 
 def done_document(done: Done) -> Document:
     """Return who finished a job, when, and until when it counts as done."""
-    return picked(done, "owner at=@at_ms until=@until_ms result fencing_token=token")
+    return parts.picked(done, "owner at=@at_ms until=@until_ms result fencing_token=token")
 
 
 def acl_document(entries: tuple[str, ...]) -> Document:
@@ -156,7 +135,7 @@ def list_document(
     }
     near = [each for each in closures if each.name.startswith(prefix) or prefix.startswith(each.name)]
     if near:
-        document["closures"] = [closure_document(each, now_ms) for each in near]
+        document["closures"] = [parts.closure_document(each, now_ms) for each in near]
     return document
 
 
@@ -170,9 +149,9 @@ def _listed(lock: LockRecord, now_ms: int, closures: tuple[Closure, ...]) -> Doc
 
 def event_document(event: Event) -> Document:
     """One event of history, without empty fields."""
-    document: Document = {"seq": event.seq, "at": timestamp(event.at_ms), "event": event.kind}
+    document: Document = {"seq": event.seq, "at": parts.timestamp(event.at_ms), "event": event.kind}
     if event.owner:
-        document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt, **slot_fields(event))
+        document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt, **parts.slot_fields(event))
     for field in ("metadata", "checkpoint", "result", "by", "reason"):
         value = getattr(event, field)
         if value is not None:
@@ -182,11 +161,11 @@ def event_document(event: Event) -> Document:
     if event.retry_ms is not None:
         document["retry_after_seconds"] = event.retry_ms // 1000
     if event.done_until_ms is not None:
-        document["done_until"] = timestamp(event.done_until_ms)
+        document["done_until"] = parts.timestamp(event.done_until_ms)
     if event.uncounted:
         document["uncounted"] = True
     if event.kind == CLOSED and event.until_ms is not None:
-        document["until"] = timestamp(event.until_ms)
+        document["until"] = parts.timestamp(event.until_ms)
     return document
 
 
@@ -202,15 +181,12 @@ def overdue_document(run: LastRun, within_seconds: int) -> Document:
     }
     if last is not None:
         document["last_success"] = {
-            "at": timestamp(last.at_ms),
+            **parts.picked(last, "at=@at_ms"),
             "ms_ago": run.now_ms - last.at_ms,
-            "owner": last.owner,
-            "fencing_token": last.token,
-            "done": last.done,
-            "result": last.result,
+            **parts.picked(last, "owner fencing_token=token done result"),
         }
     elif run.since_ms is not None:
-        document["record_since"] = timestamp(run.since_ms)
+        document["record_since"] = parts.timestamp(run.since_ms)
     if run.owner is not None:
         document["held_by"], document["held_ms"] = run.owner, run.now_ms - run.held_since_ms
     return document
@@ -227,7 +203,7 @@ def named_event(event: Event) -> Document:
 
 def gap_document(after: int, oldest: int) -> Document:
     """Events after `after` are not on record any more; `oldest` is the first that is."""
-    return {"event": GAP, "after": after, "oldest": oldest}
+    return {"event": parts.GAP, "after": after, "oldest": oldest}
 
 
 def events_document(after: int | None, events: list[Event], upto: int, oldest: int | None) -> Document:
@@ -264,8 +240,8 @@ def lock_change(event: Event) -> Document | None:
     if change in ("acquired", "renewed"):
         document["fencing_token"] = event.token
         ends_ms = event.hold_ends_ms()
-        document["expires_at"] = None if ends_ms is None else timestamp(ends_ms)
-    return {**document, "observed_at": timestamp(event.at_ms)}
+        document["expires_at"] = None if ends_ms is None else parts.timestamp(ends_ms)
+    return {**document, "observed_at": parts.timestamp(event.at_ms)}
 
 
 def lock_snapshot(name: str, state: Document, now_ms: int) -> Document:
@@ -275,11 +251,11 @@ def lock_snapshot(name: str, state: Document, now_ms: int) -> Document:
         document["event"] = "acquired"
         document["fencing_token"] = state["fencing_token"]
         document["expires_at"] = state["expires_at"]
-    return {**document, "observed_at": timestamp(now_ms)}
+    return {**document, "observed_at": parts.timestamp(now_ms)}
 
 
 def transferred(outcome: lease_outcomes.Transferred) -> Document:
-    document = lease_document("transferred", outcome.name, outcome.lease, outcome.now_ms)
+    document = parts.lease_document("transferred", outcome.name, outcome.lease, outcome.now_ms)
     document["checkpoint"] = outcome.lease.checkpoint
     return document
 
@@ -292,8 +268,8 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
         "user_id": session.principal,
         "owner": session.owner,
         "metadata": session.metadata,
-        "since": timestamp(session.since_ms),
-        "expires_at": timestamp(session.expires_ms),
+        "since": parts.timestamp(session.since_ms),
+        "expires_at": parts.timestamp(session.expires_ms),
         "remaining_ms": max(0, session.expires_ms - outcome.now_ms) if outcome.live else 0,
         "ttl_seconds": session.ttl_ms // 1000,
         "keepalive_interval_secs": max(1, session.ttl_ms // 2000),
@@ -305,11 +281,11 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
 
 
 def _session_hold(hold: lease_outcomes.SessionLease, now_ms: int) -> Document:
-    document = picked(hold, "name namespace=ns fencing_token=holder.token mode=holder.mode")
+    document = parts.picked(hold, "name namespace=ns fencing_token=holder.token mode=holder.mode")
     document |= {"remaining_ms": max(0, hold.holder.expires_ms - now_ms), "waiting": hold.waiting}
     if hold.holder.ends_ms:
         document["ends_in_ms"] = max(0, hold.holder.ends_ms - now_ms)
-    return document | slot_fields(hold.holder)
+    return document | parts.slot_fields(hold.holder)
 
 
 def kept_document(outcome: lease_outcomes.SessionState) -> Document:
@@ -317,12 +293,14 @@ def kept_document(outcome: lease_outcomes.SessionState) -> Document:
     document = session_document(outcome)
     del document["lock_count"], document["holds"]
     if outcome.wanted:
-        document["wanted"] = [picked(each, "name namespace=ns waiting new_waiters=new") for each in outcome.wanted]
+        document["wanted"] = [
+            parts.picked(each, "name namespace=ns waiting new_waiters=new") for each in outcome.wanted
+        ]
     return document
 
 
 def renewed(outcome: lease_outcomes.Renewed) -> Document:
-    document = lease_document("", outcome.name, outcome.lease, outcome.now_ms)
+    document = parts.lease_document("", outcome.name, outcome.lease, outcome.now_ms)
     del document["status"]  # a renewal has only one answer
     document["checkpoint"] = outcome.lease.checkpoint
     document["waiting"] = outcome.waiting
@@ -337,12 +315,12 @@ def failed(outcome: lease_outcomes.Failed) -> Document:
         "failures": outcome.failures,
         "parked": outcome.parked,
         "retry_after_ms": max(0, outcome.until_ms - outcome.now_ms),
-        "previous": previous_document(outcome.ending),
+        "previous": parts.previous_document(outcome.ending),
     }
 
 
 def broken(outcome: lease_outcomes.Broken) -> Document:
-    broken = [picked(holder, "owner fencing_token=token checkpoint") for holder in outcome.holders]
+    broken = [parts.picked(holder, "owner fencing_token=token checkpoint") for holder in outcome.holders]
     return {"name": outcome.name, "broken": broken}
 
 
@@ -351,7 +329,7 @@ def status(outcome: outcomes.Status) -> Document:
     document["waiting"] = outcome.waiting
     if outcome.overlapping:
         document["overlapping"] = [
-            picked(blocker, "name owner=holder.owner mode=holder.mode") for blocker in outcome.overlapping
+            parts.picked(blocker, "name owner=holder.owner mode=holder.mode") for blocker in outcome.overlapping
         ]
     return document
 
@@ -359,7 +337,7 @@ def status(outcome: outcomes.Status) -> Document:
 def opened(outcome: lease_outcomes.Opened) -> Document:
     document: Document = {"name": outcome.name, "opened": outcome.was_closed}
     if outcome.closure is not None:
-        document["closed"] = closure_document(outcome.closure, outcome.now_ms)
+        document["closed"] = parts.closure_document(outcome.closure, outcome.now_ms)
     return document
 
 
@@ -372,9 +350,9 @@ PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     lease_outcomes.Released: lambda outcome: None,
     lease_outcomes.Failed: failed,
     lease_outcomes.Broken: broken,
-    lease_outcomes.ClosureSet: lambda outcome: closure_document(outcome.closure, outcome.now_ms),
+    lease_outcomes.ClosureSet: lambda outcome: parts.closure_document(outcome.closure, outcome.now_ms),
     lease_outcomes.Opened: opened,
     lease_outcomes.AclSet: lambda outcome: {"name": outcome.name, "acl": acl_document(outcome.acl)},
-    lease_outcomes.PoolSet: lambda outcome: picked(outcome, "name slots was slots_taken=taken waiting"),
+    lease_outcomes.PoolSet: lambda outcome: parts.picked(outcome, "name slots was slots_taken=taken waiting"),
     outcomes.Status: status,
 }

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dibs.wire.operations import Answer, Link, Operation, Parameter, Schema
+    from dibs.wire.operations import Answer, Operation, Parameter, Schema
 
 
 _SCHEMAS = "#/components/schemas/"
@@ -43,6 +43,11 @@ def openapi_document(operations: Iterable[Operation], version: str) -> Schema:
     for operation in listed:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     sections = dict.fromkeys(operation.section for operation in listed)
+    requests = {
+        f"{operation.id}-request": request_schema(operation.id)
+        for operation in listed
+        if operation.id in REQUESTS and operation.has_body and operation.request is None
+    }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -56,20 +61,11 @@ def openapi_document(operations: Iterable[Operation], version: str) -> Schema:
         "tags": [{"name": section} for section in sections],
         "paths": paths,
         "components": {
-            "schemas": _components(listed),
+            "schemas": {**requests, **{answer: answer_schema(answer) for answer in ANSWERS}},
             "headers": _REPLY_HEADERS,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "A token."}},
         },
     }
-
-
-def _components(operations: list[Operation]) -> Schema:
-    requests = {
-        f"{operation.id}-request": request_schema(operation.id)
-        for operation in operations
-        if operation.id in REQUESTS and operation.has_body and operation.request is None
-    }
-    return {**requests, **{answer: answer_schema(answer) for answer in ANSWERS}}
 
 
 def _operation(operation: Operation) -> Schema:
@@ -85,7 +81,11 @@ def _operation(operation: Operation) -> Schema:
     if operation.parameters:
         found["parameters"] = [_parameter(each) for each in operation.parameters]
     if operation.has_body:
-        found["requestBody"] = _request_body(operation)
+        own = {"$ref": f"{_SCHEMAS}{operation.id}-request"}
+        content: Schema = {"schema": own if operation.request is None else operation.request}
+        if operation.example is not None:
+            content["example"] = operation.example
+        found["requestBody"] = {"required": not operation.body_optional, "content": {JSON_TYPE: content}}
     found["responses"] = _responses(operation)
     return found
 
@@ -111,16 +111,6 @@ def _parameter(parameter: Parameter) -> Schema:
     }
 
 
-def _request_body(operation: Operation) -> Schema:
-    schema = operation.request
-    if schema is None:
-        schema = {"$ref": f"{_SCHEMAS}{operation.id}-request"}
-    content: Schema = {"schema": schema}
-    if operation.example is not None:
-        content["example"] = operation.example
-    return {"required": not operation.body_optional, "content": {JSON_TYPE: content}}
-
-
 def _responses(operation: Operation) -> Schema:
     codes = codes_of(operation)
     found: Schema = {}
@@ -129,10 +119,13 @@ def _responses(operation: Operation) -> Schema:
         if status in operation.answers:
             choices += _choices(operation.answers[status])
         if status in codes:
-            choices.append(_error(codes[status]))
+            named = {"properties": {"code": {"enum": list(codes[status])}}}
+            choices.append({"allOf": [{"$ref": f"{_SCHEMAS}error"}], **named})
         found[str(status)] = _response(operation, status, choices, codes.get(status, ()))
     for link in operation.links:
-        found[str(link.status)].setdefault("links", {})[link.name] = _link(link)
+        about = {"operationId": link.to, "description": f"{link.meaning}.", "parameters": link.parameters}
+        shown = {key: value for key, value in {**about, "requestBody": link.body}.items() if value}
+        found[str(link.status)].setdefault("links", {})[link.name] = shown
     return found
 
 
@@ -163,16 +156,3 @@ def _choices(answer: Answer) -> list[Schema]:
         return [answer]
     names = (answer,) if isinstance(answer, str) else answer
     return [{"type": "null"} if name == NULL else {"$ref": _SCHEMAS + name} for name in names]
-
-
-def _error(codes: tuple[str, ...]) -> Schema:
-    return {"allOf": [{"$ref": f"{_SCHEMAS}error"}], "properties": {"code": {"enum": list(codes)}}}
-
-
-def _link(link: Link) -> Schema:
-    found: Schema = {"operationId": link.to, "description": f"{link.meaning}."}
-    if link.parameters:
-        found["parameters"] = link.parameters
-    if link.body:
-        found["requestBody"] = link.body
-    return found

@@ -8,7 +8,7 @@ its request fields are in `request_fields.py`, its rights in `core/identity.LEAS
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
 from dibs.core.limits import ACL_ENTRY_BYTES_MAX, NAME_BYTES_MAX, REQUEST_KEY_CHARS_MAX
@@ -19,7 +19,6 @@ from dibs.wire.values import PROVEN, U32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from dibs.wire import answer_fields
     from dibs.wire.request_fields import Field
@@ -97,10 +96,6 @@ def in_header(name: str, meaning: str, **schema: Any) -> Parameter:
 
 def in_query(name: str, meaning: str, **schema: Any) -> Parameter:
     return Parameter(name, meaning, {**_TEXT, **schema})
-
-
-def number_in_query(name: str, meaning: str, least: int, most: int) -> Parameter:
-    return Parameter(name, meaning, {"type": "integer", "minimum": least, "maximum": most})
 
 
 JOB = in_path("name", "The job, percent-encoded", "issue-42", **NAME_SCHEMA)

@@ -327,22 +327,22 @@ def test_a_public_stream_ends_after_its_time(tmp_path: Any) -> None:
 def test_requests_of_a_client_are_counted_by_the_minute() -> None:
     clock = ManualClock()
     rooms = PublicRooms(PublicElections(requests=2), clock.steady_ms)
-    rooms.charge("a")
-    rooms.charge("a")
+    rooms.requests.charge("a")
+    rooms.requests.charge("a")
     with pytest.raises(RateLimited) as refused:
-        rooms.charge("a")
+        rooms.requests.charge("a")
     assert refused.value.retry_after_ms == PUBLIC_REQUESTS_MS
-    rooms.charge("b")
+    rooms.requests.charge("b")
     clock.advance(PUBLIC_REQUESTS_MS)
-    rooms.charge("a")
+    rooms.requests.charge("a")
 
 
 def test_many_clients_do_not_fill_the_memory_and_share_one_count() -> None:
     rooms = PublicRooms(PublicElections(requests=2), ManualClock().steady_ms)
     for number in range(PUBLIC_CLIENTS_MAX):
-        rooms.charge(f"client {number}")
-    rooms.charge("late")
-    rooms.charge("later")
+        rooms.requests.charge(f"client {number}")
+    rooms.requests.charge("late")
+    rooms.requests.charge("later")
     with pytest.raises(RateLimited):
-        rooms.charge("latest")
-    assert len(rooms._requests) == PUBLIC_CLIENTS_MAX + 1
+        rooms.requests.charge("latest")
+    assert len(rooms.requests) == PUBLIC_CLIENTS_MAX + 1

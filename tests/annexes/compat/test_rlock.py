@@ -14,7 +14,7 @@ import pytest
 from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor
 from dibs.compat.action_llama.rlock import run
-from dibs.compat.action_llama.runs import EmbeddedRuns
+from dibs.compat.action_llama.runs import ask_store
 from dibs.core.limits import RUN_KEEP_MS, RUN_TTL_MS, TTL_MS_MAX
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -56,7 +56,7 @@ class Shell:
         return exit_code, document
 
     def run(self, holder: str) -> str:
-        body = EmbeddedRuns(self.door()).ask(Ask("run-open", "", {"holder": holder})).body or {}
+        body = ask_store(self.door(), Ask("run-open", "", {"holder": holder})).body or {}
         return str(body["secret"])
 
     def session(self, owner: str) -> str:

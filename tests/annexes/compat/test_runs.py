@@ -39,17 +39,17 @@ def test_with_quiet_only_the_secret_is_printed(terminal: Terminal) -> None:
 @pytest.mark.promise("session")
 def test_ending_a_run_frees_what_it_locked(terminal: Terminal) -> None:
     from dibs.client.embedded import EmbeddedDoor
-    from dibs.compat.action_llama.runs import EmbeddedRuns
+    from dibs.compat.action_llama.runs import as_run
 
     secret = terminal("run-secret", "create", "-q", "--holder", HOLDER).out.strip()
-    found = EmbeddedRuns(EmbeddedDoor(lambda: Coordinator(terminal.store))).as_run(secret)
+    found = as_run(EmbeddedDoor(lambda: Coordinator(terminal.store)), secret)
     assert found is not None
     run, door = found
     door.ask(Ask("acquire", "a:b", {"session_id": run.session, "owner": run.holder}))
     assert "a:b" in terminal("run-secret", "list").out
     assert "a:b" in terminal("run-secret", "end", HOLDER).out
     assert terminal("owner", "a:b").exit != 0
-    assert EmbeddedRuns(EmbeddedDoor(lambda: Coordinator(terminal.store))).as_run(secret) is None
+    assert as_run(EmbeddedDoor(lambda: Coordinator(terminal.store)), secret) is None
 
 
 def test_a_secret_is_nowhere_but_in_the_answer_that_made_it(terminal: Terminal) -> None:

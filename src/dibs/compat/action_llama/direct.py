@@ -89,12 +89,12 @@ class DirectRequest:
 
     def in_run(self, secret: str) -> Said:
         from dibs.client.embedded import EmbeddedDoor
-        from dibs.compat.action_llama.runs import EmbeddedRuns
+        from dibs.compat.action_llama.runs import as_run
 
         assert isinstance(self._door, EmbeddedDoor)  # a server is asked through its gateway instead
         try:
             # A release first tests its proof with a heartbeat. The history must not show that heartbeat.
-            found = EmbeddedRuns(self._door).as_run(secret, audited=self._verb != "release")
+            found = as_run(self._door, secret, audited=self._verb != "release")
         except DibsError as error:
             return UNREACHABLE, refusal(error.code, error.details)
         if found is None:

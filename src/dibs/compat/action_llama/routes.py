@@ -8,7 +8,7 @@ No log contains a secret: neither the server's log nor the access log.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.generators import run_generator_async
@@ -29,7 +29,6 @@ from dibs.wire.requests import command_for, shape
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Any
 
     from dibs.base.jsontext import Document
     from dibs.compat.action_llama.protocol import Asking, Said
@@ -179,9 +178,7 @@ class Gateway:
     def routes(self) -> Table:
         """Every operation with its handler. A GATEWAY_URL that ends in a slash makes paths with two."""
         handlers: dict[str, Callable[[HttpRequest], Awaitable[Said | Reply]]] = {
-            "gateway-acquire": self._acquire,
-            "gateway-release": self._release,
-            "gateway-heartbeat": self._heartbeat,
+            **{f"gateway-{verb}": partial(self._of_lock, verb) for verb in ("acquire", "release", "heartbeat")},
             "gateway-list": self._list,
             "locks-of-all": self._status,
             "gateway-health": self._health,
@@ -204,26 +201,19 @@ class Gateway:
 
     # Locks
 
-    async def _acquire(self, call: HttpRequest) -> Said:
+    async def _of_lock(self, verb: str, call: HttpRequest) -> Said:
         run, key, ttl_seconds = await self._asked(call)
+        proof = {"session_id": run.session}
+        if verb == "release":
+            # A release first tests its proof with a heartbeat. The history must not show that heartbeat.
+            run = run.replace(caller=run.caller.replace(audited=False))
+            return await self._follow(run, theirs.release(key, proof))
+        if verb == "heartbeat":
+            return await self._follow(run, theirs.heartbeat(key, proof, ttl_seconds))
         self._api.check_open()
         run = run.replace(caller=self._api.counted(run.caller))
-        document = {
-            "session_id": run.session,
-            "owner": run.holder,
-            "ttl_seconds": ttl_seconds or self._ttl_seconds,
-        }
+        document = {**proof, "owner": run.holder, "ttl_seconds": ttl_seconds or self._ttl_seconds}
         return theirs.acquired(key, await self._ask(run, "acquire", key, document))
-
-    async def _release(self, call: HttpRequest) -> Said:
-        run, key, _ = await self._asked(call)
-        # A release first tests its proof with a heartbeat. The history must not show that heartbeat.
-        run = run.replace(caller=run.caller.replace(audited=False))
-        return await self._follow(run, theirs.release(key, {"session_id": run.session}))
-
-    async def _heartbeat(self, call: HttpRequest) -> Said:
-        run, key, ttl_seconds = await self._asked(call)
-        return await self._follow(run, theirs.heartbeat(key, {"session_id": run.session}, ttl_seconds))
 
     async def _list(self, call: HttpRequest) -> Said:
         secret = parse_query(call.query).get("secret")

@@ -92,7 +92,7 @@ def end(call: Call) -> Answer:
 
 def _ask(call: Call, verb: str, name: str = "", document: Document | None = None) -> Reply:
     door, asked = call.door(), Ask(verb, name, document)
-    return EmbeddedRuns(door).ask(asked) if isinstance(door, EmbeddedDoor) else door.ask(asked)
+    return ask_store(door, asked) if isinstance(door, EmbeddedDoor) else door.ask(asked)
 
 
 _ADMIN = "77 over HTTP only: the token is not an admin's"
@@ -192,17 +192,6 @@ def open_run_command(ns: str, document: object, caller: Caller) -> tuple[OpenSes
     return command, secret
 
 
-def opened_document(command: OpenSession, outcome: object, secret: str) -> Document:
-    """The answer to the start of a run. No other document contains a secret."""
-    if not isinstance(outcome, SessionState):
-        raise InvalidInput("The run could not be started.")
-    session = outcome.session
-    is_over = session.ended_ms or outcome.now_ms >= session.expires_ms
-    if is_over or (session.principal, session.owner) != (command.principal, command.owner):
-        raise InvalidInput("Another run uses or used this secret. Leave it out to get a new one.")
-    return {"secret": secret, **run_document(outcome)}
-
-
 def run_document(state: SessionState) -> Document:
     session = state.session
     return {
@@ -218,7 +207,15 @@ def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) ->
     """Answers `run-open`, `runs` and `run-end`. Yields commands, and a principal for its open sessions."""
     if verb == "run-open":
         command, secret = open_run_command(ns, document, caller)
-        return Reply(status=201, body=opened_document(command, (yield command), secret))
+        outcome = yield command
+        if not isinstance(outcome, SessionState):
+            raise InvalidInput("The run could not be started.")
+        session = outcome.session
+        is_over = session.ended_ms or outcome.now_ms >= session.expires_ms
+        if is_over or (session.principal, session.owner) != (command.principal, command.owner):
+            raise InvalidInput("Another run uses or used this secret. Leave it out to get a new one.")
+        # No other document contains a secret.
+        return Reply(status=201, body={"secret": secret, **run_document(outcome)})
     found: list[SessionState] = yield principal_of(ns)
     if verb == "runs":
         return Reply(status=200, body={"runs": [run_document(state) for state in found]})
@@ -235,34 +232,25 @@ def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) ->
 # Runs without a server: the gateway's operations on run secrets, on a local store.
 
 
-class EmbeddedRuns:
-    """The runs of the namespace that `door` works in."""
+def as_run(door: EmbeddedDoor, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
+    """The run of a secret, and a door to the same store that acts as that run. None: no such run, or it has ended. With
+    `audited` the history records the run's requests. Raises the store's errors."""
+    run = run_of(inspect_one(door.store(), session_of(secret)))
+    if run is None:
+        return None
+    if run.stale:
+        door.coordinator().one(KeepSession(session=run.session, principal=run.caller.principal))
+    return run, EmbeddedDoor(door.coordinator, OneNamespace(run.namespace), run.caller.replace(audited=audited))
 
-    def __init__(self, door: EmbeddedDoor) -> None:
-        self._door = door
 
-    def as_run(self, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
-        """The run of a secret, and a door to the same store that acts as that run. None: no such run, or it has ended.
+def ask_store(door: EmbeddedDoor, asked: Ask) -> Reply:
+    """The reply to `runs`, `run-open` or `run-end`, as a server gives it."""
 
-        With `audited` the history records the run's requests. Raises the store's errors."""
-        coordinator = self._door.coordinator
-        run = run_of(inspect_one(self._door.store(), session_of(secret)))
-        if run is None:
-            return None
-        if run.stale:
-            coordinator().one(KeepSession(session=run.session, principal=run.caller.principal))
-        naming = OneNamespace(run.namespace)
-        return run, EmbeddedDoor(coordinator, naming, run.caller.replace(audited=audited))
+    def look_or_do(step: str | Command) -> Any:
+        return open_sessions(door.store(), step) if isinstance(step, str) else door.coordinator().one(step)
 
-    def ask(self, asked: Ask) -> Reply:
-        """The reply to `runs`, `run-open` or `run-end`, as a server gives it."""
-        try:
-            flow = answer(asked.verb, self._door.namespace(), asked.name, asked.document, LOCAL)
-            return run_generator(flow, self._look_or_do)
-        except DibsError as error:
-            return reply_for_error(error)
-
-    def _look_or_do(self, asked: str | Command) -> Any:
-        if isinstance(asked, str):
-            return open_sessions(self._door.store(), asked)
-        return self._door.coordinator().one(asked)
+    try:
+        flow = answer(asked.verb, door.namespace(), asked.name, asked.document, LOCAL)
+        return run_generator(flow, look_or_do)
+    except DibsError as error:
+        return reply_for_error(error)

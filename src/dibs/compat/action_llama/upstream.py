@@ -45,7 +45,8 @@ class Upstream:
     async def forward(self, method: str, path: str, call: HttpRequest) -> Reply:
         if self._address is None:
             raise Rejected("not served here", NOT_TOLD, 501)
-        if _is_step(call.raw_name):
+        name = unquote_to_bytes(call.raw_name)
+        if name in (b".", b"..") or b"/" in name or b"\\" in name:  # it could lead out of its place in the path
             raise Rejected("invalid name", "A name in the address is no step in a path.", 400)
         via = call.headers.get(b"via", b"").decode("latin-1")
         if self._mark in via:
@@ -93,9 +94,3 @@ async def _exchange(address: ServerAddress, request: bytes) -> Reply:
         return await connection.exchange(request)
     finally:
         connection.close()
-
-
-def _is_step(raw_name: bytes) -> bool:
-    """Tell whether a name could lead out of its place in the path, once somebody decodes it."""
-    name = unquote_to_bytes(raw_name)
-    return name in (b".", b"..") or b"/" in name or b"\\" in name

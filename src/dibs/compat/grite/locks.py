@@ -259,7 +259,7 @@ def _failed(call: Call, answer: Answer) -> Answer:
     return answer
 
 
-def as_grite(run: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
+def command(run: Callable[[Call], Answer], *parts: Argument | Option) -> Command:
     """Report errors of `run` with grite's codes. The parser of flags reports usage errors."""
 
     def told(call: Call) -> Answer:
@@ -272,19 +272,16 @@ def as_grite(run: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
 
             return _failed(call, failure(reply_for_error(error)))
 
-    return told
+    return Command(told, *parts, NO_DAEMON, usage_exit=BAD_USAGE)
 
 
 # The arguments of the commands.
 
-_ARGUMENT = Argument(
-    "RESOURCE",
-    "what to lock, such as issue:8057324b, path:src/auth.rs, repo:deploy",
-    takes=MAYBE,
-    completes="job",
-)
+_WHAT = "what to lock, such as issue:8057324b, path:src/auth.rs, repo:deploy"
+_ARGUMENT = Argument("RESOURCE", _WHAT, takes=MAYBE, completes="job")
 _RESOURCE = Option("--resource RESOURCE", "the resource, instead of the argument", key="resource_flag")
 _TTL = Option("--ttl TIME", "how long it lasts: 30m, 2h, or seconds (default 5m)")
+_NEW_TTL = Option("--ttl TIME", "a new TTL (default: the present one)")
 _WHO = (LOCK_ACTOR, DATA_DIR, SESSION)
 _EXITS = (
     "1 internal error | 2 invalid flag, TTL or resource | 5 the store cannot be reached, or is busy"
@@ -321,20 +318,9 @@ lock gc
     exits 0 swept | {_EXITS}
 """
 COMMANDS = {
-    "lock acquire": Command(as_grite(acquire), _ARGUMENT, _RESOURCE, _TTL, *_WHO, NO_DAEMON, usage_exit=BAD_USAGE),
-    "lock renew": Command(
-        as_grite(renew),
-        _ARGUMENT,
-        _RESOURCE,
-        Option("--ttl TIME", "a new TTL (default: the present one)"),
-        LEASE,
-        *_WHO,
-        NO_DAEMON,
-        usage_exit=BAD_USAGE,
-    ),
-    "lock release": Command(as_grite(release), _ARGUMENT, _RESOURCE, LEASE, *_WHO, NO_DAEMON, usage_exit=BAD_USAGE),
-    "lock status": Command(
-        as_grite(status), _ARGUMENT, _RESOURCE, LOCK_ACTOR, DATA_DIR, NO_DAEMON, usage_exit=BAD_USAGE
-    ),
-    "lock gc": Command(as_grite(gc), LOCK_ACTOR, DATA_DIR, NO_DAEMON, usage_exit=BAD_USAGE),
+    "lock acquire": command(acquire, _ARGUMENT, _RESOURCE, _TTL, *_WHO),
+    "lock renew": command(renew, _ARGUMENT, _RESOURCE, _NEW_TTL, LEASE, *_WHO),
+    "lock release": command(release, _ARGUMENT, _RESOURCE, LEASE, *_WHO),
+    "lock status": command(status, _ARGUMENT, _RESOURCE, LOCK_ACTOR, DATA_DIR),
+    "lock gc": command(gc, LOCK_ACTOR, DATA_DIR),
 }

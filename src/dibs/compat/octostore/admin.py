@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput, InvalidName
 from dibs.base.jsontext import encode
@@ -26,7 +26,6 @@ from dibs.wire.parts import offset_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
     from dibs.base.reply import Reply
     from dibs.core.records import Holder, LockRecord

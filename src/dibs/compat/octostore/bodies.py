@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
@@ -25,7 +25,6 @@ from dibs.wire.values import U32_MAX, token_badge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.base.jsontext import Document
     from dibs.server.http.request import HttpRequest, Known
@@ -67,12 +66,10 @@ def session_over() -> OctoStoreRefusal:
     return OctoStoreRefusal("session_expired", "Session expired")
 
 
-def lease_taken() -> OctoStoreRefusal:
-    return OctoStoreRefusal("lease_not_current", "Invalid lease ID", status=400)
-
-
-def lease_gone() -> OctoStoreRefusal:
-    return OctoStoreRefusal("lease_not_current", "Lease is not current", status=404)
+def not_current(*, is_held: bool) -> OctoStoreRefusal:
+    """The lock is somebody else's, or nobody's."""
+    details, status = ("Invalid lease ID", 400) if is_held else ("Lease is not current", 404)
+    return OctoStoreRefusal("lease_not_current", details, status=status)
 
 
 def unsupported(status: int) -> OctoStoreRefusal:

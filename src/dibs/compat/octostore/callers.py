@@ -8,7 +8,7 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING, NamedTuple
 
-from dibs.base.errors import DibsError, InvalidInput, InvalidName
+from dibs.base.errors import InvalidInput, InvalidName
 from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import ADMIN_PRINCIPAL, BEARER_ADMIN, ELECTIONS, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, refused, unsupported, user_id
@@ -104,25 +104,11 @@ class UserDirectory:
         except InvalidName:
             raise unsupported(400) from None
         check_lock_name(name)
-        if not anywhere:
-            self._check_scope(name, user)
-        return name
-
-    @staticmethod
-    def _check_scope(name: str, user: User) -> None:
-        if name.startswith(ELECTIONS):
+        if not anywhere and name.startswith(ELECTIONS):
             raise refused("forbidden", "The __election namespace is reserved for public leader elections")
-        if user.scope is not None and not name.startswith(f"{user.scope}."):
+        if not anywhere and user.scope is not None and not name.startswith(f"{user.scope}."):
             raise refused("forbidden", f"lock '{name}' is outside namespace '{user.scope}'")
-
-    def is_still_known(self, user: User, call: HttpRequest) -> bool:
-        if user.is_admin:
-            return True
-        try:
-            caller = self._api.caller_of(call.headers)
-        except DibsError:
-            return False
-        return (caller.principal, caller.namespace) == (user.principal, user.scope)
+        return name
 
 
 class Handlers:

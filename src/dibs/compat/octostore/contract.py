@@ -5,11 +5,11 @@ does there.
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import InvalidInput
+from dibs.client.transport import unread
 from dibs.compat.octostore.admin import user_names
 from dibs.compat.octostore.bodies import PlainStream, answer_refusal, unsupported
 from dibs.compat.octostore.callers import UserDirectory, fixed_callers
@@ -22,15 +22,14 @@ from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
 from dibs.engine.event_log import EventFilter
 from dibs.server.http.response import ClientGone, answer_document
-from dibs.server.routes.events import change_frame
+from dibs.server.routes.jobs import change_frame
 from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
 from dibs.wire.lease_documents import frame, lock_snapshot
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping
 
     from dibs.base.reply import Reply
     from dibs.core.identity import Caller
@@ -79,14 +78,12 @@ class OctoStoreContract:
         own = routes.handlers()
         made: Table = []
         for operation, handler in table:
-            if operation.id in ADMIN_PAGES:
-                handler = routes.for_admin(handler)
-            elif operation.id in own:
-                handler = own[operation.id]
-            elif operation.id not in OTHERS:
-                made.append((operation, handler))
-                continue
-            made.append((described(operation), _in_its_words(handler)))
+            if operation.id in (*own, *ADMIN_PAGES, *OTHERS):
+                # An admin's page: by the admin key, as a header or after `Bearer admin:`, or by dibs' own roles.
+                admit = routes.callers.admit_admin if operation.id in ADMIN_PAGES else None
+                handler = _in_its_words(own.get(operation.id, handler), admit)
+                operation = described(operation)
+            made.append((operation, handler))
         return made
 
     def refusal(self, error: HttpError) -> Reply:
@@ -148,12 +145,9 @@ def _users(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _ca_bundle(environ: Mapping[str, str]) -> str | None:
     """The file with the authorities that targets of webhooks may have besides the system's."""
     path = environ.get("OCTOSTORE_CA_BUNDLE")
-    if path is not None:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-        except (OSError, ValueError) as error:
-            why = "has no certificate" if isinstance(error, ssl.SSLError) else "cannot be read"
-            raise InvalidInput(f"OCTOSTORE_CA_BUNDLE {path!a} {why}.") from None
+    fault = None if path is None else unread("OCTOSTORE_CA_BUNDLE", path)
+    if fault is not None:
+        raise InvalidInput(fault)
     return path
 
 
@@ -202,35 +196,24 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
 class OctoStoreRoutes:
     def __init__(self, api: Api, admin_key: str | None) -> None:
         self._api = api
-        self._callers = UserDirectory(api, admin_key)
-        self._locks = Locks(api, self._callers)
+        self.callers = UserDirectory(api, admin_key)
 
     def handlers(self) -> dict[str, Handler]:
-        locks, sessions, rooms = self._locks, Sessions(self._api, self._callers), Elections(self._api)
-        hooks = Webhooks(self._api, self._callers)
+        locks, sessions = Locks(self._api, self.callers), Sessions(self._api, self.callers)
+        hooks = Webhooks(self._api, self.callers)
         return {
-            "acquire": locks.acquire,
-            "renew": locks.renew,
-            "release": locks.release,
-            "inspect": locks.show,
+            **{verb: getattr(locks, verb) for verb in ("acquire", "renew", "release", "inspect", "acl")},
             "list": locks.listing,
-            "acl": locks.acl,
-            "watch": self.watch,
-            "session-open": sessions.open,
-            "session-keep": sessions.keep,
-            "session-show": sessions.show,
-            "session-end": sessions.end,
-            **rooms.handlers(),
+            **{f"session-{word}": getattr(sessions, word) for word in ("open", "keep", "show", "end")},
+            **{f"webhook-{word}": getattr(hooks, word) for word in ("create", "remove")},
             "webhooks": hooks.listing,
-            "webhook-create": hooks.create,
-            "webhook-remove": hooks.remove,
-            "health": self.health,
-            "status": self.status,
+            **Elections(self._api).handlers(),
+            **{verb: getattr(self, verb) for verb in ("watch", "health", "status")},
         }
 
     async def watch(self, call: HttpRequest) -> EventStream:
-        user = self._callers.user("watch", call)
-        name = self._callers.lock_name(call, user)
+        user = self.callers.user("watch", call)
+        name = self.callers.lock_name(call, user)
         self._api.check_open()
         client = call.client
         self._api.streams.check_room(client)
@@ -245,7 +228,8 @@ class OctoStoreRoutes:
         first = frame(lock_snapshot(name, shown, state.now_ms), at)
         wanted = EventFilter(ns=DEFAULT_NAMESPACE, name=name)
         stream = PlainStream(feed, wanted, at, change_frame, first=first)
-        stream.is_allowed = lambda: self._callers.is_still_known(user, call)
+        if not user.is_admin:
+            stream.is_allowed = self._api.still_allows(call.headers)
         self._api.streams.add(stream, client)
         return stream
 
@@ -270,20 +254,12 @@ class OctoStoreRoutes:
             }
         )
 
-    def for_admin(self, handler: Handler) -> Handler:
-        """An admin's page: by the server's admin key, as a header or after `Bearer admin:`, or by dibs' own roles."""
 
-        async def handle(call: HttpRequest) -> Reply | EventStream:
-            self._callers.admit_admin(call)
-            answer: Reply | EventStream = await handler(call)  # which finds an admin's token in the request
-            return answer
-
-        return handle
-
-
-def _in_its_words(handler: Handler) -> Handler:
+def _in_its_words(handler: Handler, admit: Callable[[HttpRequest], None] | None) -> Handler:
     async def handle(call: HttpRequest) -> Reply | EventStream:
         try:
+            if admit is not None:
+                admit(call)  # the handler finds an admin's token in the request then
             answer: Reply | EventStream = await handler(call)
             return answer
         except ClientGone:

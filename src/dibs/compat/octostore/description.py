@@ -4,7 +4,7 @@ Fields of requests are read from the tables by which the handlers read them. Pur
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.compat import schemas_of
 from dibs.compat.octostore import bodies, locks, routes
@@ -15,8 +15,6 @@ from dibs.wire.operations import ID_PATTERN, JOB, in_path
 from dibs.wire.values import U32_MAX
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from dibs.wire.operations import Operation, Schema
 
 ABOUT = "In OctoStore's form: this server runs with `--octostore`."

@@ -12,7 +12,7 @@ import base64
 import binascii
 import hashlib
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, InvalidTtl
 from dibs.base.ids import dashed, new_room_id
@@ -33,7 +33,6 @@ from dibs.wire.requests import command_for, shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.base.jsontext import Document
     from dibs.base.reply import Reply
@@ -211,6 +210,10 @@ class WatchedElection:
             return None
         return self._state(0 if ends_ms is None else max(0, ends_ms - event.at_ms), event.at_ms)
 
+    def framed(self, event: Event) -> bytes | None:
+        state = self.change(event)
+        return None if state is None else frame(state, event.seq, "state")
+
     def _state(self, remaining_ms: int, at_ms: int) -> Document:
         return {
             "schema_version": SCHEMA_VERSION,
@@ -286,14 +289,16 @@ class ElectionRoutes:
     async def open(self, call: HttpRequest) -> Reply:
         """A fresh id. It is not on record before the first campaign."""
         _, public = self._caller("election-open", call)
-        self._charge(call, public)
+        if public:
+            self._api.rooms.requests.charge(call.client)
         return answer_document(room_document(new_room_id()), 201)
 
     async def _change(self, verb: str, call: HttpRequest) -> Reply:
         document = await self._read(verb, call)
         caller, public = self._caller(verb, call)
         if verb == CAMPAIGN:
-            self._charge(call, public)
+            if public:
+                self._api.rooms.requests.charge(call.client)
             self._api.check_open()
             caller = self._api.counted(caller)
         room, ns = self._room(call), self._namespace(caller, call)
@@ -336,7 +341,7 @@ class ElectionRoutes:
             watched = WatchedElection(room, state)
             wanted = EventFilter(ns=command.ns, name=command.name)
             first = frame(watched.first, at, "state")
-            stream = self.stream_class(feed, wanted, at, _framed(watched), first=first)
+            stream = self.stream_class(feed, wanted, at, watched.framed, first=first)
             self._api.streams.add(stream, client)
         except BaseException:
             leave()
@@ -382,15 +387,3 @@ class ElectionRoutes:
             return self._api.caller_for(verb, call.headers), False
         except AuthenticationRequired:
             return self._api.rooms.caller(), True
-
-    def _charge(self, call: HttpRequest, public: bool) -> None:
-        if public:
-            self._api.rooms.charge(call.client)
-
-
-def _framed(watched: WatchedElection) -> Callable[[Event], bytes | None]:
-    def framed(event: Event) -> bytes | None:
-        state: dict[str, Any] | None = watched.change(event)
-        return None if state is None else frame(state, event.seq, "state")
-
-    return framed

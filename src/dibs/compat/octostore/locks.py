@@ -67,23 +67,19 @@ def acquired_answer(outcome: outcomes.Outcome) -> Reply:
                 "metadata": holder.metadata,
             }
         )
-    if isinstance(outcome, outcomes.Closed):  # their word for a time in which nobody gets the lock
-        closed = outcome.closure
-        outcome = outcomes.Delayed(
-            now_ms=outcome.now_ms,
-            name=outcome.name,
-            until_ms=closed.until_ms,
-            delay_ms=closed.until_ms - closed.at_ms,
-        )
-    if isinstance(outcome, outcomes.Delayed):
-        document = {
-            "status": "delayed",
-            "available_at": timestamp(outcome.until_ms),
-            "lock_delay_seconds": -(-outcome.delay_ms // 1000),
-            "retry_after_ms": outcome.until_ms - outcome.now_ms,
-        }
-        return answer_document(document, 409)
-    raise refusal_of(outcome)
+    if isinstance(outcome, outcomes.Closed):  # they have one word for a time in which nobody gets the lock
+        until_ms, delay_ms = outcome.closure.until_ms, outcome.closure.until_ms - outcome.closure.at_ms
+    elif isinstance(outcome, outcomes.Delayed):
+        until_ms, delay_ms = outcome.until_ms, outcome.delay_ms
+    else:
+        raise refusal_of(outcome)
+    document = {
+        "status": "delayed",
+        "available_at": timestamp(until_ms),
+        "lock_delay_seconds": -(-delay_ms // 1000),
+        "retry_after_ms": until_ms - outcome.now_ms,
+    }
+    return answer_document(document, 409)
 
 
 def refusal_of(outcome: outcomes.Outcome) -> Exception:
@@ -258,14 +254,12 @@ class Locks(Handlers):
         """Return why a lease cannot be used. A lock of somebody else's session is as unknown as the session."""
         if not isinstance(outcome, outcomes.NotCurrent):
             raise refusal_of(outcome)
-        if not outcome.holders:
-            return bodies.lease_gone()
-        holder = outcome.holders[0]
-        if holder.session is not None and holder.ephemeral and holder.principal != user.principal:
-            return bodies.no_session()
-        return bodies.lease_taken()
+        for holder in outcome.holders[:1]:
+            if holder.session is not None and holder.ephemeral and holder.principal != user.principal:
+                return bodies.no_session()
+        return bodies.not_current(is_held=bool(outcome.holders))
 
-    async def show(self, call: HttpRequest) -> Reply:
+    async def inspect(self, call: HttpRequest) -> Reply:
         if not call.raw_name:  # its router has no such address
             raise bodies.unsupported(404)
         user = self._callers.user("inspect", call)

@@ -7,7 +7,7 @@ told of its own locks alone; deliveries are dibs'.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidName, InvalidTtl, NotOnRecord
 from dibs.base.ids import new_id
@@ -32,8 +32,6 @@ from dibs.wire.parts import timestamp
 from dibs.wire.webhooks import webhook_document
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from dibs.base.jsontext import Document
     from dibs.compat.octostore.callers import User
     from dibs.core.commands import Command
@@ -161,7 +159,12 @@ class Elections(ElectionRoutes):
         self, verb: str, ns: str, room: str, document: dict[str, Any], caller: Caller, *, public: bool
     ) -> Command:
         if verb == CAMPAIGN:
-            _check_candidate(document["candidate_id"])
+            candidate, most = document["candidate_id"], limits.CANDIDATE_CHARS_MAX
+            if not 1 <= len(candidate.encode()) <= most:
+                raise bodies.refused("invalid_input", f"Candidate ID must be between 1 and {most} characters")
+            plain = candidate.translate(dict.fromkeys(map(ord, "-_.:@"), "a"))
+            if not (plain.isascii() and plain.isalnum()):
+                raise bodies.refused("invalid_input", "Candidate ID contains unsupported characters")
             bodies.metadata_of(document)
         if verb == RESIGN:
             document = {"leader_token": document["leader_token"]}
@@ -182,21 +185,12 @@ class Elections(ElectionRoutes):
                 retry_s=FULL_RETRY_S,
             )
         if isinstance(outcome, NotCurrent):
-            raise bodies.lease_taken() if outcome.holders else bodies.lease_gone()
+            raise bodies.not_current(is_held=bool(outcome.holders))
         if isinstance(outcome, Released) and outcome.again:
             state = await self._api.engine.batcher.submit(Inspect(ns=PUBLIC_NAMESPACE, name=outcome.name))
-            raise bodies.lease_taken() if isinstance(state, Status) and state.lock.holders else bodies.lease_gone()
+            raise bodies.not_current(is_held=isinstance(state, Status) and bool(state.lock.holders))
         document = election_document(room, outcome)
         return answer_for(outcome) if document is None else answer_document(document)
-
-
-def _check_candidate(candidate: str) -> None:
-    most = limits.CANDIDATE_CHARS_MAX
-    if not 1 <= len(candidate.encode()) <= most:
-        raise bodies.refused("invalid_input", f"Candidate ID must be between 1 and {most} characters")
-    plain = candidate.translate(dict.fromkeys(map(ord, "-_.:@"), "a"))
-    if not (plain.isascii() and plain.isalnum()):
-        raise bodies.refused("invalid_input", "Candidate ID contains unsupported characters")
 
 
 class Webhooks(Handlers):

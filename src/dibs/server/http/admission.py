@@ -16,7 +16,7 @@ import ipaddress
 import logging
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import AuthenticationRequired, InvalidInput
@@ -29,7 +29,6 @@ from dibs.system import socket_peer
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
-    from typing import Any, Protocol
 
     PublicElections = Any  # dibs.server.settings.PublicElections, which knows these
 
@@ -170,7 +169,7 @@ class PublicRooms:
     def __init__(self, settings: PublicElections | None, steady: Callable[[], int] = steady_ms) -> None:
         self.settings = settings
         most = 0 if settings is None else settings.requests
-        self._requests = ClientWindows(most, "ids and campaigns", steady)
+        self.requests = ClientWindows(most, "ids and campaigns", steady)
         self._streams: Counter[str] = Counter()
 
     def caller(self) -> Caller:
@@ -181,10 +180,6 @@ class PublicRooms:
             )
         most = Limits(held=self.settings.rooms)
         return Caller(principal=PUBLIC_PRINCIPAL, role=AGENT, namespace=PUBLIC_NAMESPACE, limits=most)
-
-    def charge(self, client: str) -> None:
-        """Count one request of a client; raises RateLimited if it is one too many."""
-        self._requests.charge(client)
 
     def enter_stream(self, client: str) -> Callable[[], None]:
         """Count one more stream; raises if it is one too many. Call what it returns at the end of the stream."""

@@ -97,17 +97,10 @@ def name_for(scheme: str) -> bytes:
     return NAME_OVER_TLS if scheme == HTTPS else NAME
 
 
-def set_cookie(token: str, scheme: str) -> str:
-    """The value of Set-Cookie that logs a browser in. It ends with the browser's session."""
-    return f"{name_for(scheme).decode()}={quote(token, safe='')}{_attributes(scheme)}"
-
-
-def clear_cookie(scheme: str) -> str:
-    return f"{name_for(scheme).decode()}=; Max-Age=0{_attributes(scheme)}"
-
-
-def _attributes(scheme: str) -> str:
-    return _ATTRIBUTES + ("; Secure" if scheme == HTTPS else "")
+def cookie_for(token: str, scheme: str) -> str:
+    """The value of Set-Cookie that logs a browser in, until its session ends; without a token, out."""
+    ends, secure = "" if token else "; Max-Age=0", "; Secure" if scheme == HTTPS else ""
+    return f"{name_for(scheme).decode()}={quote(token, safe='')}{ends}{_ATTRIBUTES}{secure}"
 
 
 def with_credential(method: str, scheme: str, headers: dict[bytes, bytes], sent: Sent) -> None:

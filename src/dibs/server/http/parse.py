@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Required, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -23,7 +23,6 @@ from dibs.wire.values import PROVEN, U32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     Document = dict[str, Any]
     Headers = Mapping[bytes, bytes]

@@ -24,7 +24,7 @@ import http
 import select
 from collections import deque
 from email.utils import formatdate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httptools
 
@@ -41,18 +41,17 @@ from dibs.core.limits import (
 )
 from dibs.engine.metrics import OTHER
 from dibs.server.event_stream import EventStream
-from dibs.server.http.admission import client_of, peer_uid
+from dibs.server.http.admission import TrustedProxies, client_of, peer_uid
+from dibs.server.http.browser import Cors
 from dibs.server.http.request import PEER, HttpRequest, KnownHeads, RequestHead, block_of
 from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, answer_for_error, current, headers_of
 from dibs.server.http.tls import lacks_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from typing import Any, Protocol
 
     from dibs.server.handlers import Api
-    from dibs.server.http.admission import Admission, TrustedProxies, Waiting
-    from dibs.server.http.browser import Cors
+    from dibs.server.http.admission import Admission, Waiting
     from dibs.server.http.request import Answer
     from dibs.server.http.response import Header
     from dibs.server.routes.table import Router
@@ -82,21 +81,18 @@ class ServerState:
         self,
         api: Api,
         router: Router,
-        *,
-        headers: Sequence[Header] = (),
-        admission: Admission | None = None,
-        knows_peers: bool = False,
-        proxies: TrustedProxies | None = None,
-        cors: Cors | None = None,
-        observers: Sequence[RequestObserver] = (),
+        headers: Sequence[Header],
+        admission: Admission | None,
+        observers: Sequence[RequestObserver],
     ) -> None:
+        settings = api.settings
         self.api = api
         self.metrics = api.engine.metrics
         self.router = router
         self.admission = admission
-        self.knows_peers = knows_peers
-        self.proxies = proxies or None
-        self.cors = cors
+        self.knows_peers = settings.system
+        self.proxies = TrustedProxies(settings.trusted_proxies) if settings.trusted_proxies else None
+        self.cors = Cors(settings.cors_origins) if settings.cors_origins else None
         self.observers = observers
         self.heads = KnownHeads()
         self.connections: set[HttpConnection] = set()

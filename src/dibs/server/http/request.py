@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import stopwatch_s
 from dibs.base.http1 import header_lines
@@ -27,7 +27,6 @@ from dibs.server.http.response import NO_CONTENT, ClientGone, answer_for, curren
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from typing import Any
 
     from dibs.base.reply import Reply
     from dibs.core.commands import Command

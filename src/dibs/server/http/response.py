@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,8 +19,6 @@ from dibs.wire.codes import CODES
 from dibs.wire.documents import reply_for_error, reply_to
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from dibs.core.outcomes import Outcome
 
 log = logging.getLogger("dibs")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import calendar
 import logging
+import re
 import ssl
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
 
 
-# When a certificate is valid. Python's `ssl` tells this only of the other side's, so the few bytes of DER are read.
+# When a certificate is valid. Python's `ssl` tells this only of the other side's, so it is looked for in the DER: a
+# sequence of two times, each with its kind and length.
 
 FILE_BYTES_MAX = 1024 * 1024
-_SEQUENCE, _VERSION, _UTC_TIME, _TIME = 0x30, 0xA0, 0x17, 0x18
+_UTC_TIME = 0x17
+_VALIDITY = re.compile(rb"\x30[\x1e-\x22](\x17\x0d\d{12}Z|\x18\x0f\d{14}Z)(\x17\x0d\d{12}Z|\x18\x0f\d{14}Z)")
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
@@ -54,53 +57,19 @@ def validity_of(path: str) -> tuple[str, str]:
     if not end:
         raise InvalidInput(f"{path} holds no certificate in PEM form, which begins with {_BEGIN}.")
     try:
-        der = ssl.PEM_cert_to_DER_cert(_BEGIN + inner + _END)
-        parts = _parts(_inside(_parts(_inside(der))[0]))
-        if parts[0][0] == _VERSION:
-            parts = parts[1:]
-        begins, ends = _parts(_inside(parts[3]))[:2]  # after the serial number, the algorithm and the issuer
-        return _time(begins), _time(ends)
-    except (ValueError, IndexError):
-        raise InvalidInput(f"The certificate in {path} is damaged.") from None
-
-
-def _element(data: bytes, at: int) -> tuple[int, int]:
-    """Return where the content of the element at `at` begins and ends."""
-    length = data[at + 1]
-    begins = at + 2
-    if length & 0x80:
-        count = length & 0x7F
-        length = int.from_bytes(data[begins : begins + count], "big")
-        begins += count
-    if begins + length > len(data):
-        raise ValueError
-    return begins, begins + length
-
-
-def _inside(data: bytes) -> bytes:
-    if data[0] != _SEQUENCE:
-        raise ValueError
-    begins, ends = _element(data, 0)
-    return data[begins:ends]
-
-
-def _parts(data: bytes) -> list[bytes]:
-    found, at = [], 0
-    while at < len(data):
-        _, ends = _element(data, at)
-        found.append(data[at:ends])
-        at = ends
-    return found
+        found = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(_BEGIN + inner + _END))
+    except ValueError:
+        found = None
+    if found is None:
+        raise InvalidInput(f"The certificate in {path} is damaged.")
+    return _time(found[1]), _time(found[2])
 
 
 def _time(part: bytes) -> str:
     """`YYMMDDHHMMSSZ` means 1950 to 2049; the other form has the whole year."""
-    begins, ends = _element(part, 0)
-    text = part[begins:ends].decode("ascii")
+    text = part[2:].decode("ascii")
     if part[0] == _UTC_TIME:
         text = ("19" if text[:2] >= "50" else "20") + text
-    elif part[0] != _TIME:
-        raise ValueError
     return f"{text[:4]}-{text[4:6]}-{text[6:8]}T{text[8:10]}:{text[10:12]}:{text[12:14]}"
 
 
@@ -121,9 +90,8 @@ class TlsFiles(NamedTuple):
 class ServerTls:
     """The TLS context of a server. New connections use the newest certificate; open ones keep theirs."""
 
-    def __init__(self, files: TlsFiles, wall: Callable[[], int] = wall_ms) -> None:
+    def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._wall = wall
         self._ends = ""
         self._newest = self.context = self._read()
         self.context.sni_callback = self._switch
@@ -154,19 +122,14 @@ class ServerTls:
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
         begins, ends = validity_of(cert)
-        self._warn(cert, begins, ends)
+        if not begins <= timestamp(wall_ms())[:19] < ends:
+            said = "the certificate in %s is valid from %s to %s, and not now: clients will refuse it"
+            log.warning(said, cert, begins, ends)
         _load_pair(context, cert, key or cert)
         if client_ca is not None:
             _load_authority(context, client_ca)
         self._ends = ends  # not before: a broken file changes nothing
         return context
-
-    def _warn(self, cert: str, begins: str, ends: str) -> None:
-        now = timestamp(self._wall())[:19]
-        if not begins <= now < ends:
-            log.warning(
-                "the certificate in %s is valid from %s to %s, and not now: clients will refuse it", cert, begins, ends
-            )
 
 
 def lacks_certificate(transport: asyncio.BaseTransport) -> bool:

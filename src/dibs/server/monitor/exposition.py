@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dibs.base.files import content
 from dibs.engine.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
 
     Number = int | float
-    Values = Number | Histogram | Mapping[tuple[str, ...], Number] | Mapping[tuple[str, ...], Histogram] | None
+    Values = Number | Histogram | Mapping[Any, Number] | Mapping[Any, Histogram] | None
 
 # What the operating system says about this process. A number that it does not say is None.
 
@@ -28,20 +28,13 @@ class ProcessNumbers(NamedTuple):
 def process_numbers() -> ProcessNumbers:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    pages = (content("/proc/self/statm") or b"").split()
     return ProcessNumbers(
         cpu_s=usage.ru_utime + usage.ru_stime,
-        resident_bytes=_resident_bytes(),
+        resident_bytes=int(pages[1]) * resource.getpagesize() if len(pages) > 1 else None,
         open_files=_open_files(),
         files_max=None if files_max == resource.RLIM_INFINITY else files_max,
     )
-
-
-def _resident_bytes() -> int | None:
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _open_files() -> int | None:

@@ -7,7 +7,7 @@ nothing else. Values of labels are words of ours: no job, owner, principal or na
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs._version import __version__
 from dibs.base import build_kind
@@ -17,9 +17,8 @@ from dibs.server.monitor.exposition import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
 
-    from dibs.engine.metrics import Histogram, Metrics
+    from dibs.engine.metrics import Metrics
     from dibs.server.engine import Engine
     from dibs.server.event_stream import StreamRegistry
     from dibs.server.monitor.exposition import ProcessNumbers, Values
@@ -67,10 +66,6 @@ def _requests(scrape: Scrape) -> dict[tuple[str, ...], int]:
     }
 
 
-def _durations(scrape: Scrape) -> dict[tuple[str, ...], Histogram]:
-    return {(verb,): counts.durations for verb, counts in sorted(scrape.metrics.requests.items())}
-
-
 def _store_calls(scrape: Scrape) -> dict[tuple[str, ...], int]:
     found = scrape.metrics
     return {
@@ -79,14 +74,6 @@ def _store_calls(scrape: Scrape) -> dict[tuple[str, ...], int]:
         ("read_error",): found.read_errors,
         ("write_error",): found.write_errors,
     }
-
-
-def _successes(scrape: Scrape) -> dict[tuple[str, ...], float]:
-    return {job: at_ms / 1000 for job, at_ms in sorted(scrape.engine.successes.at_ms.items())}
-
-
-def _build(scrape: Scrape) -> dict[tuple[str, ...], int]:
-    return {(__version__, scrape.engine.store.capabilities.name, build_kind()): 1}
 
 
 # A metric: its kind, its name with its labels, where its number is (else in `_READ`); below it a sentence.
@@ -187,7 +174,7 @@ gauge process_start_time_seconds
     When this server started, in seconds since 1970. All counters began at 0 then.
 """
 _READ: dict[str, Callable[[Scrape], Values]] = {
-    "dibs_build_info": _build,
+    "dibs_build_info": lambda scrape: {(__version__, scrape.engine.store.capabilities.name, build_kind()): 1},
     "dibs_claims_total": lambda scrape: _words(scrape.metrics.claims(), _ANSWERS),
     "dibs_renewals_total": lambda scrape: _words(scrape.metrics.renewals(), ("renewed", "lease_not_current")),
     "dibs_releases_total": lambda scrape: _words(
@@ -198,7 +185,9 @@ _READ: dict[str, Callable[[Scrape], Values]] = {
     ),
     "dibs_events_total": lambda scrape: _words(scrape.metrics.events.copy(), events.KINDS),
     "dibs_jobs": lambda scrape: None if scrape.look is None else _words(scrape.engine.tally.states(scrape.look.now_ms)),
-    "dibs_job_last_success_timestamp_seconds": _successes,
+    "dibs_job_last_success_timestamp_seconds": lambda scrape: {
+        job: at_ms / 1000 for job, at_ms in sorted(scrape.engine.successes.at_ms.items())
+    },
     "dibs_counting": lambda scrape: int(scrape.engine.tally.is_counting),
     "dibs_waiters": lambda scrape: len(scrape.engine.waiters),
     "dibs_store_faults_total": _store_calls,
@@ -214,7 +203,9 @@ _READ: dict[str, Callable[[Scrape], Values]] = {
     "dibs_event_streams": lambda scrape: len(scrape.streams),
     "dibs_webhook_deliveries_total": lambda scrape: _words(scrape.metrics.deliveries),
     "dibs_http_requests_total": _requests,
-    "dibs_http_request_duration_seconds": _durations,
+    "dibs_http_request_duration_seconds": lambda scrape: {
+        (verb,): counts.durations for verb, counts in sorted(scrape.metrics.requests.items())
+    },
     "dibs_http_refused_total": lambda scrape: _words(
         {str(status): count for status, count in scrape.metrics.refused.items()}
     ),

@@ -13,11 +13,11 @@ import re
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import unquote_plus
 
 from dibs._version import __version__
-from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, MissingExtra
 from dibs.base.terminal import log_lines
 from dibs.base.traceparent import HEADER, trace_of
@@ -26,8 +26,6 @@ from dibs.server.http.response import current
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
-    from typing import Any, TextIO
-
     from dibs.server.http.request import HttpRequest
     from dibs.server.settings import ServerSettings
 
@@ -114,10 +112,8 @@ class LogWriter(logging.Handler):
 
     def flush(self) -> None:
         """Wait until everything is written, for LOG_FLUSH_MS_MAX at most."""
-        until_ms = steady_ms() + LOG_FLUSH_MS_MAX
         with self._changed:
-            while (self._lines or self._is_writing) and (left_ms := until_ms - steady_ms()) > 0:
-                self._changed.wait(left_ms / 1000)
+            self._changed.wait_for(lambda: not (self._lines or self._is_writing), LOG_FLUSH_MS_MAX / 1000)
 
     def close(self) -> None:
         self.flush()
@@ -133,27 +129,21 @@ class LogWriter(logging.Handler):
                 self._stream.flush()
             except (OSError, ValueError):  # the reader is gone; there is nobody to tell
                 pass
-            with self._changed:
-                self._is_writing = False
-                self._changed.notify_all()
 
     def _next(self) -> str | None:
+        """What there is to be written, once there is something; None at the end."""
         with self._changed:
-            while not self._lines and not self._dropped:
-                if self._is_closed:
-                    return None
-                self._changed.wait()
-            lines = "".join(self._lines)
+            self._is_writing = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._lines or self._dropped or self._is_closed)
+            self._is_writing = bool(self._lines or self._dropped)
+            lines, dropped = "".join(self._lines), self._dropped
             self._lines.clear()
-            self._bytes = 0
-            self._is_writing = True
-            dropped, self._dropped = self._dropped, 0
-        return lines + (self._told(dropped) if dropped else "")
-
-    def _told(self, dropped: int) -> str:
-        text = "%d lines were dropped, because nobody read the log"
-        record = logging.LogRecord("dibs", logging.WARNING, "", 0, text, (dropped,), None)
-        return self.format(record) + "\n"
+            self._bytes = self._dropped = 0
+        if dropped:
+            text = "%d lines were dropped, because nobody read the log"
+            lines += self.format(logging.LogRecord("dibs", logging.WARNING, "", 0, text, (dropped,), None)) + "\n"
+        return lines or None
 
 
 def level_of(name: str) -> int:

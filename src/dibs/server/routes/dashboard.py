@@ -19,7 +19,7 @@ from dibs.core.proof import may_use
 from dibs.core.records import SESSION_PREFIX, SessionRecord
 from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
+from dibs.server.http.browser import cookie_for, has_mark, is_from_own_page
 from dibs.server.http.parse import decode_name, name_part, whole_number
 from dibs.server.http.response import NO_CONTENT, HttpError, answer_document, answer_for, answer_text, encoded
 from dibs.server.routes.operations import SESSION_BEGINNING, routed
@@ -64,7 +64,7 @@ class LoginRoutes:
             self._failures.charge(client)
             raise
         answer = answer_document(whoami_document(caller, self._api.guard.ends_ms(authorization)))
-        answer.headers = {"set-cookie": set_cookie(token, call.scheme)}
+        answer.headers = {"set-cookie": cookie_for(token, call.scheme)}
         return answer
 
     async def logout(self, call: HttpRequest) -> Reply:
@@ -72,7 +72,7 @@ class LoginRoutes:
         _check_page(call)
         if not has_mark(call.headers):
             raise NotAllowed("Send the header X-Dibs-Request: 1 to log out.")
-        return Reply(NO_CONTENT, headers={"set-cookie": clear_cookie(call.scheme)})
+        return Reply(NO_CONTENT, headers={"set-cookie": cookie_for("", call.scheme)})
 
     async def whoami(self, call: HttpRequest) -> Reply:
         caller = self._api.caller_for("whoami", call.headers)
@@ -112,9 +112,7 @@ class BoardRoutes:
         ns, _ = self._api.reader("activity", call.query, call.headers)
         hour = await self._api.in_reader(lambda: self._activity.hour(ns))
         held, stuck = self._api.engine.tally.live_in(ns), self._api.engine.tally.stuck_in(ns)
-        return answer_document(
-            activity_document(hour.now_ms, hour.first_ms, hour.counts, held, stuck, whole=hour.is_whole)
-        )
+        return answer_document(activity_document(hour, held, stuck))
 
     async def break_session(self, call: HttpRequest) -> Reply:
         """An operator ends somebody's session. The whole id would prove the session, so its beginning names it."""
@@ -169,18 +167,14 @@ _HEADERS = {
 }
 
 
-def dashboard_routes() -> Table:
-    return routed({"dashboard": lambda call: _answer(call, _files()[PAGE]), "dashboard-file": _part})
+def dashboard_routes(_: Api) -> Table:
+    return routed({"dashboard": _file, "dashboard-file": _file})
 
 
-def _part(call: HttpRequest) -> Reply:
-    file = _files().get(decode_name(call.raw_name))
+def _file(call: HttpRequest) -> Reply:
+    file = _files().get(PAGE if call.path == b"/" else decode_name(call.raw_name))
     if file is None:
         raise HttpError("The dashboard has no such file.", 404, code="not_found")
-    return _answer(call, file)
-
-
-def _answer(call: HttpRequest, file: Reply) -> Reply:
     known = [tag.strip().removeprefix(b"W/") for tag in call.headers.get(b"if-none-match", b"").split(b",")]
     return Reply(_NOT_MODIFIED, headers=file.headers) if file.headers["etag"].encode() in known else file
 

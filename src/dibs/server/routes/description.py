@@ -20,14 +20,12 @@ from dibs.wire.openapi import openapi_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.base.reply import Reply
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
-
-    Document = dict[str, Any]
 
 # The OpenAPI document as one HTML page. Pure. No script, nothing from outside: the page works offline.
 
@@ -132,22 +130,18 @@ def _operations(document: Document) -> Iterator[str]:
             for each in operation.get("parameters", ())
         ]
         yield from _table("Parameters", ("name", "in", "type and limits", "meaning"), rows)
-        yield from _body(document, operation)
+        if "requestBody" in operation:
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            if "$ref" in schema:
+                schema = document["components"]["schemas"][_name(schema)]
+            optional = "" if operation["requestBody"]["required"] else " (may be left out)"
+            yield from _fields(f"Body{optional}", schema)
         rows = [
             (status, _said(each["description"]), ", ".join(_shown(each)), ", ".join(_links(each)))
             for status, each in operation["responses"].items()
         ]
         yield from _table("Answers", ("status", "meaning", "document", "leads to"), rows)
         yield "</section>\n"
-
-
-def _body(document: Document, operation: Document) -> Iterator[str]:
-    if "requestBody" in operation:
-        schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        if "$ref" in schema:
-            schema = document["components"]["schemas"][_name(schema)]
-        optional = "" if operation["requestBody"]["required"] else " (may be left out)"
-        yield from _fields(f"Body{optional}", schema)
 
 
 def _documents(document: Document) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
@@ -21,9 +22,6 @@ from dibs.server.routes.operations import routed
 from dibs.wire.parts import challenge_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
@@ -75,53 +73,30 @@ def _counts(api: Api) -> Reply:
 # questions, and waits for the answers no longer than SCRAPE_MS_MAX; scrapes at the same time share them.
 
 
-class MetricsRoutes:
-    """`document` makes OctoStore's JSON; None: there is Prometheus' text alone."""
+def metrics_routes(api: Api) -> Table:
+    document = metrics_document()  # makes OctoStore's JSON; None: there is Prometheus' text alone
+    probe = SharedProbe(lambda: _look(api), "dibs-scrape")
+    api.on_close.append(probe.close)
 
-    def __init__(self, api: Api, document: Callable[..., dict[str, Any]] | None) -> None:
-        self._api = api
-        self._document = document
-        self._probe = SharedProbe(self._look, "dibs-scrape")
-        api.on_close.append(self._probe.close)
-
-    def table(self) -> Table:
-        return routed({"metrics": self.metrics, "metrics-prometheus": self.prometheus})
-
-    async def metrics(self, call: HttpRequest) -> Reply:
-        self._admit(call, "metrics")
+    async def answer(verb: str, call: HttpRequest) -> Reply:
+        if not api.metrics_are_open:
+            api.caller_for(verb, call.headers)
         media = format_for(call.headers.get(b"accept", b""))
-        scrape = await self._scrape()
-        if media is None and self._document is not None:
-            return answer_document(self._document(scrape, self._api.guard, self._api.settings.contract))
-        return _text(scrape, media or PLAIN_TYPE)
-
-    async def prometheus(self, call: HttpRequest) -> Reply:
-        self._admit(call, "metrics-prometheus")
-        media = format_for(call.headers.get(b"accept", b""))
-        return _text(await self._scrape(), media or PLAIN_TYPE)
-
-    def _admit(self, call: HttpRequest, verb: str) -> None:
-        if not self._api.metrics_are_open:
-            self._api.caller_for(verb, call.headers)
-
-    async def _scrape(self) -> Scrape:
         try:
-            look = await self._probe.ask(SCRAPE_MS_MAX)
+            look = await probe.ask(SCRAPE_MS_MAX)
         except (TimeoutError, DibsError):
             look = None
-        return Scrape(self._api.engine, process_numbers(), look, self._api.streams, self._api.certificate_ends_ms())
+        scrape = Scrape(api.engine, process_numbers(), look, api.streams, api.certificate_ends_ms())
+        if verb == "metrics" and media is None and document is not None:
+            return answer_document(document(scrape, api.guard, api.settings.contract))
+        body = exposition(METRICS, scrape, is_open=media == OPEN_TYPE)
+        return Reply(200, content=body, headers={"content-type": media or PLAIN_TYPE})
 
-    def _look(self) -> StoreLook:
-        store = self._api.engine.store
-        found = store.read((META_KEY,))
-        trouble = known_trouble(store, found.records[META_KEY].record)
-        return StoreLook(store.newest_seq(), found.now_ms, self._api.guard.next_end_ms(), trouble is not None)
-
-
-def metrics_routes(api: Api) -> Table:
-    return MetricsRoutes(api, metrics_document()).table()
+    return routed({verb: partial(answer, verb) for verb in ("metrics", "metrics-prometheus")})
 
 
-def _text(scrape: Scrape, media: str) -> Reply:
-    body = exposition(METRICS, scrape, is_open=media == OPEN_TYPE)
-    return Reply(200, content=body, headers={"content-type": media})
+def _look(api: Api) -> StoreLook:
+    store = api.engine.store
+    found = store.read((META_KEY,))
+    trouble = known_trouble(store, found.records[META_KEY].record)
+    return StoreLook(store.newest_seq(), found.now_ms, api.guard.next_end_ms(), trouble is not None)

@@ -1,25 +1,34 @@
-"""The operations on jobs and sessions, which `Api` has decided, and those on tokens and webhooks, which the engine's
-`CredentialAdmin` and `WebhookAdmin` do."""
+"""The operations on jobs and sessions, which `Api` has decided; those on tokens and webhooks, which the engine's
+`CredentialAdmin` and `WebhookAdmin` do; and what happens, as a page or as a stream."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dibs.base.errors import RequestRefused
+from dibs.base.errors import InvalidInput, RequestRefused
 from dibs.base.reply import Reply
+from dibs.core.commands import Inspect
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
+from dibs.core.names import check_name
 from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin, rights_page
+from dibs.engine.event_log import EventFilter, collect
 from dibs.engine.webhooks import WebhookAdmin
-from dibs.server.http.parse import SEQ_MAX, check_head, decode_name, parse_json, parse_query, whole_number
+from dibs.server.event_stream import EventStream
+from dibs.server.http import parse
 from dibs.server.http.response import NO_CONTENT, answer_document, encoded
-from dibs.server.routes.operations import OPERATIONS, routed
+from dibs.server.routes.operations import OPERATIONS, SINCE_S_MAX, routed
 from dibs.wire.credentials import check_digest
+from dibs.wire.documents import reply_to
+from dibs.wire.lease_documents import events_document, frame, lock_change, lock_snapshot, named_event
+from dibs.wire.operations import STREAM_TYPE
 from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Mapping
 
+    from dibs.base.reply import Reply
+    from dibs.core.events import Event
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
@@ -33,12 +42,20 @@ _WEBHOOKS = ("webhooks", CREATE, "webhook-show", REMOVE, "webhook-deliveries", R
 
 
 def job_routes(api: Api) -> Table:
+    events = EventRoutes(api)
     return routed(
         {
             **{verb: asks(api, verb) for verb in _ASKED.split()},
             "list": lambda call: api.list(call.query, call.headers),
             "history": lambda call: api.history(call.raw_name, call.query, call.headers),
             "overdue": lambda call: api.overdue(call.raw_name, call.query, call.headers),
+            "events": events.events,
+            "watch": events.watch,
+            "session-open": asks(api, "session-open"),
+            "sessions": lambda call: api.sessions(call.headers),
+            **{verb: asks(api, verb) for verb in ("session-keep", "session-show", "session-end")},
+            **{verb: partial(_token, api, verb) for verb in _TOKENS},
+            "rights": partial(_rights, api),
         }
     )
 
@@ -51,24 +68,10 @@ def asks(api: Api, verb: str) -> Handler:
 
     def handle(call: HttpRequest) -> None:
         if not (call.head.is_acceptable or operation.body_optional):
-            check_head(call.headers)  # before the body has come
+            parse.check_head(call.headers)  # before the body has come
         call.read(api.caller_of, lambda body: api.ask(call, verb, body))
 
     return handle
-
-
-def session_routes(api: Api) -> Table:
-    return routed(
-        {
-            "session-open": asks(api, "session-open"),
-            "sessions": lambda call: api.sessions(call.headers),
-            **{verb: asks(api, verb) for verb in ("session-keep", "session-show", "session-end")},
-        }
-    )
-
-
-def token_routes(api: Api) -> Table:
-    return routed({**{verb: partial(_token, api, verb) for verb in _TOKENS}, "rights": partial(_rights, api)})
 
 
 async def _token(api: Api, verb: str, call: HttpRequest) -> Reply:
@@ -79,7 +82,7 @@ async def _token(api: Api, verb: str, call: HttpRequest) -> Reply:
     digest = check_digest(document["sha256"]) if "sha256" in document else None
     if digest and caller.namespace is not None and api.guard.is_of_another(digest, caller.namespace):
         raise RequestRefused(OF_ANOTHER, "conflict")
-    name, wanted_id = decode_name(call.raw_name), parse_query(call.query).get("id", "")
+    name, wanted_id = parse.decode_name(call.raw_name), parse.parse_query(call.query).get("id", "")
     reply = await api.in_reader(lambda: CredentialAdmin(api.engine.store, caller).ask(verb, name, wanted_id, document))
     if verb != "tokens":
         await api.in_reader(api.look_for_tokens)
@@ -88,9 +91,9 @@ async def _token(api: Api, verb: str, call: HttpRequest) -> Reply:
 
 async def _rights(api: Api, call: HttpRequest) -> Reply:
     caller = api.caller_for("rights", call.headers)
-    asked = parse_query(call.query)
-    after = whole_number(asked, "after", 0, 0, SEQ_MAX)
-    limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
+    asked = parse.parse_query(call.query)
+    after = parse.whole_number(asked, "after", 0, 0, parse.SEQ_MAX)
+    limit = parse.whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
     return answer_document(await api.in_reader(lambda: rights_page(api.engine.store, caller.namespace, after, limit)))
 
 
@@ -103,10 +106,10 @@ async def _webhook(api: Api, verb: str, call: HttpRequest) -> Reply:
     if verb == CREATE:
         document = shape(verb, await call.json(api.caller_of))
     elif verb == REPLAY and (body := await call.rest(api.caller_of)):
-        check_head(call.headers)
-        document = shape(verb, parse_json(body))
+        parse.check_head(call.headers)
+        document = shape(verb, parse.parse_json(body))
     caller, webhook_id = api.caller_for(verb, call.headers), call.raw_name.decode("latin-1")
-    ns = api.namespace_of(caller, parse_query(call.query), call.headers)
+    ns = api.namespace_of(caller, parse.parse_query(call.query), call.headers)
     admin = WebhookAdmin(api.engine.store, caller, ns, api.engine.webhook_policy)
     dispatcher = api.engine.dispatcher
     if verb == TEST:
@@ -121,3 +124,88 @@ async def _webhook(api: Api, verb: str, call: HttpRequest) -> Reply:
     if verb == "webhooks":
         return answer_document((reply.body or {})["webhooks"])  # a list, as OctoStore has it
     return Reply(NO_CONTENT) if verb == REMOVE else encoded(reply)
+
+
+# Events: what happens, as a page or as a stream.
+
+
+class EventRoutes:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._framed: tuple[Event | None, bytes] = (None, b"")
+
+    async def events(self, call: HttpRequest) -> Reply | EventStream:
+        """A page of events, or a stream of them."""
+        ns, asked = self._api.reader("events", call.query, call.headers)
+        wanted = _wanted(ns, asked, call.headers)
+        after = _position(asked, call.headers)
+        since_s = parse.whole_number(asked, "since_seconds", 0, 0, SINCE_S_MAX)
+        limit = parse.whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
+        # `follow` decides; without it, what the client accepts.
+        accepts = STREAM_TYPE.encode() in call.headers.get(b"accept", b"").lower()
+        follow = parse.truth(asked, "follow")
+        is_stream = accepts if follow is None else follow
+        if is_stream:
+            self._check_room(call)
+        feed = self._api.engine.feed
+        if after is None and since_s:
+            after = await feed.position_ago(since_s * 1000)
+        if not is_stream:
+            store = self._api.engine.store
+            page = await self._api.in_reader(lambda: collect(store, wanted, after, limit))
+            return answer_document(events_document(after, page.events, page.upto, page.oldest))
+        at = await feed.position_now() if after is None else after
+        return self._opened(call, EventStream(feed, wanted, at, self._frame))
+
+    async def watch(self, call: HttpRequest) -> Reply | EventStream:
+        """The state of one job and its changes, as OctoStore tells them."""
+        ns, _ = self._api.reader("watch", call.query, call.headers)
+        name = check_name(parse.one_name(parse.decode_name(call.raw_name), call.headers))
+        self._check_room(call)
+        feed = self._api.engine.feed
+        at = await feed.position_now()
+        state = await self._api.engine.batcher.submit(Inspect(ns=ns, name=name))
+        state_document = reply_to("inspect", state).body or {}
+        first = frame(lock_snapshot(name, state_document, state.now_ms), at)
+        stream = EventStream(feed, EventFilter(ns=ns, name=name), at, change_frame, first=first)
+        return self._opened(call, stream)
+
+    def _frame(self, event: Event) -> bytes:
+        """The feed hands an event to all streams in turn. They share its bytes."""
+        if self._framed[0] is not event:
+            self._framed = event, frame(named_event(event), event.seq)
+        return self._framed[1]
+
+    def _check_room(self, call: HttpRequest) -> None:
+        self._api.check_open()
+        self._api.streams.check_room(call.client)
+
+    def _opened(self, call: HttpRequest, stream: EventStream) -> EventStream:
+        stream.is_allowed = self._api.still_allows(call.headers)
+        self._api.streams.add(stream, call.client)
+        return stream
+
+
+def _wanted(ns: str, asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> EventFilter:
+    prefix = parse.name_part(asked, "prefix")
+    parse.wants_one_name(headers)
+    if "name" not in asked:
+        return EventFilter(ns=ns, prefix=prefix)
+    if prefix:
+        raise InvalidInput("Give name or prefix, not both.")
+    return EventFilter(ns=ns, name=check_name(parse.one_name(asked["name"], headers)))
+
+
+def _position(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> int | None:
+    """Return where to begin. A browser that comes back repeats its first address, so its header is the newer word."""
+    after = parse.whole_number(asked, "after", 0, 0, parse.SEQ_MAX) if "after" in asked else None
+    last = headers.get(b"last-event-id")
+    if last:
+        told = {"Last-Event-ID": parse.header_text(last, "Last-Event-ID")}
+        return parse.whole_number(told, "Last-Event-ID", 0, 0, parse.SEQ_MAX)
+    return after
+
+
+def change_frame(event: Event) -> bytes | None:
+    change = lock_change(event)
+    return None if change is None else frame(change, event.seq)

@@ -7,7 +7,7 @@ beside this one, by the ids of the operations. Operations of annexes are declare
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.tables import sections
 from dibs.core import limits
@@ -22,7 +22,6 @@ from dibs.wire.request_fields import PRINCIPAL_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from dibs.server.routes.table import Handler, Table
 
@@ -350,7 +349,7 @@ def _query(name: str, words: str, names: Names) -> Parameter:
     bound, _, meaning = words.partition(" ")
     least, dots, most = bound.partition("..")
     if dots:
-        return wire.number_in_query(name, meaning, int(least), _named(most, names))
+        return in_query(name, meaning, type="integer", minimum=int(least), maximum=_named(most, names))
     return in_query(name, meaning, maxLength=_named(bound, names))
 
 

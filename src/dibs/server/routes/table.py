@@ -7,7 +7,7 @@ Paths are matched as they were sent, still percent-encoded: a `%2F` is part of a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.base.errors import NOTHING_HERE
 from dibs.server.http.response import UNSUPPORTED, HttpError
@@ -15,7 +15,6 @@ from dibs.wire.operations import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from dibs.base.reply import Reply
     from dibs.server.http.request import HttpRequest
