@@ -29,14 +29,13 @@ from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.outside import key_of, wrong_field
-from dibs.stores.port import maintenance_of
+from dibs.stores.port import Store, StoreMoment, maintenance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, BinaryIO
 
     from dibs.core.records import Stored
-    from dibs.stores.port import Store, StoreMoment
 
     Bad = Callable[[str], DibsError]
     Write = Callable[[str], object]

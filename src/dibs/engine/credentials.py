@@ -19,7 +19,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.ids import new_secret, proof_key_id
 from dibs.core import credentials as rules
 from dibs.core import limits
-from dibs.core.events import RIGHTS_CHANGES
+from dibs.core.events import RIGHTS_CHANGES, Event
 from dibs.core.identity import Caller, require
 from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.engine.coordinator import Coordinator
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from dibs.base.jsontext import Document
     from dibs.core.commands import PlainCommand
-    from dibs.core.events import Event
     from dibs.stores.port import Store
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dibs.core.limits import FEED_PAGE_MAX, SWEEP_LATE_MS_MAX, WATCH_MS
-from dibs.engine.event_log import position_at, read_page
+from dibs.engine.event_log import EventFilter, EventPage, position_at, read_page
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeVar
 
     from dibs.core.events import Event
-    from dibs.engine.event_log import EventFilter, EventPage
     from dibs.stores.port import Store
 
     T = TypeVar("T")

@@ -32,18 +32,16 @@ from dibs.core.limits import TOKEN_FLOOR_MAX, WEBHOOKS_MAX
 from dibs.core.moved import Renumbering, merged, moved, without_history
 from dibs.core.records import META_KEY, LockRecord, Meta, Ticket, Tree, shifted, tree_key
 from dibs.core.webhooks import WebhookRegister
-from dibs.engine.archive import ArchiveReader
+from dibs.engine.archive import ArchiveHeader, ArchiveReader
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks import registered
-from dibs.stores.port import CommitTooLarge, Conflict, maintenance_of
+from dibs.stores.port import CommitTooLarge, Conflict, Store, maintenance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from dibs.core.records import FreezeMark, Stored
-    from dibs.engine.archive import ArchiveHeader
-    from dibs.stores.port import Store
 
     Puts = dict[str, Stored | None]
 

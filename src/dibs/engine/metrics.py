@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Release, Renew
 from dibs.core.delivery import COUNTED
-from dibs.core.events import ACQUIRED, KINDS, OWNERSHIP_ENDS
+from dibs.core.events import ACQUIRED, KINDS, OWNERSHIP_ENDS, Event
 from dibs.core.limits import WRITE_FAILED_MS, WRITE_SLOW_MS
 from dibs.stores.port import Busy
 from dibs.wire.codes import OUTCOMES
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dibs.core.commands import Command
-    from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
 
     Result = Outcome | BaseException

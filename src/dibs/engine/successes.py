@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.records import LockRecord, lock_key
-from dibs.core.successes import LastRun, success_in, success_of
+from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.engine.queries import with_live_owners
 
 TYPE_CHECKING = False
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dibs.core.events import Event
-    from dibs.core.successes import Success
     from dibs.stores.port import Store
 
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dibs.base.files import store_path
 from dibs.stores.codec import names_no_store
-from dibs.stores.port import Opening
+from dibs.stores.port import Opening, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from dibs.stores.port import Store
 
     Opener = Callable[[str, Opening], Store]
 

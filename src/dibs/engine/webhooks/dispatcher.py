@@ -23,21 +23,17 @@ from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import DibsError, Unavailable
 from dibs.base.ids import new_fraction, new_token
 from dibs.core import limits
-from dibs.core.delivery import DeliveryPlan
+from dibs.core.delivery import DeliveryPlan, LaneState
 from dibs.core.events import Event
-from dibs.core.webhooks import TEST, DeliveryNote
-from dibs.engine.webhooks.ledger import WebhookLedger
-from dibs.engine.webhooks.sender import Sender, delivery_headers
+from dibs.core.webhooks import TEST, DeliveryNote, Webhook
+from dibs.engine.webhooks.ledger import Duty, WebhookLedger
+from dibs.engine.webhooks.sender import DeliveryResult, Sender, delivery_headers
 from dibs.wire.webhooks import payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from dibs.core.delivery import LaneState
-    from dibs.core.webhooks import Webhook
-    from dibs.engine.webhooks.ledger import Duty
-    from dibs.engine.webhooks.sender import DeliveryResult
     from dibs.stores.port import Store
 
     Found = TypeVar("Found")

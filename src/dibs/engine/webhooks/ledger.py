@@ -13,7 +13,7 @@ from dibs.core.identity import LOCAL
 from dibs.core.records import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential
-from dibs.engine.event_log import EventFilter, read_page
+from dibs.engine.event_log import EventFilter, EventPage, read_page
 from dibs.engine.webhooks import registered
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from dibs.core.delivery import LaneState
     from dibs.core.webhooks import DeadLetter, SaveDelivery
-    from dibs.engine.event_log import EventPage
     from dibs.stores.port import Snapshot, Store
 
     Owner = tuple[str, str | None]

@@ -18,7 +18,7 @@ from dibs.core.limits import ETCD_MS_MAX, ETCD_TRY_MS_MAX
 from dibs.stores.etcd import messages
 from dibs.stores.etcd.errors import LostConnection, Refusal, translated
 from dibs.stores.etcd.http2 import EtcdConnection
-from dibs.stores.etcd.location import shown_endpoint
+from dibs.stores.etcd.location import EtcdLocation, shown_endpoint
 from dibs.stores.etcd.messages import KeyValue, RangeAnswer, TxnAnswer
 
 TYPE_CHECKING = False
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
-
-    from dibs.stores.etcd.location import EtcdLocation
 
     Answer = Callable[[bytes], Any]
 

@@ -33,18 +33,16 @@ from dibs.base.jsontext import decode, encode
 from dibs.base.record import Record
 from dibs.core.limits import ETCD_CLOCK_MS_MAX
 from dibs.stores.etcd import messages
-from dibs.stores.etcd.client import LEASE_GRANT, LEASE_LEFT, LEASE_REVOKE
+from dibs.stores.etcd.client import LEASE_GRANT, LEASE_LEFT, LEASE_REVOKE, EtcdClient
 from dibs.stores.etcd.errors import Refusal
-from dibs.stores.etcd.messages import LeaseAnswer, message
+from dibs.stores.etcd.messages import KeyValue, LeaseAnswer, message
 from dibs.stores.etcd.transaction import OPS_MAX, end_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.stores.etcd.client import EtcdClient
     from dibs.stores.etcd.location import Layout
-    from dibs.stores.etcd.messages import KeyValue
 
 CHECK_MS = 2_000
 RECOVER_MS = 30_000  # a clock that ran too fast is watched for so long before it is trusted again

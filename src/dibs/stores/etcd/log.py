@@ -20,8 +20,8 @@ from _thread import allocate_lock
 from dibs.base.ids import new_token
 from dibs.stores.codec import decode_event
 from dibs.stores.codec import encode as encode_event
-from dibs.stores.etcd.location import revision_of, seq_of
-from dibs.stores.etcd.messages import ASCEND, DESCEND, compare_revision, put_if, put_op, range_op
+from dibs.stores.etcd.location import Layout, revision_of, seq_of
+from dibs.stores.etcd.messages import ASCEND, DESCEND, KeyValue, compare_revision, put_if, put_op, range_op
 from dibs.stores.etcd.transaction import end_of
 
 TYPE_CHECKING = False
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.stores.etcd.client import EtcdClient
-    from dibs.stores.etcd.location import Layout
-    from dibs.stores.etcd.messages import KeyValue
     from dibs.stores.port import Job
 
 

@@ -17,9 +17,9 @@ from dibs.stores.etcd import transaction as txn
 from dibs.stores.etcd.client import STATUS, EtcdClient
 from dibs.stores.etcd.clock import EtcdTime
 from dibs.stores.etcd.errors import Refusal, translated
-from dibs.stores.etcd.location import CAPABILITIES, COMMIT_EVENTS_MAX, Layout, revision_of, seq_of
+from dibs.stores.etcd.location import CAPABILITIES, COMMIT_EVENTS_MAX, EtcdLocation, Layout, revision_of, seq_of
 from dibs.stores.etcd.log import EventLog, read_events
-from dibs.stores.etcd.messages import RangeAnswer, StatusAnswer, delete_op, put_op, range_op
+from dibs.stores.etcd.messages import KeyValue, RangeAnswer, StatusAnswer, TxnAnswer, delete_op, put_op, range_op
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.upkeep import Pruner, probe
 from dibs.stores.forks import Forgetful, listen
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.etcd.location import EtcdLocation
-    from dibs.stores.etcd.messages import KeyValue, TxnAnswer
     from dibs.stores.port import Job, Page, Puts
     from dibs.stores.waiters import StoreWaiter
 

@@ -19,7 +19,7 @@ from dibs.base.ids import new_id
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TRIES_MAX
 from dibs.core.records import LOCK_PREFIX, META_KEY, Tree, lock_key
 from dibs.stores.git.entries import BadEntry, Entry, commit_text, new_body, oid_of, parse, tail_of
-from dibs.stores.git.refs import Swap
+from dibs.stores.git.refs import Refs, Swap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.git.refs import Refs
     from dibs.stores.git.times import StoreTime
     from dibs.stores.git.tips import Tips
     from dibs.stores.port import Job, Puts

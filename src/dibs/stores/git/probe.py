@@ -7,7 +7,7 @@ from dibs.base.ids import new_id
 from dibs.core.durations import format_duration
 from dibs.stores.git.entries import commit_text, new_body, oid_of, tail_of
 from dibs.stores.git.location import HEADS_PREFIX
-from dibs.stores.git.refs import Swap
+from dibs.stores.git.refs import Refs, Swap
 from dibs.stores.git.repository import check_version
 
 TYPE_CHECKING = False
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.stores.git.refs import Refs
     from dibs.stores.git.tips import Tips
 
 TTL_MS_MIN = 60_000

@@ -14,14 +14,13 @@ import time
 from dibs.base import clock, jsontext
 from dibs.base.errors import StoreUnavailable
 from dibs.base.files import SHARED, replace_file
-from dibs.base.git_program import LOCAL_MS_MAX, run_git
+from dibs.base.git_program import LOCAL_MS_MAX, GitResult, run_git
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from dibs.base.git_program import GitResult
 
 VERSION_MIN = (2, 34)
 

@@ -27,15 +27,13 @@ import os
 from dibs.base import clock
 from dibs.base.ids import new_id
 from dibs.base.record import Record
-from dibs.stores.git.entries import tail_of
+from dibs.stores.git.entries import Entry, tail_of
 from dibs.stores.git.repository import FileLock, load_json, save_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
-
-    from dibs.stores.git.entries import Entry
 
 
 # The remote's clock, if it can be read: the `Date` of its HTTP answers, or the time its file system gives to a new

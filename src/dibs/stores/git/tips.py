@@ -11,7 +11,7 @@ from _thread import RLock
 from dibs.base.errors import StoreCorrupt
 from dibs.core.limits import GIT_TOKENS_KEPT, GIT_TORN_TRIES_MAX
 from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, shifted
-from dibs.stores.git.entries import BadEntry, parse, tail_of
+from dibs.stores.git.entries import BadEntry, Entry, parse, tail_of
 from dibs.stores.git.repository import FileLock, load_json, save_json
 from dibs.stores.git.times import LOCK, Clocks, StoreTime
 from dibs.stores.port import ABSENT, Versioned
@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dibs.stores.git.entries import Entry
     from dibs.stores.git.location import GitLocation
     from dibs.stores.git.refs import Refs
     from dibs.stores.port import Puts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from dibs.base.errors import (
+    DibsError,
     InvalidInput,
     NotAllowed,
     StoreBroken,
@@ -13,12 +14,10 @@ from dibs.base.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
-from dibs.stores.postgres.connection import LinkBehind
+from dibs.stores.postgres.connection import LinkBehind, LinkLost, QueryRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.base.errors import DibsError
-    from dibs.stores.postgres.connection import LinkLost, QueryRefused
     from dibs.stores.postgres.location import PostgresLocation
 
 # Rolled back because of another transaction: these should be tried again.

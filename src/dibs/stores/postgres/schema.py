@@ -11,17 +11,15 @@ older versions cannot work with raises `state.needs`, the oldest version that ma
 from __future__ import annotations
 
 from dibs.base.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
-from dibs.stores.postgres.connection import QueryRefused
+from dibs.stores.postgres.connection import PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import MISSING, quoted
-from dibs.stores.postgres.pool import TIMELINE
+from dibs.stores.postgres.pool import TIMELINE, Pool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.stores.postgres.connection import PostgresConnection
     from dibs.stores.postgres.location import PostgresLocation
-    from dibs.stores.postgres.pool import Pool
 
 
 # The SQL of the store. `{s}` stands for the schema.

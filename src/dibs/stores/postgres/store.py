@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 
 from dibs.base import clock
-from dibs.base.errors import StoreFull, StoreUnavailable
+from dibs.base.errors import DibsError, StoreFull, StoreUnavailable
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.codec import decode, decode_event, encode, end_of
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
@@ -24,25 +24,22 @@ from dibs.stores.postgres import connection as arrays
 from dibs.stores.postgres.clock import StepWatch
 from dibs.stores.postgres.connection import LinkBehind, QueryRefused
 from dibs.stores.postgres.errors import quoted
-from dibs.stores.postgres.location import CAPABILITIES
+from dibs.stores.postgres.location import CAPABILITIES, PostgresLocation
 from dibs.stores.postgres.notify import Listener, hint_of
 from dibs.stores.postgres.pool import Pool, held_back, primary
 from dibs.stores.postgres.schema import Queries, prepare
 from dibs.stores.postgres.upkeep import probe, size_bytes, tidy
-from dibs.stores.waiters import mark_of
+from dibs.stores.waiters import StoreWaiter, mark_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
-    from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.port import Job, Page, Puts
     from dibs.stores.postgres.connection import PostgresConnection, Row
-    from dibs.stores.postgres.location import PostgresLocation
-    from dibs.stores.waiters import StoreWaiter
 
 
 CACHE_ENTRIES_MAX = 50_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base import clock
 from dibs.stores.port import checked
 from dibs.stores.postgres.errors import quoted
-from dibs.stores.postgres.pool import held_back
+from dibs.stores.postgres.pool import Pool, held_back
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.stores.postgres.location import PostgresLocation
-    from dibs.stores.postgres.pool import Pool
 
     Finding = dict[str, Any]
 
