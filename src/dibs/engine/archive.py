@@ -93,36 +93,6 @@ class ArchiveHeader(Record):
     last_seq: int = 0
 
 
-class ArchiveWriter:
-    """Writes the lines of one archive through `write`, which takes text."""
-
-    def __init__(self, write: Callable[[str], object]) -> None:
-        self._write = write
-        self._sum = sha256()
-        self.records = 0
-        self.events = 0
-
-    def header(self, header: ArchiveHeader) -> None:
-        self._line({_ABOUT: FORMAT, "dibs": __version__, **header.dump()})
-
-    def record(self, key: str, record: Stored) -> None:
-        self.records += 1
-        self._line({"key": key, "record": record.dump()})
-
-    def event(self, event: Event) -> None:
-        self.events += 1
-        self._line({"event": event.dump()})
-
-    def end(self) -> None:
-        end = {"records": self.records, "events": self.events, "checksum": self._sum.hexdigest()}
-        self._line({"end": end})
-
-    def _line(self, document: dict[str, Any]) -> None:
-        line = json.dumps(document, separators=(",", ":")) + "\n"
-        self._sum.update(line.encode("ascii"))
-        self._write(line)
-
-
 class ArchiveReader:
     """Reads an archive from its beginning. `header` is available at once; `checksum` after everything was read."""
 
@@ -244,16 +214,23 @@ def _copy(
     store: Store, reader: Store | StoreMoment, write: Write, header: ArchiveHeader, last_seq: int
 ) -> tuple[Exported, str]:
     """Write an archive of what `reader` shows of the store. Returns the survey of what was read."""
-    seen, counts, writer = sha256(), Counter[str](), ArchiveWriter(write)
-    writer.header(header)
+    seen, counts, events, checksum = sha256(), Counter[str](), 0, sha256()
+
+    def line(document: dict[str, Any]) -> None:
+        text = json.dumps(document, separators=(",", ":")) + "\n"
+        checksum.update(text.encode("ascii"))
+        write(text)
+
+    line({_ABOUT: FORMAT, "dibs": __version__, **header.dump()})
     for key, version, record in _records(reader):
         seen.update(f"{version} {key}\n".encode())
         counts[key.split("/", 1)[0]] += 1
-        writer.record(key, record.replace(frozen=None) if isinstance(record, Meta) else record)
+        line({"key": key, "record": (record.replace(frozen=None) if isinstance(record, Meta) else record).dump()})
     for event in _events(reader, last_seq, one_log=store.capabilities.one_log):
-        writer.event(event)
-    writer.end()
-    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=writer.events, frozen=header.frozen)
+        events += 1
+        line({"event": event.dump()})
+    line({"end": {"records": counts.total(), "events": events, "checksum": checksum.hexdigest()}})
+    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=events, frozen=header.frozen)
     return done, seen.hexdigest()
 
 
