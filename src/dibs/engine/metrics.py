@@ -88,68 +88,39 @@ class RequestCounts:
     """The requests of one verb: by class of status (index 2 is 2xx), and how long their answers took to begin. For the
     event loop only. A request leaves its duration behind, and many are counted at once: that costs less."""
 
-    __slots__ = ("_classes", "_durations", "_max_s", "_min_s", "_new")
+    __slots__ = ("_new", "classes", "durations", "max_s", "min_s")
 
     def __init__(self) -> None:
         self._new: list[list[float]] = [[] for _ in range(6)]  # durations that are not counted yet
-        self._classes = [0] * 6
-        self._durations = Histogram(REQUEST_S)
-        self._min_s = float("inf")
-        self._max_s = 0.0
+        self.classes = [0] * 6
+        self.durations = Histogram(REQUEST_S)
+        self.min_s = float("inf")  # if there was none
+        self.max_s = 0.0
 
     def add(self, status: int, took_s: float) -> None:
         new = self._new[status // 100]
         new.append(took_s)
         if len(new) >= UNCOUNTED_MAX:
-            self._count()
+            self.counted()
 
-    def _count(self) -> None:
+    def counted(self) -> RequestCounts:
+        """To be read: the same, with all requests so far."""
         for index, new in enumerate(self._new):
             if new:
-                self._classes[index] += len(new)
-                self._durations.observe_all(new)
-                self._min_s = min(self._min_s, new[0])
-                self._max_s = max(self._max_s, new[-1])
+                self.classes[index] += len(new)
+                self.durations.observe_all(new)
+                self.min_s = min(self.min_s, new[0])
+                self.max_s = max(self.max_s, new[-1])
                 new.clear()
-
-    @property
-    def classes(self) -> list[int]:
-        self._count()
-        return self._classes
-
-    @property
-    def durations(self) -> Histogram:
-        self._count()
-        return self._durations
-
-    @property
-    def min_s(self) -> float:
-        """Infinity if there was none."""
-        self._count()
-        return self._min_s
-
-    @property
-    def max_s(self) -> float:
-        self._count()
-        return self._max_s
-
-    @property
-    def count(self) -> int:
-        return sum(self.classes)
-
-    @property
-    def errors(self) -> int:
-        return self.classes[4] + self.classes[5]
+        return self
 
     def include(self, other: RequestCounts) -> None:
         """Add those of another verb."""
-        self._classes = [ours + theirs for ours, theirs in zip(self.classes, other.classes, strict=True)]
-        durations = self._durations
-        durations.counts = [
-            ours + theirs for ours, theirs in zip(durations.counts, other.durations.counts, strict=True)
-        ]
-        durations.total += other.durations.total
-        self._min_s, self._max_s = min(self._min_s, other.min_s), max(self._max_s, other.max_s)
+        self.classes = [ours + theirs for ours, theirs in zip(self.classes, other.classes, strict=True)]
+        counts = zip(self.durations.counts, other.durations.counts, strict=True)
+        self.durations.counts = [ours + theirs for ours, theirs in counts]
+        self.durations.total += other.durations.total
+        self.min_s, self.max_s = min(self.min_s, other.min_s), max(self.max_s, other.max_s)
 
 
 class RequestsByVerb(dict[str, RequestCounts]):

@@ -62,13 +62,13 @@ def _requests(scrape: Scrape) -> dict[tuple[str, ...], int]:
     return {
         (verb, _STATUS[index]): count
         for verb, counts in sorted(scrape.metrics.requests.items())
-        for index, count in enumerate(counts.classes)
+        for index, count in enumerate(counts.counted().classes)
         if count
     }
 
 
 def _durations(scrape: Scrape) -> dict[tuple[str, ...], Histogram]:
-    return {(verb,): counts.durations for verb, counts in sorted(scrape.metrics.requests.items())}
+    return {(verb,): counts.counted().durations for verb, counts in sorted(scrape.metrics.requests.items())}
 
 
 def _store_calls(scrape: Scrape) -> dict[tuple[str, ...], int]:
