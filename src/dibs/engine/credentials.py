@@ -61,8 +61,6 @@ def credentials(store: Store, name: str | None = None) -> list[rules.Credential]
 
 
 class CredentialAdmin:
-    """The requests of one caller about tokens."""
-
     def __init__(self, store: Store, caller: Caller) -> None:
         if not store.capabilities.serves:
             raise errors.InvalidInput(
@@ -258,7 +256,6 @@ class CredentialDirectory(EngineThread):
         return min(ends, default=None)
 
     def key_named(self, key_id: str) -> bytes | None:
-        """The hash that a proof is asked for."""
         return self._keys.get(key_id)
 
     def look(self) -> None:

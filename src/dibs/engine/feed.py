@@ -80,7 +80,6 @@ class StoreWatcher:
                 self.watch()
 
     def watch(self) -> None:
-        """One wait at the store."""
         known_seq = self._known_seq()
         try:
             news = self._store.watch(known_seq, WATCH_MS)
@@ -134,7 +133,6 @@ class EventFeed:
         return max(follower.at, self.at) if follower in self._followers else follower.at
 
     async def replay(self, after: int, wanted: EventFilter) -> EventPage:
-        """The next page for somebody who is behind."""
         return await self._in_replayer(lambda: read_page(self._store, after, FEED_PAGE_MAX, wanted))
 
     async def position_now(self) -> int:

@@ -115,7 +115,6 @@ class RequestCounts:
         return self
 
     def include(self, other: RequestCounts) -> None:
-        """Add those of another verb."""
         self.classes = [ours + theirs for ours, theirs in zip(self.classes, other.classes, strict=True)]
         counts = zip(self.durations.counts, other.durations.counts, strict=True)
         self.durations.counts = [ours + theirs for ours, theirs in counts]
@@ -159,7 +158,6 @@ class Metrics:
     # Counting. All of it is called often.
 
     def decided(self, commands: Sequence[Command], results: Sequence[Result]) -> None:
-        """A batch was decided."""
         counts = self._commands
         for command, result in zip(commands, results, strict=True):
             try:
@@ -169,7 +167,6 @@ class Metrics:
         self.batches.observe(len(commands))
 
     def committed(self, events: Sequence[Event]) -> None:
-        """A commit of this server wrote these events."""
         with self._lock:
             for event in events:
                 self.events[event.kind] += 1

@@ -62,7 +62,6 @@ class Activity:
         self._minutes: dict[int, dict[tuple[str, str], int]] = {}  # by minute; then by namespace and kind
 
     def hour(self, ns: str) -> Hour:
-        """The last hour in one namespace."""
         with self._mutex:
             now_ms = self._store.read(()).now_ms
             first = now_ms // MINUTE_MS - MINUTES + 1
@@ -163,7 +162,6 @@ _TICKET_PREFIX = "ticket/"
 
 
 def recount(store: Store, payer: str) -> None:
-    """Count again what one principal has."""
     coordinator = Coordinator(store)
     coordinator.one(BeginCount(payer=payer))
     principal = payer.partition("/")[2]

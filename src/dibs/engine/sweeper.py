@@ -163,7 +163,6 @@ class Sweeper(EngineThread):
         return has_more or len(due.keys) == limit
 
     def prune(self) -> int:
-        """Drop history beyond the bounds."""
         before_ms = self._store.read(()).now_ms - self._keep_events_ms
         return self._store.prune(keep=self._keep_events, before_ms=before_ms)
 

@@ -161,7 +161,6 @@ class WebhookAdmin:
         self._own = own
 
     def ask(self, verb: str, webhook_id: str, document: object) -> Reply:
-        """The reply."""
         require(self._caller, verb)
         if verb == "webhooks":
             return Reply(status=200, body={"webhooks": [webhook_document(each) for each in self.mine()]})
@@ -180,7 +179,6 @@ class WebhookAdmin:
         return self._shown(verb, webhook)
 
     def find(self, webhook_id: str) -> rules.Webhook:
-        """One of the webhooks that the caller may see."""
         key = webhook_key(webhook_id)
         found = self._store.read((key,)).records[key].record
         if not isinstance(found, rules.Webhook) or not self._is_mine(found):

@@ -124,7 +124,6 @@ class DeliveryRounds:
         self._duty, self._plans, self.has_news = None, {}, True
 
     async def _look(self) -> None:
-        """Learn which webhooks there are."""
         self._looked_ms, self.has_changes = self._steady(), False
         found = await self._in_store(self._ledger.webhooks)
         plans = {}
@@ -312,7 +311,6 @@ class WebhookDispatcher:
         self._rouse()
 
     def changed(self) -> None:
-        """A webhook was made, removed or replayed."""
         self.rounds.has_changes = True
         self.start()
         self.wake()

@@ -258,7 +258,6 @@ class EtcdStore(Store, Maintenance, Forgetful):
         return seq_of(answer.revision, events - 1) + self._log.base
 
     def _writes(self, expect: Mapping[str, int], puts: Puts, bodies: dict[str, bytes]) -> list[bytes]:
-        """The operations that write `puts` and their index entries."""
         layout, ops = self._layout, []
         replaced = self._replaced(expect, puts)
         for key, record in puts.items():

@@ -56,7 +56,6 @@ def may_have_arrived(result: GitResult) -> bool:
 
 
 def unreachable(location: GitLocation, result: GitResult) -> StoreUnavailable:
-    """The error for a failed read."""
     where = without_secrets(location.remote)
     if _says(result, _CREDENTIALS):
         return StoreUnavailable(

@@ -151,7 +151,6 @@ class CommitPlan:
             body["past"] = [event.dump() for event in past]
 
     def put(self, tip: Entry | None, parent: str, body: dict[str, Any], part: int = TOGETHER) -> None:
-        """Replace `tip` with a commit with this body."""
         text = commit_text(body, parent, self._refs.tree(), self._seconds)
         oid = oid_of("commit", text, self._refs.algorithm)
         tail = tail_of(body["key"])
@@ -194,7 +193,6 @@ def _page(events: list[Event], after: int, limit: int, *, newest: bool) -> list[
 
 
 def events_of(tips: Tips, entries: list[Entry]) -> list[Event]:
-    """All events of these refs, in order."""
     oids = tips.refs.chain([entry.oid for entry in entries])
     found: list[Event] = []
     for oid, (kind, raw) in tips.refs.objects(oids).items():

@@ -26,8 +26,6 @@ class _Stopped(Exception):
 
 
 class Probe:
-    """The steps, in order. Each says what it tested."""
-
     def __init__(self, tips: Tips, steady_ms: Callable[[], int]) -> None:
         self._tips = tips
         self._refs: Refs = tips.refs

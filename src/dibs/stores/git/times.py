@@ -55,11 +55,9 @@ class Reading(Record):
     grain_ms: int
 
     def least_ms(self, steady_ms: int) -> int:
-        """The earliest possible time at the remote."""
         return self.said_ms + steady_ms - self.ended_ms
 
     def most_ms(self, steady_ms: int) -> int:
-        """The latest possible time at the remote."""
         return self.said_ms + self.grain_ms + steady_ms - self.began_ms
 
     def ahead_ms(self, wall_ms: int, steady_ms: int) -> int:
@@ -156,7 +154,6 @@ class StoreTime:
         return self._clocks.wall_ms()
 
     def stamp(self) -> dict[str, Any]:
-        """The time data of a new record."""
         made = {
             "now_ms": self.now_ms(),
             "wall_ms": self._clocks.wall_ms(),

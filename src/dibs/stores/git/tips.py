@@ -175,7 +175,6 @@ class Tips:
         return Versioned(version=entry.version, record=shifted(entry.stored, self.time.shift_ms(entry)))
 
     def is_as(self, expect: Mapping[str, int]) -> bool:
-        """Return whether the last seen entries have the expected versions."""
         tips = [(self.entry(key), version) for key, version in expect.items()]
         return all((0 if tip is None or tip.stored is None else tip.version) == version for tip, version in tips)
 

@@ -34,7 +34,6 @@ def _says_any(says: str, words: tuple[str, ...]) -> bool:
 
 
 def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) -> errors.DibsError:
-    """The error for a connection that could not be made, or that ended."""
     says = " ".join(location.without_secrets(str(lost)).split()).rstrip(".?") or "the connection ended"
     if lost.late:
         return errors.StoreUnavailable(

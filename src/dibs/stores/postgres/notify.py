@@ -37,7 +37,6 @@ _SILENCE_MS = 30_000
 
 
 def hint_of(keys: Collection[str]) -> str:
-    """The hint of a commit that deletes these keys."""
     return EVERYBODY if len(keys) > MARKS_MAX else " ".join(map(mark_of, keys))
 
 

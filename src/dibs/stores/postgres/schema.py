@@ -185,8 +185,6 @@ PLAN_ONCE = (
 
 
 class Queries:
-    """The statements of one schema, ready to be sent."""
-
     def __init__(self, schema: str) -> None:
         def said(sql: str) -> bytes:
             return sql.replace("{s}", schema).encode()
@@ -289,7 +287,6 @@ def _look(link: PostgresConnection, location: PostgresLocation, deadline_ms: int
 def migrated(
     link: PostgresConnection, location: PostgresLocation, deadline_ms: int, steps: Sequence[Sequence[str]] = MIGRATIONS
 ) -> None:
-    """Bring the schema up to date, in one transaction."""
     schema = quoted(location.schema)
     literal = "'dibs:" + location.schema.replace("'", "''") + "'"
     (row,) = link.script(
