@@ -25,9 +25,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
-    Answer = Callable[[bytes], Any]
+    T = TypeVar("T")
 
 RANGE, TXN, COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
 WATCH, STATUS = "/etcdserverpb.Watch/Watch", "/etcdserverpb.Maintenance/Status"
@@ -51,24 +51,21 @@ class EtcdClient:
         self._closed = False
 
     def range(self, key: bytes, end: bytes = b"", **options: Any) -> list[KeyValue]:
-        answer: RangeAnswer = self.read(RANGE, messages.range_request(key, end, **options), RangeAnswer)
-        return answer.kvs
+        return self.read(RANGE, messages.range_request(key, end, **options), RangeAnswer).kvs
 
     def txn(self, success: Sequence[bytes], compare: Sequence[bytes] = (), *, refusals: bool = False) -> TxnAnswer:
         """A transaction that changes nothing, or may be repeated."""
-        answer: TxnAnswer = self.read(TXN, messages.txn(success, compare), TxnAnswer, refusals=refusals)
-        return answer
+        return self.read(TXN, messages.txn(success, compare), TxnAnswer, refusals=refusals)
 
     def write(self, request: bytes) -> TxnAnswer:
         """A transaction that must not be repeated. StoreUnavailable(unknown=True) if it may have been executed."""
-        answer: TxnAnswer = self._call(TXN, request, TxnAnswer, writes=True, refusals=False)
-        return answer
+        return self._call(TXN, request, TxnAnswer, writes=True, refusals=False)
 
-    def read(self, path: str, request: bytes, answer: Answer = bytes, *, refusals: bool = False) -> Any:
+    def read(self, path: str, request: bytes, answer: Callable[[bytes], T], *, refusals: bool = False) -> T:
         """A call that changes nothing, or may be repeated. `answer` reads what etcd says."""
         return self._call(path, request, answer, writes=False, refusals=refusals)
 
-    def _call(self, path: str, request: bytes, answer: Answer, *, writes: bool, refusals: bool) -> Any:
+    def _call(self, path: str, request: bytes, answer: Callable[[bytes], T], *, writes: bool, refusals: bool) -> T:
         began_ms = steady_ms()
         failed = 0
         while True:
@@ -106,11 +103,11 @@ class EtcdClient:
         endpoint: tuple[str, int],
         path: str,
         request: bytes,
-        answer: Answer,
+        answer: Callable[[bytes], T],
         token: str | None,
         connect_ms: int,
         timeout_ms: int,
-    ) -> Any:
+    ) -> T:
         """One call on a connection that is kept for the next, unless it was lost."""
         connection = self._connection(endpoint, connect_ms)
         try:

@@ -211,13 +211,13 @@ class Stopwatch:
 
     def read(self, lease: str) -> tuple[int, str] | None:
         """Whole seconds since its start, with the leader and its term; None if it is gone."""
-        found: LeaseAnswer = self._client.read(LEASE_LEFT, message(int(lease)), LeaseAnswer)
+        found = self._client.read(LEASE_LEFT, message(int(lease)), LeaseAnswer)
         return None if found.left_s is None else (found.granted_s - found.left_s, str(found.term))
 
     def stop(self, lease: str) -> None:
         """End a stopwatch that nobody will read again. A failure does no harm."""
         try:
-            self._client.read(LEASE_REVOKE, message(int(lease)), refusals=True)
+            self._client.read(LEASE_REVOKE, message(int(lease)), bytes, refusals=True)
         except (Refusal, DibsError):
             pass
 

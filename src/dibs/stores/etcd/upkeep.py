@@ -201,7 +201,7 @@ def probe(location: EtcdLocation, store: Store) -> list[dict[str, Any]]:
 def _member(location: EtcdLocation) -> str:
     client = EtcdClient(location)
     try:
-        status: StatusAnswer = client.read(STATUS, b"", StatusAnswer)
+        status = client.read(STATUS, b"", StatusAnswer)
     finally:
         client.close()
     version = status.version
