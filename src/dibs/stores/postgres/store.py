@@ -19,7 +19,7 @@ from dibs.base import clock
 from dibs.base.errors import DibsError, StoreFull, StoreUnavailable
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.codec import decode, decode_event, encode, end_of
-from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Snapshot, Versioned
 from dibs.stores.postgres import connection as arrays
 from dibs.stores.postgres.clock import StepWatch
 from dibs.stores.postgres.connection import LinkBehind, QueryRefused
@@ -28,13 +28,12 @@ from dibs.stores.postgres.location import CAPABILITIES, PostgresLocation
 from dibs.stores.postgres.notify import Listener, hint_of
 from dibs.stores.postgres.pool import Pool, held_back, primary
 from dibs.stores.postgres.schema import Queries, prepare
-from dibs.stores.postgres.upkeep import probe, size_bytes, tidy
+from dibs.stores.postgres.upkeep import PostgresUpkeep
 from dibs.stores.waiters import StoreWaiter, mark_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
@@ -51,7 +50,7 @@ NEVER_MS = 1 << 62
 log = logging.getLogger("dibs")
 
 
-class PostgresStore(Store, Maintenance):
+class PostgresStore(PostgresUpkeep):
     """The schema at `location`. `migrate` None: as the URL says. The steady clock can be given for tests."""
 
     capabilities = CAPABILITIES
@@ -320,20 +319,6 @@ class PostgresStore(Store, Maintenance):
         """A full disk. Most commits go well on one, because they change rows where they are. So it is over only when
         the tables could grow."""
         return self._trouble
-
-    def size_bytes(self) -> int:
-        return size_bytes(self._pool, self._location)
-
-    def tidy(self) -> dict[str, Any]:
-        return tidy(self._pool, self._location)
-
-    def probe(self) -> list[dict[str, Any]]:
-        def write() -> str:
-            self.commit({}, {}, ())
-            self._pool.rows(self._queries.room)
-            return f"the schema {self._location.schema} can be written"
-
-        return probe(self._pool, self._location, write)
 
     def close(self) -> None:
         self._listener.close()
