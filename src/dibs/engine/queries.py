@@ -7,7 +7,7 @@ from collections import Counter
 
 from dibs.base.record import Record
 from dibs.core import events as kinds
-from dibs.core import records
+from dibs.core import limits, records
 from dibs.core.commands import BeginCount, CountUsage, InspectSession
 from dibs.core.credentials import Usage
 from dibs.core.decide import decide
@@ -15,15 +15,15 @@ from dibs.core.draft import Draft, Missing, View
 from dibs.core.exclusion import blockers, closure_of, live_holders, state_of
 from dibs.core.expiry import ticket_over
 from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
-from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
 from dibs.core.proof import may_use
 from dibs.core.queue import ahead
+from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import position_at, read_page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TypeVar
 
     from dibs.core.events import Event
@@ -76,8 +76,8 @@ class Activity:
         """Count what came since the last time; whether that was everything."""
         if self._at is None:
             self._at = position_at(self._store, from_ms)
-        for _ in range(LIST_LOOKS_MAX // LIST_PAGE_DEFAULT):
-            page = read_page(self._store, self._at, LIST_PAGE_DEFAULT)
+        for _ in range(limits.LIST_LOOKS_MAX // limits.LIST_PAGE_DEFAULT):
+            page = read_page(self._store, self._at, limits.LIST_PAGE_DEFAULT)
             if page.upto < self._at:  # an older copy of the store was put back
                 self._minutes.clear()
             self._at = page.upto
@@ -126,7 +126,7 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
             return TicketPage(now_ms=now_ms, tickets=tuple(found), next_after=None)
         key = page[-1][0]
         looked += step
-        if len(found) >= limit or looked >= LIST_LOOKS_MAX:
+        if len(found) >= limit or looked >= limits.LIST_LOOKS_MAX:
             return TicketPage(
                 now_ms=now_ms, tickets=tuple(found), next_after=key.removeprefix(records.ticket_prefix(ns))
             )
@@ -166,8 +166,8 @@ def recount(store: Store, payer: str) -> None:
     coordinator.one(BeginCount(payer=payer))
     principal = payer.partition("/")[2]
     keys = [key for key, record in _records(store) if any(each[0] == principal for each in _charges(record))]
-    for start in range(0, len(keys), SWEEP_BATCH_MAX):
-        batch = [CountUsage(key=key, payer=payer) for key in keys[start : start + SWEEP_BATCH_MAX]]
+    for start in range(0, len(keys), limits.SWEEP_BATCH_MAX):
+        batch = [CountUsage(key=key, payer=payer) for key in keys[start : start + limits.SWEEP_BATCH_MAX]]
         for outcome in coordinator.run(batch):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -199,7 +199,7 @@ def _records(store: Store) -> Iterator[tuple[str, Stored]]:
 def scan_records(store: Store, prefix: str, *, live: bool = False) -> Iterator[tuple[str, Stored]]:
     """All records under a prefix, read a page at a time."""
     after = ""
-    while page := store.scan(prefix, after, LIST_PAGE_DEFAULT, live=live):
+    while page := store.scan(prefix, after, limits.LIST_PAGE_DEFAULT, live=live):
         for key, found in page:
             if found.record is not None:
                 yield key, found.record
@@ -234,7 +234,7 @@ def claimed(
     ns: str,
     prefix: str = "",
     after: str = "",
-    limit: int = LIST_PAGE_MAX,
+    limit: int = limits.LIST_PAGE_MAX,
     states: Sequence[str] = (records.HELD,),
     ended: Sequence[str] = (),
     *,
@@ -252,7 +252,7 @@ def claimed(
     found: list[records.LockRecord] = []
     key = records.lock_key(ns, after) if after else ""
     live = pools or set(states) <= {records.HELD, records.PARKED}
-    looked, step = 0, min(limit + 1, LIST_PAGE_DEFAULT)
+    looked, step = 0, min(limit + 1, limits.LIST_PAGE_DEFAULT)
     while True:
         # Jobs in other states are skipped here, so a page of the store may give less than one of ours.
         page = store.scan(records.lock_key(ns, prefix), key, step, live=live)
@@ -267,10 +267,10 @@ def claimed(
             return Page(now_ms=now_ms, locks=found, next_after=None, closures=closures)
         key = page[-1][0]
         looked += step
-        if looked >= max(LIST_LOOKS_MAX, limit + 1):
+        if looked >= max(limits.LIST_LOOKS_MAX, limit + 1):
             after = key.removeprefix(records.lock_key(ns, ""))
             return Page(now_ms=now_ms, locks=found, next_after=after, closures=closures)
-        step = min(2 * step, LIST_PAGE_DEFAULT)
+        step = min(2 * step, limits.LIST_PAGE_DEFAULT)
 
 
 def with_live_owners(store: Store, locks: list[records.LockRecord]) -> tuple[int, list[records.LockRecord]]:
@@ -335,3 +335,63 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
 def inspect_one(store: Store, session_id: str, principal: str | None = None, bound: str | None = None) -> Outcome:
     """One session and what it holds, all of one moment. Without a principal, a session of any principal."""
     return Coordinator(store).one(InspectSession(session=session_id, principal=principal, bound=bound))
+
+
+# The last successes of jobs: read from the store, and kept up to date for a few that metrics name.
+
+
+def last_run(store: Store, ns: str, name: str) -> LastRun:
+    """The last success of a job: in its record, which is dropped after a day idle and remembers a few holds, else in
+    its newest HISTORY_PAGE_MAX events."""
+    key = records.lock_key(ns, name)
+    read = store.read((key,))
+    found, now_ms = read.records[key].record, read.now_ms
+    run = LastRun(now_ms=now_ms, name=name)
+    if isinstance(found, records.LockRecord):
+        at_ms, (lock,) = with_live_owners(store, [found]) if found.holders else (now_ms, [found])
+        run = run.replace(now_ms=max(now_ms, at_ms), success=success_in(lock))
+        if lock.holders:
+            run = run.replace(owner=lock.holders[0].owner, held_since_ms=lock.holders[0].since_ms)
+    known = run.success
+    if known is None or (known.done and known.result is None):  # the mark with its result may be gone
+        older = _in_history(store, ns, name)
+        if older is not None and (known is None or older.at_ms >= known.at_ms):
+            run = run.replace(success=older)
+    if run.success is None:
+        first = store.events(0, 1)
+        run = run.replace(since_ms=first[0].at_ms if first else None)
+    return run
+
+
+def _in_history(store: Store, ns: str, name: str) -> Success | None:
+    for most in (limits.HISTORY_PAGE_DEFAULT, limits.HISTORY_PAGE_MAX):
+        events = store.events(0, most, (ns, name), newest=True)
+        for event in reversed(events):
+            success = success_of(event)
+            if success is not None:
+                return success
+        if len(events) < most:
+            return None
+    return None
+
+
+class Successes:
+    """The time of the last success of each of these jobs (namespace, name); 0: none is on record."""
+
+    def __init__(self, jobs: Iterable[tuple[str, str]]) -> None:
+        self.at_ms = dict.fromkeys(jobs, 0)
+
+    def begin(self, store: Store) -> None:
+        for job in self.at_ms:
+            success = last_run(store, *job).success
+            if success is not None:
+                self._note(job, success.at_ms)
+
+    def heard(self, events: Sequence[Event]) -> None:
+        """Take note of what a commit wrote, here or elsewhere. Hearing of it twice does no harm."""
+        for event in events:
+            if (event.ns, event.job) in self.at_ms and success_of(event) is not None:
+                self._note((event.ns, event.job), event.at_ms)
+
+    def _note(self, job: tuple[str, str], at_ms: int) -> None:
+        self.at_ms[job] = max(self.at_ms[job], at_ms)
