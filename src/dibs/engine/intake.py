@@ -19,10 +19,12 @@ continue where they were in either case, so their records are written last, when
 from __future__ import annotations
 
 from array import array
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.generators import in_parts
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.commands import Freeze, Thaw
@@ -309,22 +311,9 @@ class _Intake:
 
 
 def _parts(entries: Iterable[tuple[str, Stored] | Event]) -> Iterator[list[tuple[str, Stored] | Event]]:
-    """Parts that fit into one commit, records apart from events."""
-    part: list[tuple[str, Stored] | Event] = []
-    chars = 0
-    for entry in entries:
-        size = len(repr(entry))  # about its length as text
-        if part and (
-            len(part) == PART_RECORDS
-            or chars + size > PART_CHARS
-            or isinstance(part[0], Event) != isinstance(entry, Event)
-        ):
-            yield part
-            part, chars = [], 0
-        part.append(entry)
-        chars += size
-    if part:
-        yield part
+    """Parts that fit into one commit, records apart from events. Their length as text is about that of their `repr`."""
+    for _, alike in groupby(entries, lambda entry: isinstance(entry, Event)):
+        yield from in_parts(alike, PART_RECORDS, lambda entry: len(repr(entry)), PART_CHARS)
 
 
 def _kind(key: str) -> str:

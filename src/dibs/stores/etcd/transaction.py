@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.base.generators import in_parts
 from dibs.base.ids import new_token
 from dibs.core.limits import ETCD_REQUEST_BYTES_MAX
 from dibs.stores.etcd import messages
@@ -112,17 +113,9 @@ def parts_of(writes: list[bytes], events: list[list[bytes]]) -> list[list[bytes]
     whole = [*writes, *(events[0] if events else [])]
     if len(events) < 2 and len(whole) <= PART_OPS and sum(map(len, whole)) <= PART_BYTES:
         return [whole]
-    parts: list[list[bytes]] = []
-    size = PART_BYTES
-    for op in writes:
-        if not fits([op]):
-            raise CommitTooLarge(TOO_LARGE)
-        size += len(op)
-        if size > PART_BYTES or len(parts[-1]) == PART_OPS:
-            size = len(op)
-            parts.append([])
-        parts[-1].append(op)
-    return [*parts, *events]
+    if not all(fits([op]) for op in writes):
+        raise CommitTooLarge(TOO_LARGE)
+    return [*in_parts(writes, PART_OPS, len, PART_BYTES), *events]
 
 
 class WideCommit:
