@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import time
 from _thread import allocate_lock
+from contextlib import suppress
 
 from dibs.base import clock as machine
 from dibs.base.errors import DibsError, StoreUnavailable
@@ -216,10 +217,8 @@ class Stopwatch:
 
     def stop(self, lease: str) -> None:
         """End a stopwatch that nobody will read again. A failure does no harm."""
-        try:
+        with suppress(Refusal, DibsError):
             self._client.read(LEASE_REVOKE, message(int(lease)), bytes, refusals=True)
-        except (Refusal, DibsError):
-            pass
 
 
 class EtcdTime:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreUnavailable
@@ -211,10 +211,8 @@ class WideCommits:
         """End a commit. Does nothing if it is decided. If etcd does not answer, others give it up later."""
         parts = self._layout.wide_part(wide_id, 0)[: -len(b"000000")]
         ops = [messages.delete_op(self._layout.wide), messages.delete_op(parts, end_of(parts))]
-        try:
+        with suppress(DibsError):
             self._client.txn(ops, [messages.compare_value(self._layout.wide, messages.EQUAL, wide_id)])
-        except DibsError:
-            pass
 
     def finish(self, wide: WideCommit, parts: list[list[bytes]]) -> list[KeyValue]:
         """Write all parts, or nothing: then it raises Conflict or an error. Returns the range of the key `last`."""

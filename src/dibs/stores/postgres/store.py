@@ -14,6 +14,7 @@ this store has arrived: the floor of the fencing tokens is raised above all that
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from dibs.base import clock
 from dibs.base.errors import DibsError, StoreFull, StoreUnavailable
@@ -129,10 +130,8 @@ class PostgresStore(PostgresUpkeep):
 
     def _admit(self, link: PostgresConnection, until_ms: int) -> None:
         """Return whether a new connection leads to the store that this process knows."""
-        try:
+        with suppress(QueryRefused):  # so will be what it is wanted for, with the reason
             self._asked(link, self._queries.read, (b"{}", b"{}"), until_ms)
-        except QueryRefused:
-            pass  # so will be what it is wanted for, with the reason
 
     def _see(self, revision: int, seen: int) -> None:
         """Take note of the revision in an answer. `seen`: what was known when the question was sent."""
@@ -148,10 +147,8 @@ class PostgresStore(PostgresUpkeep):
                 f"The clock of PostgreSQL ({self._location.shown}) ran ahead by {(now_ms - latest_ms) / 1000:g} "
                 "seconds. Leases go on as if it had not."
             )
-        try:
+        with suppress(StoreUnavailable):
             self._pool.rows(self._queries.correct, (number, arrays.number(latest_ms)))
-        except StoreUnavailable:
-            pass
 
     def _keep(self, found: Mapping[str, Versioned]) -> None:
         if len(self._cache) + len(found) > CACHE_ENTRIES_MAX:
@@ -170,11 +167,9 @@ class PostgresStore(PostgresUpkeep):
             self._trouble = error
             raise
         if self._trouble is not None and (events or not puts or any(not expect[key] for key in puts)):
-            try:
+            with suppress(StoreUnavailable):
                 self._pool.rows(self._queries.room)
                 self._trouble = None
-            except StoreUnavailable:
-                pass
         return last_seq
 
     def _write(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event], *, arrives: bool = False) -> int:
