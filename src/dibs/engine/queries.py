@@ -59,7 +59,7 @@ class Activity:
         self._store = store
         self._mutex = threading.Lock()
         self._at: int | None = None
-        self._minutes: dict[int, dict[tuple[str, str], int]] = {}  # by minute; then by namespace and kind
+        self._minutes: dict[int, Counter[tuple[str, str]]] = {}  # by minute; then by namespace and kind
 
     def hour(self, ns: str) -> Hour:
         with self._mutex:
@@ -68,8 +68,8 @@ class Activity:
             is_whole = self._read(first * MINUTE_MS)
             for minute in [each for each in self._minutes if each < first]:
                 del self._minutes[minute]
-            minutes = [self._minutes.get(first + offset, {}) for offset in range(MINUTES)]
-            counts = {kind: [minute.get((ns, kind), 0) for minute in minutes] for kind in COUNTED}
+            minutes = [self._minutes.get(first + offset, Counter()) for offset in range(MINUTES)]
+            counts = {kind: [minute[ns, kind] for minute in minutes] for kind in COUNTED}
             return Hour(now_ms=now_ms, first_ms=first * MINUTE_MS, counts=counts, is_whole=is_whole)
 
     def _read(self, from_ms: int) -> bool:
@@ -82,16 +82,11 @@ class Activity:
                 self._minutes.clear()
             self._at = page.upto
             for event in page.events:
-                self._count(event)
+                if event.kind in COUNTED:
+                    self._minutes.setdefault(event.at_ms // MINUTE_MS, Counter())[event.ns, event.kind] += 1
             if page.is_last:
                 return True
         return False
-
-    def _count(self, event: Event) -> None:
-        if event.kind in COUNTED:
-            minute = self._minutes.setdefault(event.at_ms // MINUTE_MS, {})
-            key = (event.ns, event.kind)
-            minute[key] = minute.get(key, 0) + 1
 
 
 def why_frozen(meta: Stored | None) -> str | None:
