@@ -249,24 +249,23 @@ class RemoteRefs(Refs):
 
     def _fetch(self, tails: Sequence[str], space: str) -> None:
         # A pattern even for one ref: then a missing ref is not an error, and the server lists no others.
-        specs = [f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails]
-        result = self._timed_fetch(specs)
+        words = ("fetch", *_FETCH, self.location.remote, *[f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails])
+        result = self._timed(words)
         if result.code and trouble.is_passing(result):
             # Nobody else writes there, so lock files there are left over from a killed fetch.
             for folder, _, files in os.walk(os.path.join(self.git.git_dir, space)):
                 for name in files:
                     if name.endswith(".lock"):
                         os.unlink(os.path.join(folder, name))
-            result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
+            result = self._reach(*words)
         if not result.timed_out and "mismatched algorithms" in result.err:
             self._take_other_algorithm()
-            result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
+            result = self._reach(*words)
         if result.code or result.timed_out:
             raise trouble.unreachable(self.location, result)
 
-    def _timed_fetch(self, specs: Sequence[str]) -> GitResult:
-        """Fetch; over HTTP, read the server's clock from its answer."""
-        words = ("fetch", *_FETCH, self.location.remote, *specs)
+    def _timed(self, words: Sequence[str]) -> GitResult:
+        """Over HTTP, read the server's clock from its answer."""
         if not self.location.address.startswith(("http://", "https://")) or os.environ.get("GIT_TRACE_CURL"):
             return self._reach(*words)
         path = os.path.join(self.location.folder, f"answer.{new_id()}")
