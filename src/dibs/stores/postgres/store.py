@@ -81,7 +81,7 @@ class PostgresStore(PostgresUpkeep):
         wanted = list(dict.fromkeys(keys))
         cache = self._cache
         known = {key: cache.get(key, ABSENT) for key in wanted}
-        values = (arrays.texts(wanted), arrays.numbers(each.version for each in known.values()))
+        values = (arrays.array(wanted), arrays.array(each.version for each in known.values()))
         rows, now_ms, _ = self._timed(self._queries.read, values)
         found = dict.fromkeys(wanted, ABSENT)
         for key, version, _, body in rows:
@@ -180,10 +180,10 @@ class PostgresStore(PostgresUpkeep):
         none_due_ms, none_due_at = self._none_due
         seen = self._seen
         values = (
-            arrays.texts(expect),
-            arrays.numbers(expect.values()),
+            arrays.array(expect),
+            arrays.array(expect.values()),
             *_records(kept),
-            arrays.texts(gone),
+            arrays.array(gone),
             *_events(events),
             arrays.number(self._steps.last_ms),
             arrays.text(self._location.channel),
@@ -326,18 +326,18 @@ def _text(value: bytes | None) -> str:
 
 def _records(kept: Mapping[str, Stored]) -> tuple[bytes, ...]:
     return (
-        arrays.texts(kept),
-        arrays.numbers(record.due_ms() for record in kept.values()),
-        arrays.truths(record.is_live() for record in kept.values()),
-        arrays.texts(encode(record) for record in kept.values()),
+        arrays.array(kept),
+        arrays.array(record.due_ms() for record in kept.values()),
+        arrays.array(record.is_live() for record in kept.values()),
+        arrays.array(encode(record) for record in kept.values()),
     )
 
 
 def _events(events: Sequence[Event]) -> tuple[bytes, ...]:
     return (
-        arrays.numbers(event.at_ms for event in events),
-        arrays.texts(event.ns for event in events),
-        arrays.texts(event.job for event in events),
-        arrays.texts(event.kind for event in events),
-        arrays.texts(encode(event) for event in events),
+        arrays.array(event.at_ms for event in events),
+        arrays.array(event.ns for event in events),
+        arrays.array(event.job for event in events),
+        arrays.array(event.kind for event in events),
+        arrays.array(encode(event) for event in events),
     )
