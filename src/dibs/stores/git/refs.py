@@ -17,11 +17,12 @@ from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.stores.git import errors as trouble
 from dibs.stores.git import times as remoteclock
 from dibs.stores.git.entries import oid_of, pack
-from dibs.stores.git.repository import FileLock
+from dibs.stores.git.repository import file_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from dibs.base.git_program import GitResult
     from dibs.stores.git.branch_push import BranchUpdate
@@ -191,9 +192,9 @@ class RemoteRefs(Refs):
 
     verifies = False
 
-    def _use(self) -> FileLock:
+    def _use(self) -> AbstractContextManager[bool]:
         """Held by every user of the private repository, so that nobody deletes it meanwhile."""
-        return FileLock(self.location.folder, "use.lock", shared=True)
+        return file_lock(self.location.folder, "use.lock", shared=True)
 
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         if not tails:
@@ -201,7 +202,7 @@ class RemoteRefs(Refs):
         with self._use():
             self.make()
             # Two processes that fetch into the same refs would conflict: one uses the mirror, others have other refs.
-            with FileLock(self.location.folder, "mirror.lock", waits=False) as mine:
+            with file_lock(self.location.folder, "mirror.lock", waits=False) as mine:
                 space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
                 try:
                     self._fetch(tails, space)
@@ -243,7 +244,7 @@ class RemoteRefs(Refs):
     def shrink(self) -> None:
         path = self.git.git_dir
         if sum(len(files) for _, _, files in os.walk(path)) > CACHE_FILES_MAX:
-            with FileLock(self.location.folder, "use.lock", waits=False) as is_alone:
+            with file_lock(self.location.folder, "use.lock", waits=False) as is_alone:
                 if is_alone:
                     shutil.rmtree(path, ignore_errors=True)
 

@@ -28,7 +28,7 @@ from dibs.base import clock
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.stores.git.entries import Entry, tail_of
-from dibs.stores.git.repository import FileLock, load_json, save_json
+from dibs.stores.git.repository import file_lock, load_json, save_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class StoreTime:
         self._last_ms = 0
         self._seen: dict[str, tuple[str, int]] = {}  # by ref: the record's nonce, and when it was first seen
         self._offset_ms = 0
-        with FileLock(folder, LOCK):
+        with file_lock(folder, LOCK):
             kept = self._load()
             if kept is None:
                 self._save()
@@ -191,7 +191,7 @@ class StoreTime:
         if not new:
             return
         exact, prefixes = set(tails), tuple([tail for tail in tails if not tail or tail.endswith("/")])
-        with FileLock(os.path.dirname(self._path), LOCK):
+        with file_lock(os.path.dirname(self._path), LOCK):
             self._load()  # other processes may have seen them before
             steady_ms = self._clocks.steady_ms()
             for tail in [each for each in self._seen if each not in entries]:

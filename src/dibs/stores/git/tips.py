@@ -12,7 +12,7 @@ from dibs.base.errors import StoreCorrupt
 from dibs.core.limits import GIT_TOKENS_KEPT, GIT_TORN_TRIES_MAX
 from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, shifted
 from dibs.stores.git.entries import BadEntry, Entry, parse, tail_of
-from dibs.stores.git.repository import FileLock, load_json, save_json
+from dibs.stores.git.repository import file_lock, load_json, save_json
 from dibs.stores.git.times import LOCK, Clocks, StoreTime
 from dibs.stores.port import ABSENT, Versioned
 
@@ -67,7 +67,7 @@ class HighWater:
         return True
 
     def _remember(self, risen: Mapping[str, int]) -> None:
-        with FileLock(self._folder, LOCK):
+        with file_lock(self._folder, LOCK):
             for tail, token in (*self._load().items(), *risen.items()):
                 self.seen[tail] = max(token, self.seen.get(tail, 0))
             if len(self.seen) > GIT_TOKENS_KEPT:
