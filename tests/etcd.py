@@ -120,16 +120,16 @@ class Cluster:
     def compact(self) -> None:
         """Forget all older revisions, as an operator would."""
         client = self.client()
-        header = one(fields(client.read(RANGE, range_request(b"ready"))), 1, b"")
+        header = one(fields(client.read(RANGE, range_request(b"ready"), bytes)), 1, b"")
         try:
-            client.read(COMPACT, message(one(fields(header), 3)), refusals=True)
+            client.read(COMPACT, message(one(fields(header), 3)), bytes, refusals=True)
         finally:
             client.close()
 
     def leader(self) -> Member:
         for member in self.members:
             client = EtcdClient(self.location().replace(endpoints=(member.endpoint,)))
-            status = StatusAnswer(client.read(STATUS, b""))
+            status = client.read(STATUS, b"", StatusAnswer)
             client.close()
             if status.is_leader:
                 return member

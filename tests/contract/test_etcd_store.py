@@ -33,12 +33,12 @@ class TestEtcdStore(StoreContract):
     def fill(self, place: EtcdLocation) -> Callable[[], None]:
         """Raise etcd's own alarm."""
         client = EtcdClient(place)
-        member = StatusAnswer(client.read(STATUS, b"")).member
+        member = client.read(STATUS, b"", StatusAnswer).member
         activate, deactivate, no_space = 1, 2, 1
-        client.read(ALARM, message(activate, member, no_space))
+        client.read(ALARM, message(activate, member, no_space), bytes)
 
         def make_room() -> None:
-            client.read(ALARM, message(deactivate, member, no_space))
+            client.read(ALARM, message(deactivate, member, no_space), bytes)
             client.close()
 
         return make_room

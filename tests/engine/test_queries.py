@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_id
+from dibs.core import limits
 from dibs.core.commands import Acquire, OpenSession
 from dibs.core.records import DONE, FREE
-from dibs.engine import queries
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import claimed, open_sessions
 from dibs.stores.memory import MemoryStore
@@ -56,7 +56,7 @@ def store() -> Counting:
 def test_a_list_that_finds_nothing_stops_in_time_and_says_where_to_go_on(
     store: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "LIST_LOOKS_MAX", 10)
+    monkeypatch.setattr(limits, "LIST_LOOKS_MAX", 10)
     after, pages = "", 0
     while True:
         page = claimed(store, "default", after=after, limit=3, states=(DONE,))
@@ -70,7 +70,7 @@ def test_a_list_that_finds_nothing_stops_in_time_and_says_where_to_go_on(
 
 
 def test_the_pages_of_a_list_hold_each_job_once(store: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "LIST_LOOKS_MAX", 10)
+    monkeypatch.setattr(limits, "LIST_LOOKS_MAX", 10)
     names, after = [], ""
     while True:
         page = claimed(store, "default", after=after, limit=7, states=(FREE,))
@@ -82,7 +82,7 @@ def test_the_pages_of_a_list_hold_each_job_once(store: Counting, monkeypatch: py
 
 
 def test_a_large_page_is_read_from_the_store_in_small_parts(store: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "LIST_PAGE_DEFAULT", 8)
+    monkeypatch.setattr(limits, "LIST_PAGE_DEFAULT", 8)
     assert len(claimed(store, "default", limit=JOBS, states=(FREE,)).locks) == JOBS
     assert store.most <= 8
 

@@ -10,7 +10,7 @@ from dibs.core.commands import Acquire, Break, EndSession, OpenSession, Release,
 from dibs.core.limits import ENDINGS_KEPT, HISTORY_PAGE_DEFAULT, IDLE_RECORD_MS
 from dibs.core.records import lock_key
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.successes import Successes, last_run
+from dibs.engine.queries import Successes, last_run
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.wire.lease_documents import overdue_document

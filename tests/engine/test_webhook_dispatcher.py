@@ -212,7 +212,7 @@ def test_a_server_that_lost_its_duty_while_it_waited_for_an_answer_starts_nothin
     deployment.ahead_ms = 60_000
     deployment.server(quick)
     wait_until(lambda: len(quick.bodies) == 3, "the other delivers all")
-    wait_until(lambda: not deployment.servers[0].rounds._duty, "the first notices")
+    wait_until(lambda: not deployment.servers[0].ledger.duty, "the first notices")
     assert slow.bodies == []
 
 

@@ -79,15 +79,16 @@ def to_disk(handle: int) -> None:
         os.fsync(handle)
 
 
-def lock_file(handle: int, wait_ms: int) -> bool:
-    """Take the exclusive lock of an open file, which ends when it is closed. False if another process had it all the
-    time: one that is stopped would keep everybody waiting."""
+def lock_file(handle: int, wait_ms: int, *, shared: bool = False) -> bool:
+    """Take the lock of an open file, which ends when it is closed. False if another process had it all the time: one
+    that is stopped would keep everybody waiting."""
     import fcntl
 
+    how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     until_ms = steady_ms() + wait_ms
     while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, how)
             return True
         except BlockingIOError:
             if steady_ms() >= until_ms:

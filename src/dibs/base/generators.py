@@ -1,4 +1,5 @@
-"""Runs a generator: each value that it yields is answered, and the answer is sent back to it.
+"""Runs a generator: each value that it yields is answered, and the answer is sent back to it. `in_parts` is one for
+what is too much at once.
 
 Flows and protocols are written as such generators, so that they do no I/O of their own. What answers them is the
 caller's: a door, a connection, an event loop.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
     from typing import Any, TypeVar
 
     Asked = TypeVar("Asked")
@@ -37,3 +38,18 @@ async def run_generator_async(generator: Generator[Asked, Any, T], answer: Calla
             result: T = end.value
             return result
         given = await answer(asked)
+
+
+def in_parts(items: Iterable[T], most: int, weight: Callable[[T], int], heaviest: int) -> Iterator[list[T]]:
+    """The items in parts of up to `most`, which weigh up to `heaviest` together. One that weighs more is alone."""
+    part: list[T] = []
+    total = 0
+    for item in items:
+        weighs = weight(item)
+        if part and (len(part) == most or total + weighs > heaviest):
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += weighs
+    if part:
+        yield part

@@ -214,7 +214,7 @@ class EmbeddedDoor:
 
     def _overdue(self, asked: Ask, ns: str) -> Reply:
         from dibs.core.names import check_name
-        from dibs.engine.successes import last_run
+        from dibs.engine.queries import last_run
         from dibs.wire.lease_documents import overdue_document
 
         run = last_run(self.store(), ns, check_name(asked.name))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -29,54 +30,18 @@ from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.outside import key_of, wrong_field
-from dibs.stores.port import maintenance_of
+from dibs.stores.port import Store, StoreMoment, maintenance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, BinaryIO
+    from typing import Any, BinaryIO, TypeVar
 
     from dibs.core.records import Stored
-    from dibs.stores.port import Store, StoreMoment
 
-    Bad = Callable[[str], DibsError]
+    T = TypeVar("T", bound=Record)
     Write = Callable[[str], object]
 
 NUMBER_MAX = 2**53  # integers that every JSON reader and every database keep exactly
-
-
-def checked_record(key: Any, values: Any, bad: Bad) -> tuple[str, Stored]:
-    """The record under `key`; raises if it is invalid."""
-    if not isinstance(key, str) or not isinstance(values, dict):
-        raise bad("a record has a key and fields")
-    try:
-        made: Stored = class_of(key).load(values)
-    except KeyError as error:
-        raise bad(f"{error.args[0]!a} is missing, or only a newer dibs knows it") from None
-    except (LookupError, TypeError, ValueError, AttributeError):
-        raise bad("its fields are not those of a record") from None
-    _check_fields(made, bad)
-    try:
-        expected = key_of(made)
-    except DibsError as error:
-        raise bad(f"it has an invalid name ({error.details})") from None
-    if expected not in (None, key):
-        raise bad("the record is not the one that its key names")
-    return key, made
-
-
-def checked_event(values: Any, bad: Bad) -> Event:
-    try:
-        made = Event.load(values)
-    except (LookupError, TypeError, ValueError, AttributeError):
-        raise bad("its fields are not those of an event") from None
-    _check_fields(made, bad)
-    return made
-
-
-def _check_fields(made: Record, bad: Bad) -> None:
-    wrong = wrong_field(made, NUMBER_MAX, items_max=NUMBER_MAX)
-    if wrong:
-        raise bad(f"the field {wrong} does not hold what it should")
 
 
 FORMAT = 1
@@ -92,36 +57,6 @@ class ArchiveHeader(Record):
     store: str = ""
     frozen: bool = False
     last_seq: int = 0
-
-
-class ArchiveWriter:
-    """Writes the lines of one archive through `write`, which takes text."""
-
-    def __init__(self, write: Callable[[str], object]) -> None:
-        self._write = write
-        self._sum = sha256()
-        self.records = 0
-        self.events = 0
-
-    def header(self, header: ArchiveHeader) -> None:
-        self._line({_ABOUT: FORMAT, "dibs": __version__, **header.dump()})
-
-    def record(self, key: str, record: Stored) -> None:
-        self.records += 1
-        self._line({"key": key, "record": record.dump()})
-
-    def event(self, event: Event) -> None:
-        self.events += 1
-        self._line({"event": event.dump()})
-
-    def end(self) -> None:
-        end = {"records": self.records, "events": self.events, "checksum": self._sum.hexdigest()}
-        self._line({"end": end})
-
-    def _line(self, document: dict[str, Any]) -> None:
-        line = json.dumps(document, separators=(",", ":")) + "\n"
-        self._sum.update(line.encode("ascii"))
-        self._write(line)
 
 
 class ArchiveReader:
@@ -162,14 +97,14 @@ class ArchiveReader:
             document = self._next()
             if "record" in document and not events:
                 records += 1
-                entry = checked_record(document.get("key"), document["record"], self._bad)
+                entry = self._record(document.get("key"), document["record"])
                 if entry[0] <= last:  # one key twice would be two answers to one question
                     raise self._bad("its key does not come after the one before it")
                 last = entry[0]
                 yield entry
             elif "event" in document:
                 events += 1
-                event = checked_event(document["event"], self._bad)
+                event = self._made(partial(Event.load, document["event"]), "an event")
                 if event.seq < max(last_seq, 1):  # in a git store two jobs may have events with one number
                     raise self._bad("its number does not come after the one before it")
                 last_seq = event.seq
@@ -180,6 +115,30 @@ class ArchiveReader:
                 return
             else:
                 raise self._bad("it is neither a record, an event nor the end")
+
+    def _record(self, key: Any, values: Any) -> tuple[str, Stored]:
+        if not isinstance(key, str) or not isinstance(values, dict):
+            raise self._bad("a record has a key and fields")
+        made: Stored = self._made(lambda: class_of(key).load(values), "a record")
+        try:
+            expected = key_of(made)
+        except DibsError as error:
+            raise self._bad(f"it has an invalid name ({error.details})") from None
+        if expected not in (None, key):
+            raise self._bad("the record is not the one that its key names")
+        return key, made
+
+    def _made(self, load: Callable[[], T], what: str) -> T:
+        try:
+            made = load()
+        except KeyError as error:
+            raise self._bad(f"{error.args[0]!a} is missing, or only a newer dibs knows it") from None
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise self._bad(f"its fields are not those of {what}") from None
+        wrong = wrong_field(made, NUMBER_MAX, items_max=NUMBER_MAX)
+        if wrong:
+            raise self._bad(f"the field {wrong} does not hold what it should")
+        return made
 
     def _check_end(self, stated: object, found: dict[str, Any]) -> None:
         if stated != found:
@@ -245,16 +204,23 @@ def _copy(
     store: Store, reader: Store | StoreMoment, write: Write, header: ArchiveHeader, last_seq: int
 ) -> tuple[Exported, str]:
     """Write an archive of what `reader` shows of the store. Returns the survey of what was read."""
-    seen, counts, writer = sha256(), Counter[str](), ArchiveWriter(write)
-    writer.header(header)
+    seen, counts, events, checksum = sha256(), Counter[str](), 0, sha256()
+
+    def line(document: dict[str, Any]) -> None:
+        text = json.dumps(document, separators=(",", ":")) + "\n"
+        checksum.update(text.encode("ascii"))
+        write(text)
+
+    line({_ABOUT: FORMAT, "dibs": __version__, **header.dump()})
     for key, version, record in _records(reader):
         seen.update(f"{version} {key}\n".encode())
         counts[key.split("/", 1)[0]] += 1
-        writer.record(key, record.replace(frozen=None) if isinstance(record, Meta) else record)
+        line({"key": key, "record": (record.replace(frozen=None) if isinstance(record, Meta) else record).dump()})
     for event in _events(reader, last_seq, one_log=store.capabilities.one_log):
-        writer.event(event)
-    writer.end()
-    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=writer.events, frozen=header.frozen)
+        events += 1
+        line({"event": event.dump()})
+    line({"end": {"records": counts.total(), "events": events, "checksum": checksum.hexdigest()}})
+    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=events, frozen=header.frozen)
     return done, seen.hexdigest()
 
 

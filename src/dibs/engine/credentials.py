@@ -19,7 +19,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.ids import new_secret, proof_key_id
 from dibs.core import credentials as rules
 from dibs.core import limits
-from dibs.core.events import RIGHTS_CHANGES
+from dibs.core.events import RIGHTS_CHANGES, Event
 from dibs.core.identity import Caller, require
 from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.engine.coordinator import Coordinator
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from dibs.base.jsontext import Document
     from dibs.core.commands import PlainCommand
-    from dibs.core.events import Event
     from dibs.stores.port import Store
 
 
@@ -62,8 +61,6 @@ def credentials(store: Store, name: str | None = None) -> list[rules.Credential]
 
 
 class CredentialAdmin:
-    """The requests of one caller about tokens."""
-
     def __init__(self, store: Store, caller: Caller) -> None:
         if not store.capabilities.serves:
             raise errors.InvalidInput(
@@ -72,6 +69,7 @@ class CredentialAdmin:
         self._store = store
         self._coordinator = Coordinator(store)
         self._caller = caller
+        self._by = caller.principal
 
     def ask(self, verb: str, name: str, wanted_id: str, document: object) -> Reply:
         """The reply. `name` is a principal, `wanted_id` the beginning of a token's hash, or empty."""
@@ -83,11 +81,16 @@ class CredentialAdmin:
         if verb == "token-create":
             return self._create(shape(verb, document))
         if verb == "token-revoke":
-            by = self._caller.principal
+            by = self._by
             return self._each("revoked", name, wanted_id, lambda each: rules.RevokeToken(digest=each.digest, by=by))
         if verb == "token-rotate":
             return self._rotate(name, wanted_id, shape(verb, document))
-        return self._limit(name, wanted_id, shape(verb, document))
+        given = shape(verb, document)
+
+        def limit(each: rules.Credential) -> PlainCommand:
+            return rules.LimitToken(digest=each.digest, by=self._by, limits=wire.limits_of(given, each.limits))
+
+        return self._each("tokens", name, wanted_id, limit)
 
     def _create(self, document: Document) -> Reply:
         token = new_secret()
@@ -112,7 +115,7 @@ class CredentialAdmin:
         command = rules.RotateToken(
             digest=live[0].digest,
             fresh_digest=wire.digest_of(token),
-            by=self._caller.principal,
+            by=self._by,
             grace_ms=grace_ms,
             life_ms=wire.life_ms_of(document),
         )
@@ -127,34 +130,12 @@ class CredentialAdmin:
         """A new token in the place of the caller's own, which is over then. It ends when the old one would have. A
         token of a file becomes one of the store first: the store then says that it is over, and is asked before the
         file. `life_ms` is what is left of it there; 0: it does not end."""
-        caller = self._caller
-        self._run(
-            rules.CreateToken(
-                digest=digest,
-                name=caller.principal,
-                by=self._by,
-                role=caller.role,
-                namespace=caller.namespace,
-                life_ms=life_ms,
-            )
-        )
+        by, role, ns = self._by, self._caller.role, self._caller.namespace
+        self._run(rules.CreateToken(digest=digest, name=by, by=by, role=role, namespace=ns, life_ms=life_ms))
         token = new_secret()
-        self._run(
-            rules.RotateToken(
-                digest=digest, fresh_digest=wire.digest_of(token), by=self._by, grace_ms=0, keeps_end=True
-            )
-        )
+        fresh = wire.digest_of(token)
+        self._run(rules.RotateToken(digest=digest, fresh_digest=fresh, by=by, grace_ms=0, keeps_end=True))
         return token
-
-    def _limit(self, name: str, wanted_id: str, document: Document) -> Reply:
-        return self._each(
-            "tokens",
-            name,
-            wanted_id,
-            lambda each: rules.LimitToken(
-                digest=each.digest, by=self._by, limits=wire.limits_of(document, each.limits)
-            ),
-        )
 
     def _each(self, field: str, name: str, wanted_id: str, command: Any) -> Reply:
         changed: list[Document] = []
@@ -164,10 +145,6 @@ class CredentialAdmin:
                 return reply
             changed.append(reply.body)
         return Reply(status=200, body={field: changed})
-
-    @property
-    def _by(self) -> str:
-        return self._caller.principal
 
     def _is_ours(self, credential: rules.Credential) -> bool:
         return self._caller.namespace in (None, credential.namespace)
@@ -259,7 +236,6 @@ class CredentialDirectory(EngineThread):
         return min(ends, default=None)
 
     def key_named(self, key_id: str) -> bytes | None:
-        """The hash that a proof is asked for."""
         return self._keys.get(key_id)
 
     def look(self) -> None:

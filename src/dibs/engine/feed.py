@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dibs.core.limits import FEED_PAGE_MAX, SWEEP_LATE_MS_MAX, WATCH_MS
-from dibs.engine.event_log import position_at, read_page
+from dibs.engine.event_log import EventFilter, EventPage, position_at, read_page
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeVar
 
     from dibs.core.events import Event
-    from dibs.engine.event_log import EventFilter, EventPage
     from dibs.stores.port import Store
 
     T = TypeVar("T")
@@ -81,7 +80,6 @@ class StoreWatcher:
                 self.watch()
 
     def watch(self) -> None:
-        """One wait at the store."""
         known_seq = self._known_seq()
         try:
             news = self._store.watch(known_seq, WATCH_MS)
@@ -135,7 +133,6 @@ class EventFeed:
         return max(follower.at, self.at) if follower in self._followers else follower.at
 
     async def replay(self, after: int, wanted: EventFilter) -> EventPage:
-        """The next page for somebody who is behind."""
         return await self._in_replayer(lambda: read_page(self._store, after, FEED_PAGE_MAX, wanted))
 
     async def position_now(self) -> int:

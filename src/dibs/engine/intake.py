@@ -19,10 +19,12 @@ continue where they were in either case, so their records are written last, when
 from __future__ import annotations
 
 from array import array
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.generators import in_parts
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.commands import Freeze, Thaw
@@ -35,15 +37,13 @@ from dibs.core.webhooks import WebhookRegister
 from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks import registered
-from dibs.stores.port import CommitTooLarge, Conflict, maintenance_of
+from dibs.stores.port import CommitTooLarge, Conflict, Store, maintenance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from dibs.core.records import FreezeMark, Stored
-    from dibs.engine.archive import ArchiveHeader
-    from dibs.stores.port import Store
 
     Puts = dict[str, Stored | None]
 
@@ -66,18 +66,38 @@ class Imported(Record):
     adds: bool
 
 
-class _Contents(Record):
-    """The contents of a checked file, as far as they are needed before its records."""
+class _Contents:
+    """What is needed of a file before its records. Reads all of it, and raises InvalidInput for any fault."""
 
-    header: ArchiveHeader
-    checksum: str
-    meta: Meta
-    namespaces: tuple[str, ...]
-    highest: int  # of all fencing tokens
-    webhooks: WebhookRegister
-    first_seq: int  # the number of the first event, or of the one that would have come next
-    last_seq: int
-    is_gapless: bool
+    def __init__(self, file: BinaryIO) -> None:
+        file.seek(0)
+        reader = ArchiveReader(file)
+        self.header = reader.header
+        self.meta, self.webhooks = Meta(), WebhookRegister()
+        self.highest = 0  # of all fencing tokens
+        self.namespaces: set[str] = set()
+        first = last = events = 0
+        for entry in reader.entries():
+            if isinstance(entry, Event):
+                first, last, events = first or entry.seq, entry.seq, events + 1
+                continue
+            record = entry[1]
+            if isinstance(record, Meta):
+                self.meta = record
+            elif isinstance(record, WebhookRegister):
+                self.webhooks = record
+            elif isinstance(record, Tree):
+                self.namespaces.add(record.namespace())
+            elif isinstance(record, LockRecord | Ticket):
+                self.namespaces.add(record.ns)
+            if isinstance(record, LockRecord):
+                self.highest = max(self.highest, record.token, *[holder.token for holder in record.holders])
+        self.checksum = reader.checksum
+        self.last_seq = max(last, reader.header.last_seq)
+        if self.last_seq > SEQ_MAX:
+            raise InvalidInput(f"The numbers of the events of this file go beyond {SEQ_MAX}.")
+        self.first_seq = first or self.last_seq + 1  # of the first event, or of the one that would have come next
+        self.is_gapless = self.last_seq - self.first_seq + 1 == events
 
 
 class _TakenOver(Exception):
@@ -90,46 +110,9 @@ def floor_after(known: int, now_ms: int) -> int:
     return max(known + 1, now_ms)
 
 
-def checked(file: BinaryIO) -> _Contents:
-    """Read the whole archive, and raise InvalidInput for any fault."""
-    file.seek(0)
-    reader = ArchiveReader(file)
-    meta, webhooks, highest, namespaces = Meta(), WebhookRegister(), 0, set()
-    first, last, events = 0, 0, 0
-    for entry in reader.entries():
-        if isinstance(entry, Event):
-            first, last, events = first or entry.seq, entry.seq, events + 1
-            continue
-        record = entry[1]
-        if isinstance(record, Meta):
-            meta = record
-        elif isinstance(record, WebhookRegister):
-            webhooks = record
-        elif isinstance(record, Tree):
-            namespaces.add(record.namespace())
-        elif isinstance(record, LockRecord | Ticket):
-            namespaces.add(record.ns)
-        if isinstance(record, LockRecord):
-            highest = max(highest, record.token, *[holder.token for holder in record.holders])
-    last_seq = max(last, reader.header.last_seq)
-    if last_seq > SEQ_MAX:
-        raise InvalidInput(f"The numbers of the events of this file go beyond {SEQ_MAX}.")
-    return _Contents(
-        header=reader.header,
-        checksum=reader.checksum,
-        meta=meta,
-        namespaces=tuple(sorted(namespaces)),
-        highest=highest,
-        webhooks=webhooks,
-        first_seq=first or last_seq + 1,
-        last_seq=last_seq,
-        is_gapless=last_seq - (first or last_seq + 1) + 1 == events,
-    )
-
-
 def intake(store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms) -> Imported:
     """Bring the archive in `file`, which can be read twice, into `store`."""
-    contents = checked(file)
+    contents = _Contents(file)
     known = max(contents.meta.token_floor, contents.highest)
     # Also for a frozen store: the same file may have been imported before, and tokens given out there.
     floor = floor_after(known, max(wall_ms(), contents.header.at_ms))
@@ -232,7 +215,7 @@ class _Intake:
                 f"The file and the store have {len(ids)} webhooks, and a store may have {WEBHOOKS_MAX}. Remove some."
             )
         if self._adds:
-            both = [ns for ns in self._contents.namespaces if self._has(ns)]
+            both = [ns for ns in sorted(self._contents.namespaces) if self._has(ns)]
             if both:
                 shown = ", ".join(both[:NAMES_SHOWN]) + (" and others" if len(both) > NAMES_SHOWN else "")
                 raise InvalidInput(
@@ -293,7 +276,7 @@ class _Intake:
     def _commit(self, puts: Puts, events: Sequence[Event]) -> int:
         """Write, as long as the mark is ours."""
         for _ in range(PART_TRIES):
-            found = self._store.read((*puts, META_KEY)).records
+            found = self._store.read({*puts, META_KEY}).records
             meta = found[META_KEY].record
             if not isinstance(meta, Meta) or meta.frozen is None or meta.frozen.id != self._id:
                 raise _TakenOver
@@ -311,6 +294,10 @@ class _Intake:
     def _kept(self, key: str, own: Stored | None, brought: Stored | None) -> Stored | None:
         """Return what is to be under `key`. Tokens and usage that the store has stay; registers are merged; what
         belongs to the file alone replaces what an import that was killed left."""
+        if isinstance(own, Meta) and isinstance(brought, Meta):
+            there = {(each.ns, each.name) for each in own.closures}  # also those of an import that is repeated
+            closures = [each for each in brought.closures if (each.ns, each.name) not in there]
+            return own.replace(closures=(*own.closures, *closures), outages=brought.outages or own.outages)
         is_files = _kind(key) in (OWN_KINDS if self._adds else (*OWN_KINDS, *PLACED_KINDS))
         return brought if is_files or brought is None else merged(own, brought)
 
@@ -319,40 +306,14 @@ class _Intake:
         end when they were meant to."""
         brought = self._contents.meta
         outages = () if self._adds else tuple([shifted(each, by_ms) for each in brought.outages])
-        if not outages and not brought.closures:
-            return
-        for _ in range(PART_TRIES):
-            found = self._store.read((META_KEY,)).records[META_KEY]
-            if not isinstance(found.record, Meta):
-                raise _TakenOver
-            meta = found.record
-            own = {(each.ns, each.name) for each in meta.closures}  # also those of an import that is repeated
-            closures = [each for each in brought.closures if (each.ns, each.name) not in own]
-            meta = meta.replace(closures=(*meta.closures, *closures), outages=outages or meta.outages)
-            try:
-                self._store.commit({META_KEY: found.version}, {META_KEY: meta}, ())
-                return
-            except Conflict:
-                continue
+        if outages or brought.closures:
+            self._put({META_KEY: brought.replace(outages=outages)})
 
 
 def _parts(entries: Iterable[tuple[str, Stored] | Event]) -> Iterator[list[tuple[str, Stored] | Event]]:
-    """Parts that fit into one commit, records apart from events."""
-    part: list[tuple[str, Stored] | Event] = []
-    chars = 0
-    for entry in entries:
-        size = len(repr(entry))  # about its length as text
-        if part and (
-            len(part) == PART_RECORDS
-            or chars + size > PART_CHARS
-            or isinstance(part[0], Event) != isinstance(entry, Event)
-        ):
-            yield part
-            part, chars = [], 0
-        part.append(entry)
-        chars += size
-    if part:
-        yield part
+    """Parts that fit into one commit, records apart from events. Their length as text is about that of their `repr`."""
+    for _, alike in groupby(entries, lambda entry: isinstance(entry, Event)):
+        yield from in_parts(alike, PART_RECORDS, lambda entry: len(repr(entry)), PART_CHARS)
 
 
 def _kind(key: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Release, Renew
 from dibs.core.delivery import COUNTED
-from dibs.core.events import ACQUIRED, KINDS, OWNERSHIP_ENDS
+from dibs.core.events import ACQUIRED, KINDS, OWNERSHIP_ENDS, Event
 from dibs.core.limits import WRITE_FAILED_MS, WRITE_SLOW_MS
 from dibs.stores.port import Busy
 from dibs.wire.codes import OUTCOMES
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dibs.core.commands import Command
-    from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
 
     Result = Outcome | BaseException
@@ -89,68 +88,38 @@ class RequestCounts:
     """The requests of one verb: by class of status (index 2 is 2xx), and how long their answers took to begin. For the
     event loop only. A request leaves its duration behind, and many are counted at once: that costs less."""
 
-    __slots__ = ("_classes", "_durations", "_max_s", "_min_s", "_new")
+    __slots__ = ("_new", "classes", "durations", "max_s", "min_s")
 
     def __init__(self) -> None:
         self._new: list[list[float]] = [[] for _ in range(6)]  # durations that are not counted yet
-        self._classes = [0] * 6
-        self._durations = Histogram(REQUEST_S)
-        self._min_s = float("inf")
-        self._max_s = 0.0
+        self.classes = [0] * 6
+        self.durations = Histogram(REQUEST_S)
+        self.min_s = float("inf")  # if there was none
+        self.max_s = 0.0
 
     def add(self, status: int, took_s: float) -> None:
         new = self._new[status // 100]
         new.append(took_s)
         if len(new) >= UNCOUNTED_MAX:
-            self._count()
+            self.counted()
 
-    def _count(self) -> None:
+    def counted(self) -> RequestCounts:
+        """To be read: the same, with all requests so far."""
         for index, new in enumerate(self._new):
             if new:
-                self._classes[index] += len(new)
-                self._durations.observe_all(new)
-                self._min_s = min(self._min_s, new[0])
-                self._max_s = max(self._max_s, new[-1])
+                self.classes[index] += len(new)
+                self.durations.observe_all(new)
+                self.min_s = min(self.min_s, new[0])
+                self.max_s = max(self.max_s, new[-1])
                 new.clear()
-
-    @property
-    def classes(self) -> list[int]:
-        self._count()
-        return self._classes
-
-    @property
-    def durations(self) -> Histogram:
-        self._count()
-        return self._durations
-
-    @property
-    def min_s(self) -> float:
-        """Infinity if there was none."""
-        self._count()
-        return self._min_s
-
-    @property
-    def max_s(self) -> float:
-        self._count()
-        return self._max_s
-
-    @property
-    def count(self) -> int:
-        return sum(self.classes)
-
-    @property
-    def errors(self) -> int:
-        return self.classes[4] + self.classes[5]
+        return self
 
     def include(self, other: RequestCounts) -> None:
-        """Add those of another verb."""
-        self._classes = [ours + theirs for ours, theirs in zip(self.classes, other.classes, strict=True)]
-        durations = self._durations
-        durations.counts = [
-            ours + theirs for ours, theirs in zip(durations.counts, other.durations.counts, strict=True)
-        ]
-        durations.total += other.durations.total
-        self._min_s, self._max_s = min(self._min_s, other.min_s), max(self._max_s, other.max_s)
+        self.classes = [ours + theirs for ours, theirs in zip(self.classes, other.classes, strict=True)]
+        counts = zip(self.durations.counts, other.durations.counts, strict=True)
+        self.durations.counts = [ours + theirs for ours, theirs in counts]
+        self.durations.total += other.durations.total
+        self.min_s, self.max_s = min(self.min_s, other.min_s), max(self.max_s, other.max_s)
 
 
 class RequestsByVerb(dict[str, RequestCounts]):
@@ -189,7 +158,6 @@ class Metrics:
     # Counting. All of it is called often.
 
     def decided(self, commands: Sequence[Command], results: Sequence[Result]) -> None:
-        """A batch was decided."""
         counts = self._commands
         for command, result in zip(commands, results, strict=True):
             try:
@@ -199,7 +167,6 @@ class Metrics:
         self.batches.observe(len(commands))
 
     def committed(self, events: Sequence[Event]) -> None:
-        """A commit of this server wrote these events."""
         with self._lock:
             for event in events:
                 self.events[event.kind] += 1

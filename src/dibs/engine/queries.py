@@ -7,6 +7,7 @@ from collections import Counter
 
 from dibs.base.record import Record
 from dibs.core import events as kinds
+from dibs.core import limits, records
 from dibs.core.commands import BeginCount, CountUsage, InspectSession
 from dibs.core.credentials import Usage
 from dibs.core.decide import decide
@@ -14,32 +15,15 @@ from dibs.core.draft import Draft, Missing, View
 from dibs.core.exclusion import blockers, closure_of, live_holders, state_of
 from dibs.core.expiry import ticket_over
 from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
-from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
 from dibs.core.proof import may_use
 from dibs.core.queue import ahead
-from dibs.core.records import (
-    HELD,
-    LOCK_PREFIX,
-    META_KEY,
-    PARKED,
-    SESSION_PREFIX,
-    USAGE_PREFIX,
-    Closure,
-    LockRecord,
-    Meta,
-    SessionRecord,
-    Ticket,
-    lock_key,
-    session_key,
-    ticket_key,
-    ticket_prefix,
-)
+from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import position_at, read_page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TypeVar
 
     from dibs.core.events import Event
@@ -75,45 +59,39 @@ class Activity:
         self._store = store
         self._mutex = threading.Lock()
         self._at: int | None = None
-        self._minutes: dict[int, dict[tuple[str, str], int]] = {}  # by minute; then by namespace and kind
+        self._minutes: dict[int, Counter[tuple[str, str]]] = {}  # by minute; then by namespace and kind
 
     def hour(self, ns: str) -> Hour:
-        """The last hour in one namespace."""
         with self._mutex:
             now_ms = self._store.read(()).now_ms
             first = now_ms // MINUTE_MS - MINUTES + 1
             is_whole = self._read(first * MINUTE_MS)
             for minute in [each for each in self._minutes if each < first]:
                 del self._minutes[minute]
-            minutes = [self._minutes.get(first + offset, {}) for offset in range(MINUTES)]
-            counts = {kind: [minute.get((ns, kind), 0) for minute in minutes] for kind in COUNTED}
+            minutes = [self._minutes.get(first + offset, Counter()) for offset in range(MINUTES)]
+            counts = {kind: [minute[ns, kind] for minute in minutes] for kind in COUNTED}
             return Hour(now_ms=now_ms, first_ms=first * MINUTE_MS, counts=counts, is_whole=is_whole)
 
     def _read(self, from_ms: int) -> bool:
         """Count what came since the last time; whether that was everything."""
         if self._at is None:
             self._at = position_at(self._store, from_ms)
-        for _ in range(LIST_LOOKS_MAX // LIST_PAGE_DEFAULT):
-            page = read_page(self._store, self._at, LIST_PAGE_DEFAULT)
+        for _ in range(limits.LIST_LOOKS_MAX // limits.LIST_PAGE_DEFAULT):
+            page = read_page(self._store, self._at, limits.LIST_PAGE_DEFAULT)
             if page.upto < self._at:  # an older copy of the store was put back
                 self._minutes.clear()
             self._at = page.upto
             for event in page.events:
-                self._count(event)
+                if event.kind in COUNTED:
+                    self._minutes.setdefault(event.at_ms // MINUTE_MS, Counter())[event.ns, event.kind] += 1
             if page.is_last:
                 return True
         return False
 
-    def _count(self, event: Event) -> None:
-        if event.kind in COUNTED:
-            minute = self._minutes.setdefault(event.at_ms // MINUTE_MS, {})
-            key = (event.ns, event.kind)
-            minute[key] = minute.get(key, 0) + 1
-
 
 def why_frozen(meta: Stored | None) -> str | None:
     """Return why nothing can be claimed in the store with this record, and what to do. None: it is not frozen."""
-    mark = meta.frozen if isinstance(meta, Meta) else None
+    mark = meta.frozen if isinstance(meta, records.Meta) else None
     if mark is None:
         return None
     if mark.incomplete:
@@ -131,11 +109,11 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
     nothing. LIST_LOOKS_MAX tickets are looked at in one call: then the page may be short."""
     found: list[TicketState] = []
     now_ms, looked = store.read(()).now_ms, 0
-    key = ticket_prefix(ns) + after if after else ""
+    key = records.ticket_prefix(ns) + after if after else ""
     while True:
         step = min(TICKETS_AT_ONCE, limit - len(found))
-        page = store.scan(ticket_prefix(ns), key, step)
-        tickets = [versioned.record for _, versioned in page if isinstance(versioned.record, Ticket)]
+        page = store.scan(records.ticket_prefix(ns), key, step)
+        tickets = [versioned.record for _, versioned in page if isinstance(versioned.record, records.Ticket)]
         at_ms, live = _live(store, [ticket for ticket in tickets if ticket.name.startswith(prefix)])
         now_ms = max(now_ms, at_ms)
         found += live
@@ -143,22 +121,24 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
             return TicketPage(now_ms=now_ms, tickets=tuple(found), next_after=None)
         key = page[-1][0]
         looked += step
-        if len(found) >= limit or looked >= LIST_LOOKS_MAX:
-            return TicketPage(now_ms=now_ms, tickets=tuple(found), next_after=key.removeprefix(ticket_prefix(ns)))
+        if len(found) >= limit or looked >= limits.LIST_LOOKS_MAX:
+            return TicketPage(
+                now_ms=now_ms, tickets=tuple(found), next_after=key.removeprefix(records.ticket_prefix(ns))
+            )
 
 
-def _live(store: Store, tickets: list[Ticket]) -> tuple[int, list[TicketState]]:
+def _live(store: Store, tickets: list[records.Ticket]) -> tuple[int, list[TicketState]]:
     """Those that still wait, all of one moment."""
     keys: set[str] = set()
     for ticket in tickets:
-        keys |= {ticket_key(ticket.ns, ticket.name, ticket.number), lock_key(ticket.ns, ticket.name)}
+        keys |= {records.ticket_key(ticket.ns, ticket.name, ticket.number), records.lock_key(ticket.ns, ticket.name)}
         if ticket.session is not None:
-            keys.add(session_key(ticket.session))
+            keys.add(records.session_key(ticket.session))
     now_ms, found = _decided(store, {"": keys}, lambda view, _: [_state(Draft(view), ticket) for ticket in tickets])
     return now_ms, [state for state in found.get("", ()) if state is not None]
 
 
-def _state(draft: Draft, listed: Ticket) -> TicketState | None:
+def _state(draft: Draft, listed: records.Ticket) -> TicketState | None:
     ticket = draft.ticket(listed.ns, listed.name, listed.number)
     if ticket is None or ticket_over(draft, ticket):
         return None
@@ -177,13 +157,12 @@ _TICKET_PREFIX = "ticket/"
 
 
 def recount(store: Store, payer: str) -> None:
-    """Count again what one principal has."""
     coordinator = Coordinator(store)
     coordinator.one(BeginCount(payer=payer))
     principal = payer.partition("/")[2]
     keys = [key for key, record in _records(store) if any(each[0] == principal for each in _charges(record))]
-    for start in range(0, len(keys), SWEEP_BATCH_MAX):
-        batch = [CountUsage(key=key, payer=payer) for key in keys[start : start + SWEEP_BATCH_MAX]]
+    for start in range(0, len(keys), limits.SWEEP_BATCH_MAX):
+        batch = [CountUsage(key=key, payer=payer) for key in keys[start : start + limits.SWEEP_BATCH_MAX]]
         for outcome in coordinator.run(batch):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -196,8 +175,8 @@ def disagreeing(store: Store) -> list[str]:
         for _, charged, what in _charges(record):
             counted[charged, what] += 1
     wrong = []
-    for key, record in scan_records(store, USAGE_PREFIX):
-        payer = key.removeprefix(USAGE_PREFIX)
+    for key, record in scan_records(store, records.USAGE_PREFIX):
+        payer = key.removeprefix(records.USAGE_PREFIX)
         if isinstance(record, Usage):
             mark = f"{record.count}/{payer}"
             found = [counted[mark, what] for what in ("held", "waiting", "sessions")]
@@ -207,15 +186,15 @@ def disagreeing(store: Store) -> list[str]:
 
 
 def _records(store: Store) -> Iterator[tuple[str, Stored]]:
-    yield from scan_records(store, LOCK_PREFIX, live=True)
+    yield from scan_records(store, records.LOCK_PREFIX, live=True)
     yield from scan_records(store, _TICKET_PREFIX)
-    yield from scan_records(store, SESSION_PREFIX, live=True)
+    yield from scan_records(store, records.SESSION_PREFIX, live=True)
 
 
 def scan_records(store: Store, prefix: str, *, live: bool = False) -> Iterator[tuple[str, Stored]]:
     """All records under a prefix, read a page at a time."""
     after = ""
-    while page := store.scan(prefix, after, LIST_PAGE_DEFAULT, live=live):
+    while page := store.scan(prefix, after, limits.LIST_PAGE_DEFAULT, live=live):
         for key, found in page:
             if found.record is not None:
                 yield key, found.record
@@ -224,11 +203,11 @@ def scan_records(store: Store, prefix: str, *, live: bool = False) -> Iterator[t
 
 def _charges(record: Stored) -> list[tuple[str, str | None, str]]:
     """The principal, the charge, and what it counts as."""
-    if isinstance(record, LockRecord):
+    if isinstance(record, records.LockRecord):
         return [(each.principal, each.charge, "held") for each in record.holders]
-    if isinstance(record, Ticket):
+    if isinstance(record, records.Ticket):
         return [(record.principal, record.charge, "waiting")]
-    if isinstance(record, SessionRecord) and not record.ended_ms:
+    if isinstance(record, records.SessionRecord) and not record.ended_ms:
         return [(record.principal, record.charge, "sessions")]
     return []
 
@@ -240,9 +219,9 @@ class Page(Record):
     """Jobs in the order of their names. `next_after` is None on the last page."""
 
     now_ms: int
-    locks: list[LockRecord]
+    locks: list[records.LockRecord]
     next_after: str | None
-    closures: tuple[Closure, ...] = ()  # of the namespace, in effect
+    closures: tuple[records.Closure, ...] = ()  # of the namespace, in effect
 
 
 def claimed(
@@ -250,8 +229,8 @@ def claimed(
     ns: str,
     prefix: str = "",
     after: str = "",
-    limit: int = LIST_PAGE_MAX,
-    states: Sequence[str] = (HELD,),
+    limit: int = limits.LIST_PAGE_MAX,
+    states: Sequence[str] = (records.HELD,),
     ended: Sequence[str] = (),
     *,
     pools: bool = False,
@@ -261,18 +240,18 @@ def claimed(
     pools cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
     call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for a few
     at a time, because it has other callers."""
-    begun = store.read((META_KEY,))
-    now_ms, meta = begun.now_ms, begun.records[META_KEY].record
-    known = meta.closures if isinstance(meta, Meta) else ()
+    begun = store.read((records.META_KEY,))
+    now_ms, meta = begun.now_ms, begun.records[records.META_KEY].record
+    known = meta.closures if isinstance(meta, records.Meta) else ()
     closures = tuple([each for each in known if each.ns == ns and now_ms < each.until_ms])
-    found: list[LockRecord] = []
-    key = lock_key(ns, after) if after else ""
-    live = pools or set(states) <= {HELD, PARKED}
-    looked, step = 0, min(limit + 1, LIST_PAGE_DEFAULT)
+    found: list[records.LockRecord] = []
+    key = records.lock_key(ns, after) if after else ""
+    live = pools or set(states) <= {records.HELD, records.PARKED}
+    looked, step = 0, min(limit + 1, limits.LIST_PAGE_DEFAULT)
     while True:
         # Jobs in other states are skipped here, so a page of the store may give less than one of ours.
-        page = store.scan(lock_key(ns, prefix), key, step, live=live)
-        locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
+        page = store.scan(records.lock_key(ns, prefix), key, step, live=live)
+        locks = [versioned.record for _, versioned in page if isinstance(versioned.record, records.LockRecord)]
         at_ms, live_ones = with_live_owners(store, locks)
         now_ms = max(now_ms, at_ms)
         live_ones = [lock for lock in live_ones if (lock.pooled if pools else state_of(lock, now_ms) in states)]
@@ -283,25 +262,25 @@ def claimed(
             return Page(now_ms=now_ms, locks=found, next_after=None, closures=closures)
         key = page[-1][0]
         looked += step
-        if looked >= max(LIST_LOOKS_MAX, limit + 1):
-            after = key.removeprefix(lock_key(ns, ""))
+        if looked >= max(limits.LIST_LOOKS_MAX, limit + 1):
+            after = key.removeprefix(records.lock_key(ns, ""))
             return Page(now_ms=now_ms, locks=found, next_after=after, closures=closures)
-        step = min(2 * step, LIST_PAGE_DEFAULT)
+        step = min(2 * step, limits.LIST_PAGE_DEFAULT)
 
 
-def with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
+def with_live_owners(store: Store, locks: list[records.LockRecord]) -> tuple[int, list[records.LockRecord]]:
     """The locks with their live holds only, and the time of that state. Whether a hold is live depends on the lock, its
     owner's session, the outages and the time together, so each lock is read again with them."""
-    listed = {lock_key(lock.ns, lock.name): lock for lock in locks}
+    listed = {records.lock_key(lock.ns, lock.name): lock for lock in locks}
     needs = {
-        key: {key, *[session_key(each.session) for each in lock.holders if each.session]}
+        key: {key, *[records.session_key(each.session) for each in lock.holders if each.session]}
         for key, lock in listed.items()
         if lock.holders
     }
 
-    def present(view: View, key: str) -> LockRecord | None:
+    def present(view: View, key: str) -> records.LockRecord | None:
         lock = view.records[key]
-        return lock.replace(holders=live_holders(Draft(view), lock)) if isinstance(lock, LockRecord) else None
+        return lock.replace(holders=live_holders(Draft(view), lock)) if isinstance(lock, records.LockRecord) else None
 
     now_ms, found = _decided(store, needs, present)
     locks_now = [found.get(key, lock) for key, lock in listed.items()]
@@ -317,7 +296,7 @@ def _decided(
     found: dict[str, Answer] = {}
     todo = {each: keys for each, keys in needs.items() if keys}
     while todo:
-        snapshot = store.read({META_KEY, *[key for keys in todo.values() for key in keys]})
+        snapshot = store.read({records.META_KEY, *[key for keys in todo.values() for key in keys]})
         now_ms = snapshot.now_ms
         view = View(now_ms, {key: versioned.record for key, versioned in snapshot.records.items()})
         for each in list(todo):
@@ -333,12 +312,16 @@ def _decided(
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
     """The live sessions, of one principal or all; with `bound` only those of that namespace."""
     found: list[SessionState] = []
-    sessions = [each for _, each in scan_records(store, SESSION_PREFIX, live=True) if isinstance(each, SessionRecord)]
+    sessions = [
+        each
+        for _, each in scan_records(store, records.SESSION_PREFIX, live=True)
+        if isinstance(each, records.SessionRecord)
+    ]
     sessions = [each for each in sessions if may_use(each, principal, bound)]
     asked = InspectSession(session="", principal=principal, bound=bound)
     for first in range(0, len(sessions), SESSIONS_AT_ONCE):
         some = sessions[first : first + SESSIONS_AT_ONCE]
-        needs = {session.id: {session_key(session.id), *session.holds} for session in some}
+        needs = {session.id: {records.session_key(session.id), *session.holds} for session in some}
         states = _decided(store, needs, lambda view, each: decide(view, asked.replace(session=each)).outcome)[1]
         found += [each for session in some if isinstance(each := states[session.id], SessionState) and each.live]
     return found
@@ -347,3 +330,63 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
 def inspect_one(store: Store, session_id: str, principal: str | None = None, bound: str | None = None) -> Outcome:
     """One session and what it holds, all of one moment. Without a principal, a session of any principal."""
     return Coordinator(store).one(InspectSession(session=session_id, principal=principal, bound=bound))
+
+
+# The last successes of jobs: read from the store, and kept up to date for a few that metrics name.
+
+
+def last_run(store: Store, ns: str, name: str) -> LastRun:
+    """The last success of a job: in its record, which is dropped after a day idle and remembers a few holds, else in
+    its newest HISTORY_PAGE_MAX events."""
+    key = records.lock_key(ns, name)
+    read = store.read((key,))
+    found, now_ms = read.records[key].record, read.now_ms
+    run = LastRun(now_ms=now_ms, name=name)
+    if isinstance(found, records.LockRecord):
+        at_ms, (lock,) = with_live_owners(store, [found]) if found.holders else (now_ms, [found])
+        run = run.replace(now_ms=max(now_ms, at_ms), success=success_in(lock))
+        if lock.holders:
+            run = run.replace(owner=lock.holders[0].owner, held_since_ms=lock.holders[0].since_ms)
+    known = run.success
+    if known is None or (known.done and known.result is None):  # the mark with its result may be gone
+        older = _in_history(store, ns, name)
+        if older is not None and (known is None or older.at_ms >= known.at_ms):
+            run = run.replace(success=older)
+    if run.success is None:
+        first = store.events(0, 1)
+        run = run.replace(since_ms=first[0].at_ms if first else None)
+    return run
+
+
+def _in_history(store: Store, ns: str, name: str) -> Success | None:
+    for most in (limits.HISTORY_PAGE_DEFAULT, limits.HISTORY_PAGE_MAX):
+        events = store.events(0, most, (ns, name), newest=True)
+        for event in reversed(events):
+            success = success_of(event)
+            if success is not None:
+                return success
+        if len(events) < most:
+            return None
+    return None
+
+
+class Successes:
+    """The time of the last success of each of these jobs (namespace, name); 0: none is on record."""
+
+    def __init__(self, jobs: Iterable[tuple[str, str]]) -> None:
+        self.at_ms = dict.fromkeys(jobs, 0)
+
+    def begin(self, store: Store) -> None:
+        for job in self.at_ms:
+            success = last_run(store, *job).success
+            if success is not None:
+                self._note(job, success.at_ms)
+
+    def heard(self, events: Sequence[Event]) -> None:
+        """Take note of what a commit wrote, here or elsewhere. Hearing of it twice does no harm."""
+        for event in events:
+            if (event.ns, event.job) in self.at_ms and success_of(event) is not None:
+                self._note((event.ns, event.job), event.at_ms)
+
+    def _note(self, job: tuple[str, str], at_ms: int) -> None:
+        self.at_ms[job] = max(self.at_ms[job], at_ms)

@@ -20,16 +20,14 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreBroken, StoreUnavailable
 from dibs.core import limits
 from dibs.core.commands import Sweep
-from dibs.core.events import ACQUIRED, SESSION_ENDED
+from dibs.core.events import ACQUIRED, SESSION_ENDED, Event
 from dibs.core.lease_outcomes import Swept
 from dibs.core.upkeep import is_swept
-from dibs.engine.liveness import EngineThread, SweepShare, is_idle
+from dibs.engine.liveness import Decider, EngineThread, SweepShare, is_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dibs.core.events import Event
-    from dibs.engine.liveness import Decider
     from dibs.engine.tally import Tally
 
 log = logging.getLogger("dibs")
@@ -165,7 +163,6 @@ class Sweeper(EngineThread):
         return has_more or len(due.keys) == limit
 
     def prune(self) -> int:
-        """Drop history beyond the bounds."""
         before_ms = self._store.read(()).now_ms - self._keep_events_ms
         return self._store.prune(keep=self._keep_events, before_ms=before_ms)
 

@@ -96,12 +96,10 @@ class Tally:
         return self._by_principal.get((principal, namespace), 0)
 
     def live_in(self, namespace: str) -> int:
-        """Return how many claims there are in a namespace."""
         counts = self._by_principal.copy()  # another thread may change it
         return sum(count for (_, where), count in counts.items() if where == namespace)
 
     def stuck_in(self, namespace: str) -> dict[str, int]:
-        """Return how many parked and failed jobs there are in a namespace."""
         return {PARKED: len(self._parked.get(namespace, ())), FAILED: len(self._failed.get(namespace, ()))}
 
     def begin(self, store: Store) -> None:

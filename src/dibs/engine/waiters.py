@@ -23,7 +23,7 @@ from dibs.base.errors import Unavailable
 from dibs.core import events as kinds
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, KeepPlaces, Leave, Release, Renew
 from dibs.core.limits import KEEP_BATCH_MAX, MOVE_MS, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
-from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
+from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, PlacesKept, Queued
 from dibs.core.records import ticket_key
 from dibs.engine.metrics import Metrics
 from dibs.stores.waiters import mark_of
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.draft import HandedOver
     from dibs.core.events import Event
-    from dibs.core.outcomes import Outcome
 
     Result = Outcome | BaseException
     Place = tuple[str, str, int]

@@ -15,7 +15,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.feed import EventFeed, StoreWatcher
 from dibs.engine.liveness import Decider
 from dibs.engine.metrics import Metrics
-from dibs.engine.successes import Successes
+from dibs.engine.queries import Successes
 from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters

@@ -18,8 +18,7 @@ from dibs.core.names import DEFAULT_NAMESPACE, check_name
 from dibs.engine.auth import RequestRates, digest_of
 from dibs.engine.coordinator import CallerGone
 from dibs.engine.metrics import WAIT, outcome_word
-from dibs.engine.queries import claimed, open_sessions
-from dibs.engine.successes import last_run
+from dibs.engine.queries import claimed, last_run, open_sessions
 from dibs.server.event_stream import StreamRegistry
 from dibs.server.http.admission import PublicRooms
 from dibs.server.http.browser import REFUSED, OwnNames

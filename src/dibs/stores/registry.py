@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dibs.base.files import store_path
 from dibs.stores.codec import names_no_store
-from dibs.stores.port import Opening
+from dibs.stores.port import Opening, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from dibs.stores.port import Store
 
     Opener = Callable[[str, Opening], Store]
 
@@ -44,19 +42,13 @@ def open_store(url: str, opening: Opening = _FOR_ANYBODY) -> Store:
     if not colon:
         raise names_no_store(url)
     module = SHIPPED.get(scheme)
-    opener = _registered(scheme, url) if module is None else _shipped(module)
-    return opener(url, opening)
+    opener: Opener | None
+    if module is not None:
+        opener = __import__(module, fromlist=["open_url"]).open_url
+    else:
+        from dibs.base.annexes import plugin
 
-
-def _shipped(module: str) -> Opener:
-    opener: Opener = __import__(module, fromlist=["open_url"]).open_url
-    return opener
-
-
-def _registered(scheme: str, url: str) -> Opener:
-    from dibs.base.annexes import plugin
-
-    opener: Opener | None = plugin(GROUP, scheme, f"the store for {scheme}: URLs")
+        opener = plugin(GROUP, scheme, f"the store for {scheme}: URLs")
     if opener is None:
         raise names_no_store(url)
-    return opener
+    return opener(url, opening)

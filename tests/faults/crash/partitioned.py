@@ -98,7 +98,7 @@ def leader(endpoints: list[str]) -> int:
         host, port = each.split(":")
         client = EtcdClient(EtcdLocation(endpoints=((host, int(port)),), prefix="dibs"))
         try:
-            status = StatusAnswer(client.read(STATUS, b""))
+            status = client.read(STATUS, b"", StatusAnswer)
             if status.is_leader:
                 return number
         except DibsError:

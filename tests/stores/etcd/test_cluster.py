@@ -237,7 +237,7 @@ def guarded(etcd_program: str) -> Iterator[Cluster]:
 
         def ask(call: str, *values: int | str | bytes) -> None:
             request = message(*[each.encode() if isinstance(each, str) else each for each in values])
-            client.read(f"/etcdserverpb.Auth/{call}", request)
+            client.read(f"/etcdserverpb.Auth/{call}", request, bytes)
 
         for user, role in (("root", "root"), ("dibs", "dibs"), ("stranger", "stranger")):
             ask("RoleAdd", role)

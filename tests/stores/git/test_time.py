@@ -16,7 +16,7 @@ from dibs.core.limits import GIT_SKEW_MS
 from dibs.core.outcomes import Granted, Held
 from dibs.stores.git import repository
 from dibs.stores.git.entries import Entry, tail_of
-from dibs.stores.git.repository import FileLock
+from dibs.stores.git.repository import file_lock
 from dibs.stores.git.times import Clocks, StoreTime
 from tests.stores.git.harness import TTL_MS, Machine, acquire, granted, pass_time, release, renew, store_at
 
@@ -246,10 +246,10 @@ def test_a_process_that_is_stopped_in_its_lock_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repository, "LOCKED_MS_MAX", 100)
-    first, second = FileLock(str(tmp_path), "times.lock"), FileLock(str(tmp_path), "times.lock")
+    first, second = file_lock(str(tmp_path), "times.lock"), file_lock(str(tmp_path), "times.lock")
     with first, pytest.raises(StoreUnavailable, match="Another process has"), second:
         pass
-    with FileLock(str(tmp_path), "times.lock"):
+    with file_lock(str(tmp_path), "times.lock"):
         pass
 
     def refused(*_: object) -> None:
@@ -258,6 +258,6 @@ def test_a_process_that_is_stopped_in_its_lock_is_not_waited_for_for_ever(
     monkeypatch.setattr("fcntl.flock", refused)
     with (
         pytest.raises(StoreUnavailable, match="cannot be locked: No locks available"),
-        FileLock(str(tmp_path), "times.lock"),
+        file_lock(str(tmp_path), "times.lock"),
     ):
         pass

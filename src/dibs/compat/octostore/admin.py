@@ -306,7 +306,7 @@ def metrics_document(scrape: Scrape, guard: TokenGuard, contract: Contract | Non
     metrics = scrape.metrics
     endpoints = _by_endpoint(metrics.requests, only_its_own=contract is not None)
     uptime_ms = max(scrape.engine.uptime_ms(), 1)
-    requests = sum(counts.count for counts in list(metrics.requests.values()))
+    requests = sum(sum(counts.counted().classes) for counts in list(metrics.requests.values()))
     return {
         "uptime_seconds": uptime_ms // 1000,
         "total_requests": requests,
@@ -331,19 +331,19 @@ def _by_endpoint(requests: dict[str, RequestCounts], *, only_its_own: bool) -> d
     for verb, counts in list(requests.items()):
         name = _ENDPOINTS.get(verb)
         if name is not None:
-            found[name].include(counts)
+            found[name].include(counts.counted())
         elif verb not in found and not only_its_own:
-            found[verb] = counts
+            found[verb] = counts.counted()
     return found
 
 
 def _endpoint(counts: RequestCounts) -> dict[str, Any]:
     """Times in milliseconds, least and most as whole ones. Percentiles are upper bounds of buckets."""
-    durations, count = counts.durations, max(counts.count, 1)
+    durations, count = counts.durations, sum(counts.classes)
     return {
-        "count": counts.count,
-        "errors": counts.errors,
-        "avg_ms": _ms(durations.total / count),
+        "count": count,
+        "errors": counts.classes[4] + counts.classes[5],
+        "avg_ms": _ms(durations.total / max(count, 1)),
         "min_ms": int(min(counts.min_s, counts.max_s) * 1000),
         "max_ms": int(counts.max_s * 1000),
         "p50_ms": _ms(durations.quantile(0.5)),

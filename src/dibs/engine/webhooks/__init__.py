@@ -11,7 +11,7 @@ from dibs.base.errors import InvalidInput, NotOnRecord
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core import webhooks as rules
-from dibs.core.identity import AGENT, require
+from dibs.core.identity import AGENT, Caller, require
 from dibs.core.limits import WEBHOOK_URL_CHARS_MAX
 from dibs.core.records import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.engine.coordinator import Coordinator
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from dibs.base.jsontext import Document
     from dibs.core.commands import PlainCommand
-    from dibs.core.identity import Caller
     from dibs.stores.port import Store
 
 # Where a webhook may lead. The promise `webhook:private`: a webhook cannot be used to reach what only the server can
@@ -162,7 +161,6 @@ class WebhookAdmin:
         self._own = own
 
     def ask(self, verb: str, webhook_id: str, document: object) -> Reply:
-        """The reply."""
         require(self._caller, verb)
         if verb == "webhooks":
             return Reply(status=200, body={"webhooks": [webhook_document(each) for each in self.mine()]})
@@ -181,7 +179,6 @@ class WebhookAdmin:
         return self._shown(verb, webhook)
 
     def find(self, webhook_id: str) -> rules.Webhook:
-        """One of the webhooks that the caller may see."""
         key = webhook_key(webhook_id)
         found = self._store.read((key,)).records[key].record
         if not isinstance(found, rules.Webhook) or not self._is_mine(found):

@@ -23,21 +23,17 @@ from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import DibsError, Unavailable
 from dibs.base.ids import new_fraction, new_token
 from dibs.core import limits
-from dibs.core.delivery import DeliveryPlan
+from dibs.core.delivery import DeliveryPlan, LaneState
 from dibs.core.events import Event
-from dibs.core.webhooks import TEST, DeliveryNote
+from dibs.core.webhooks import TEST, DeliveryNote, Webhook
 from dibs.engine.webhooks.ledger import WebhookLedger
-from dibs.engine.webhooks.sender import Sender, delivery_headers
+from dibs.engine.webhooks.sender import DeliveryResult, Sender, delivery_headers
 from dibs.wire.webhooks import payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from dibs.core.delivery import LaneState
-    from dibs.core.webhooks import Webhook
-    from dibs.engine.webhooks.ledger import Duty
-    from dibs.engine.webhooks.sender import DeliveryResult
     from dibs.stores.port import Store
 
     Found = TypeVar("Found")
@@ -59,7 +55,6 @@ class DeliveryRounds:
         self._steady = steady
         self._counts = counts  # of all webhooks, since the start
         self._plans: dict[str, DeliveryPlan] = {}  # the duty's, while this server has it
-        self._duty: Duty | None = None
 
     def begin(self, sender: Sender, rouse: Callable[[], None]) -> None:
         """`rouse` asks for the next round."""
@@ -89,15 +84,15 @@ class DeliveryRounds:
         """One look at everything. Returns after how many milliseconds the next is due, if nothing happens before."""
         now_ms = self._steady()
         is_due = now_ms - self._looked_ms >= limits.WEBHOOK_LOOK_MS
-        if self._duty is None:
+        if not self._ledger.duty:
             if not self.has_news and not self.has_changes:
                 return limits.WEBHOOK_LOOK_MS * 30
             wait_ms = await self._take_duty()
             if wait_ms:
                 return wait_ms
-        elif self._duty.is_renewed_at <= now_ms:
-            await self._in_store(self._ledger.renew, self._duty)
-        if self._duty is None or not self._duty.is_ours:
+        elif self._ledger.renew_at_ms <= now_ms:
+            await self._in_store(self._ledger.renew)
+        if not self._ledger.duty:
             self._abandon()
             return FAILED_MS
         if self.has_changes or is_due:
@@ -110,14 +105,13 @@ class DeliveryRounds:
 
     async def _take_duty(self) -> int:
         """0 if it is ours now; else how long to wait before the next try."""
-        has_any, duty, wait_ms = await self._in_store(self._ledger.take_duty)
-        if not has_any:
+        wait_ms = await self._in_store(self._ledger.take_duty)
+        if wait_ms is None:
             self.has_news = self.has_changes = False
             return limits.WEBHOOK_LOOK_MS * 30
-        if duty is None:
+        if not self._ledger.duty:
             return int(wait_ms + limits.WEBHOOK_PAUSE_MS_MIN * new_fraction())
-        self._duty, self._plans = duty, {}
-        self.has_changes = True
+        self._plans, self.has_changes = {}, True
         self._busy_ms = self._steady()
         return 0
 
@@ -125,10 +119,9 @@ class DeliveryRounds:
         """Another server has the duty, or may have it. What is under way there may come twice."""
         for task in self._tasks:
             task.cancel()
-        self._duty, self._plans, self.has_news = None, {}, True
+        self._plans, self.has_news = {}, True
 
     async def _look(self) -> None:
-        """Learn which webhooks there are."""
         self._looked_ms, self.has_changes = self._steady(), False
         found = await self._in_store(self._ledger.webhooks)
         plans = {}
@@ -167,7 +160,7 @@ class DeliveryRounds:
     def _deliver(self) -> None:
         """Start what is ready. Targets that answer come first, and those that do not leave half of the places free:
         many that hang must not keep the others waiting."""
-        if self._duty is None or self._steady() >= self._duty.safe_until:
+        if self._steady() >= self._ledger.safe_until_ms:
             return
         plans = list(self._plans.values())
         self._turn += 1
@@ -216,11 +209,10 @@ class DeliveryRounds:
     async def _save(self, *, positions: bool = False) -> None:
         """Write down how far each webhook is. With `positions`, also if only events came that it does not want."""
         self._saved_ms = self._steady()
-        assert self._duty is not None
         plans = [plan for plan in self._plans.values() if plan.is_dirty or positions]
         if not plans:
             return
-        commands = [plan.save(self._duty.token) for plan in plans]
+        commands = [plan.save(self._ledger.duty) for plan in plans]
         try:
             saved = await self._in_store(self._ledger.save, commands)
         except BaseException:
@@ -232,7 +224,9 @@ class DeliveryRounds:
                 plan.noted(command)
         if not all(saved):
             self.has_changes = True  # it was removed; if the duty is another server's, renewing it says so
-            await self._in_store(self._ledger.renew, self._duty)
+            await self._in_store(self._ledger.renew)
+            if not self._ledger.duty:
+                self._abandon()
 
     async def _rest(self) -> int:
         """Return how long nothing is to be done. Gives up the duty if that has lasted for long."""
@@ -255,10 +249,10 @@ class DeliveryRounds:
         return 0 if self.has_news else max(min(at_ms) - now_ms, 1)
 
     async def _resign(self) -> None:
-        if self._duty is not None and self._duty.is_ours:
+        if self._ledger.duty:
             await self._save(positions=True)
-            await self._in_store(self._ledger.leave, self._duty)
-        self._duty, self._plans = None, {}
+            await self._in_store(self._ledger.leave)
+        self._plans = {}
 
     async def _in_store(self, call: Callable[..., Found], *args: object) -> Found:
         """The store may take long to answer."""
@@ -316,7 +310,6 @@ class WebhookDispatcher:
         self._rouse()
 
     def changed(self) -> None:
-        """A webhook was made, removed or replayed."""
         self.rounds.has_changes = True
         self.start()
         self.wake()

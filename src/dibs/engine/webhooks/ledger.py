@@ -13,7 +13,7 @@ from dibs.core.identity import LOCAL
 from dibs.core.records import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential
-from dibs.engine.event_log import EventFilter, read_page
+from dibs.engine.event_log import EventFilter, EventPage, read_page
 from dibs.engine.webhooks import registered
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from dibs.core.delivery import LaneState
     from dibs.core.webhooks import DeadLetter, SaveDelivery
-    from dibs.engine.event_log import EventPage
     from dibs.stores.port import Snapshot, Store
 
     Owner = tuple[str, str | None]
@@ -29,21 +28,9 @@ if TYPE_CHECKING:
 NO_TOKEN = "All tokens of its owner have expired or were revoked."
 
 
-class Duty:
-    """The duty to deliver, as this server has it. Times are steady ones of this machine."""
-
-    def __init__(self, token: int, asked_ms: int) -> None:
-        self.token = token
-        self.is_ours = True
-        self.taken(asked_ms)
-
-    def taken(self, asked_ms: int) -> None:
-        """It lasts from before it was asked for, so it ends here before it ends in the store."""
-        self.is_renewed_at = asked_ms + limits.WEBHOOK_DUTY_MS // 3
-        self.safe_until = asked_ms + limits.WEBHOOK_DUTY_MS * 2 // 3
-
-
 class WebhookLedger:
+    """`duty` is the number of the duty to deliver while this server has it, else 0. Times are steady ones of here."""
+
     def __init__(self, store: Store, server: str, steady: Callable[[], int] = steady_ms) -> None:
         self._store = store
         self._coordinator = Coordinator(store)
@@ -55,40 +42,41 @@ class WebhookLedger:
         self._over_at = (-1, 0)  # of which change of the tokens, and when
         self.holders: Callable[[], set[Owner] | None] = lambda: None  # whom a server lets in besides; None: unknown
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
+        self.duty = self.renew_at_ms = self.safe_until_ms = 0
 
     def now_ms(self) -> int:
         """The store's time, about. Deliveries are rare enough to be a little early."""
         return self._steady() + self._ahead_ms
 
-    def take_duty(self) -> tuple[bool, Duty | None, int]:
-        """Return whether there are webhooks; the duty; if another server has it, for how long."""
+    def take_duty(self) -> int | None:
+        """Take the duty, if it is free. Returns for how long another server has it; None if there are no webhooks."""
         if not registered(self._store).entries:
-            return False, None, 0
-        asked_ms = self._steady()
+            return None
         state = self._ask_duty()
-        if not state.token:
-            return True, None, max(state.until_ms - state.now_ms, 0)
-        return True, Duty(state.token, asked_ms), 0
+        self.duty = state.token
+        return 0 if state.token else max(state.until_ms - state.now_ms, 0)
 
-    def renew(self, duty: Duty) -> bool:
+    def renew(self) -> None:
         """Keep the duty. A higher number means that another server had it meanwhile, or that it ran out."""
-        asked_ms = self._steady()
-        state = self._ask_duty()
-        duty.is_ours = state.token == duty.token
-        if duty.is_ours:
-            duty.taken(asked_ms)
-        elif state.token:
-            self.leave(Duty(state.token, asked_ms))
-        return duty.is_ours
+        had, token = self.duty, self._ask_duty().token
+        if token != had:
+            self.duty = token
+            self.leave()
 
-    def leave(self, duty: Duty) -> None:
-        self._coordinator.one(rules.LeaveDuty(server=self._server, token=duty.token))
+    def leave(self) -> None:
+        token, self.duty = self.duty, 0
+        if token:
+            self._coordinator.one(rules.LeaveDuty(server=self._server, token=token))
 
     def _ask_duty(self) -> rules.DutyState:
+        asked_ms = self._steady()
         state = self._coordinator.one(rules.TakeDuty(server=self._server, ttl_ms=limits.WEBHOOK_DUTY_MS))
         if not isinstance(state, rules.DutyState):  # frozen, to be moved
             raise StoreUnavailable("The store is frozen.")
         self._ahead_ms = state.now_ms - self._steady()
+        # It lasts from before it was asked for, so it ends here before it ends in the store.
+        self.renew_at_ms = asked_ms + limits.WEBHOOK_DUTY_MS // 3
+        self.safe_until_ms = asked_ms + limits.WEBHOOK_DUTY_MS * 2 // 3
         return state
 
     def webhooks(self) -> list[tuple[rules.Webhook, rules.WebhookProgress, tuple[DeadLetter, ...]]]:

@@ -21,14 +21,13 @@ from dibs.base.http1 import ConnectionLost, ReplyReader, ReplyTooLarge, http_dat
 from dibs.base.record import Record
 from dibs.core import limits
 from dibs.core.durations import format_duration
-from dibs.engine.webhooks import TargetPolicy, TargetRefused, check_addresses, parse_target
+from dibs.engine.webhooks import Target, TargetPolicy, TargetRefused, check_addresses, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dibs.core.events import Event
     from dibs.core.webhooks import Webhook
-    from dibs.engine.webhooks import Target
 
     Lookup = Callable[[str, int], list[str]]
 

@@ -61,7 +61,7 @@ def _requests(scrape: Scrape) -> dict[tuple[str, ...], int]:
     return {
         (verb, _STATUS[index]): count
         for verb, counts in sorted(scrape.metrics.requests.items())
-        for index, count in enumerate(counts.classes)
+        for index, count in enumerate(counts.counted().classes)
         if count
     }
 
@@ -204,7 +204,7 @@ _READ: dict[str, Callable[[Scrape], Values]] = {
     "dibs_webhook_deliveries_total": lambda scrape: _words(scrape.metrics.deliveries),
     "dibs_http_requests_total": _requests,
     "dibs_http_request_duration_seconds": lambda scrape: {
-        (verb,): counts.durations for verb, counts in sorted(scrape.metrics.requests.items())
+        (verb,): counts.counted().durations for verb, counts in sorted(scrape.metrics.requests.items())
     },
     "dibs_http_refused_total": lambda scrape: _words(
         {str(status): count for status, count in scrape.metrics.refused.items()}

@@ -28,7 +28,6 @@ __all__ = ["CAPABILITIES", "EtcdLocation", "etcd_location", "open_url"]
 
 
 def open_url(url: str, opening: Opening) -> Store:
-    """The store that an `etcd:` URL names."""
     try:
         import hpack  # noqa: F401 - only whether it is there
     except ImportError as error:

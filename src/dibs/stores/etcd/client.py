@@ -18,18 +18,17 @@ from dibs.core.limits import ETCD_MS_MAX, ETCD_TRY_MS_MAX
 from dibs.stores.etcd import messages
 from dibs.stores.etcd.errors import LostConnection, Refusal, translated
 from dibs.stores.etcd.http2 import EtcdConnection
-from dibs.stores.etcd.location import shown_endpoint
+from dibs.stores.etcd.location import EtcdLocation, shown_endpoint
 from dibs.stores.etcd.messages import KeyValue, RangeAnswer, TxnAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
-    from dibs.stores.etcd.location import EtcdLocation
-
-    Answer = Callable[[bytes], Any]
+    T = TypeVar("T")
+    Answer = Callable[[bytes], T]
 
 RANGE, TXN, COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
 WATCH, STATUS = "/etcdserverpb.Watch/Watch", "/etcdserverpb.Maintenance/Status"
@@ -53,24 +52,21 @@ class EtcdClient:
         self._closed = False
 
     def range(self, key: bytes, end: bytes = b"", **options: Any) -> list[KeyValue]:
-        answer: RangeAnswer = self.read(RANGE, messages.range_request(key, end, **options), RangeAnswer)
-        return answer.kvs
+        return self.read(RANGE, messages.range_request(key, end, **options), RangeAnswer).kvs
 
     def txn(self, success: Sequence[bytes], compare: Sequence[bytes] = (), *, refusals: bool = False) -> TxnAnswer:
         """A transaction that changes nothing, or may be repeated."""
-        answer: TxnAnswer = self.read(TXN, messages.txn(success, compare), TxnAnswer, refusals=refusals)
-        return answer
+        return self.read(TXN, messages.txn(success, compare), TxnAnswer, refusals=refusals)
 
     def write(self, request: bytes) -> TxnAnswer:
         """A transaction that must not be repeated. StoreUnavailable(unknown=True) if it may have been executed."""
-        answer: TxnAnswer = self._call(TXN, request, TxnAnswer, writes=True, refusals=False)
-        return answer
+        return self._call(TXN, request, TxnAnswer, writes=True, refusals=False)
 
-    def read(self, path: str, request: bytes, answer: Answer = bytes, *, refusals: bool = False) -> Any:
+    def read(self, path: str, request: bytes, answer: Answer[T], *, refusals: bool = False) -> T:
         """A call that changes nothing, or may be repeated. `answer` reads what etcd says."""
         return self._call(path, request, answer, writes=False, refusals=refusals)
 
-    def _call(self, path: str, request: bytes, answer: Answer, *, writes: bool, refusals: bool) -> Any:
+    def _call(self, path: str, request: bytes, answer: Answer[T], *, writes: bool, refusals: bool) -> T:
         began_ms = steady_ms()
         failed = 0
         while True:
@@ -80,7 +76,8 @@ class EtcdClient:
             try:
                 token = self._authenticated(endpoint, try_ms)
                 # A write may use all the time, because it cannot be tried elsewhere.
-                return self._asked(endpoint, path, request, answer, token, try_ms, left_ms if writes else try_ms)
+                call = path, request, token, left_ms if writes else try_ms
+                return self._asked(endpoint, try_ms, call, answer)
             except (LostConnection, Refusal) as error:
                 failed += 1
                 # Unreachable members get less time than members that answer.
@@ -104,19 +101,12 @@ class EtcdClient:
         return not error.is_passing or (writes and not error.is_before_write)
 
     def _asked(
-        self,
-        endpoint: tuple[str, int],
-        path: str,
-        request: bytes,
-        answer: Answer,
-        token: str | None,
-        connect_ms: int,
-        timeout_ms: int,
-    ) -> Any:
+        self, endpoint: tuple[str, int], connect_ms: int, call: tuple[str, bytes, str | None, int], answer: Answer[T]
+    ) -> T:
         """One call on a connection that is kept for the next, unless it was lost."""
         connection = self._connection(endpoint, connect_ms)
         try:
-            found = answer(connection.request(path, request, token, timeout_ms))
+            found = answer(connection.request(*call))
         except Refusal:
             self._keep(connection)
             raise
@@ -150,7 +140,8 @@ class EtcdClient:
             return self._token
         who = messages.message(self.location.user.encode(), self.location.password.encode())
         try:
-            self._token = self._asked(endpoint, AUTHENTICATE, who, messages.token, None, timeout_ms, timeout_ms)
+            call = AUTHENTICATE, who, None, timeout_ms
+            self._token = self._asked(endpoint, timeout_ms, call, messages.token)
         except LostConnection as error:
             raise LostConnection(error.why, sent=False, is_tls=error.is_tls) from None  # the call itself was not sent
         return self._token

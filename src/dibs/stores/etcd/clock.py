@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import time
 from _thread import allocate_lock
+from contextlib import suppress
 
 from dibs.base import clock as machine
 from dibs.base.errors import DibsError, StoreUnavailable
@@ -33,18 +34,16 @@ from dibs.base.jsontext import decode, encode
 from dibs.base.record import Record
 from dibs.core.limits import ETCD_CLOCK_MS_MAX
 from dibs.stores.etcd import messages
-from dibs.stores.etcd.client import LEASE_GRANT, LEASE_LEFT, LEASE_REVOKE
+from dibs.stores.etcd.client import LEASE_GRANT, LEASE_LEFT, LEASE_REVOKE, EtcdClient
 from dibs.stores.etcd.errors import Refusal
-from dibs.stores.etcd.messages import LeaseAnswer, message
+from dibs.stores.etcd.messages import KeyValue, LeaseAnswer, message
 from dibs.stores.etcd.transaction import OPS_MAX, end_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.stores.etcd.client import EtcdClient
     from dibs.stores.etcd.location import Layout
-    from dibs.stores.etcd.messages import KeyValue
 
 CHECK_MS = 2_000
 RECOVER_MS = 30_000  # a clock that ran too fast is watched for so long before it is trusted again
@@ -213,15 +212,13 @@ class Stopwatch:
 
     def read(self, lease: str) -> tuple[int, str] | None:
         """Whole seconds since its start, with the leader and its term; None if it is gone."""
-        found: LeaseAnswer = self._client.read(LEASE_LEFT, message(int(lease)), LeaseAnswer)
+        found = self._client.read(LEASE_LEFT, message(int(lease)), LeaseAnswer)
         return None if found.left_s is None else (found.granted_s - found.left_s, str(found.term))
 
     def stop(self, lease: str) -> None:
         """End a stopwatch that nobody will read again. A failure does no harm."""
-        try:
-            self._client.read(LEASE_REVOKE, message(int(lease)), refusals=True)
-        except (Refusal, DibsError):
-            pass
+        with suppress(Refusal, DibsError):
+            self._client.read(LEASE_REVOKE, message(int(lease)), bytes, refusals=True)
 
 
 class EtcdTime:

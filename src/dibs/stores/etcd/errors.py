@@ -6,12 +6,8 @@ again at once, at another member; whether a write may have happened; and what a 
 
 from __future__ import annotations
 
-from dibs.base.errors import NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.base.errors import DibsError, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.stores.port import CommitTooLarge
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.errors import DibsError
 
 # Codes of gRPC.
 UNKNOWN = 2

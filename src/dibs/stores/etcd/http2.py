@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from functools import lru_cache
 
 from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
@@ -132,17 +133,13 @@ class EtcdConnection:
             self.close()
 
     def close(self) -> None:
-        try:
+        with suppress(OSError):  # nothing else can be done with it
             self._socket.close()
-        except OSError:
-            pass  # nothing else can be done with it
 
     def cut(self) -> None:
         """End it from another thread: a thread that reads from it returns at once."""
-        try:
+        with suppress(OSError):  # it has ended already
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it has ended already
 
     def _send(self, path: str, bodies: Sequence[bytes], token: str | None, *, is_whole: bool) -> None:
         self._begin()

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
+from dibs.base.generators import in_parts
 from dibs.base.ids import new_token
 from dibs.stores.codec import decode_event
 from dibs.stores.codec import encode as encode_event
-from dibs.stores.etcd.location import revision_of, seq_of
-from dibs.stores.etcd.messages import ASCEND, DESCEND, compare_revision, put_if, put_op, range_op
+from dibs.stores.etcd.location import Layout, revision_of, seq_of
+from dibs.stores.etcd.messages import ASCEND, DESCEND, KeyValue, compare_revision, put_if, put_op, range_op
 from dibs.stores.etcd.transaction import end_of
 
 TYPE_CHECKING = False
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.stores.etcd.client import EtcdClient
-    from dibs.stores.etcd.location import Layout
-    from dibs.stores.etcd.messages import KeyValue
     from dibs.stores.port import Job
 
 
@@ -98,16 +97,7 @@ class EventLog:
         """The operations for a wide commit, in parts. No other commit is under way, so no chapter ends meanwhile."""
         with self._lock:
             self._asked()
-        parts: list[Sequence[Event]] = []
-        first = size = 0
-        for at, event in enumerate(events):
-            length = len(encode_event(event).encode())
-            if at > first and (at - first == PART_EVENTS or size + length > PART_EVENTS_BYTES):
-                parts.append(events[first:at])
-                first, size = at, 0
-            size += length
-        if events:
-            parts.append(events[first:])
+        parts = in_parts(events, PART_EVENTS, lambda event: len(encode_event(event).encode()), PART_EVENTS_BYTES)
         return [self.appending(part, is_wide=True)[1] for part in parts]
 
     def has_turned(self, kvs: list[KeyValue]) -> bool:

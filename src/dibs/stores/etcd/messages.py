@@ -142,7 +142,6 @@ def txn(success: Sequence[bytes], compare: Sequence[bytes] = (), failure: Sequen
 
 
 def put_if(key: bytes, revision: int, value: bytes) -> bytes:
-    """The transaction that puts a key if it is still at that revision."""
     return txn([put_op(key, value)], [compare_revision(key, revision)])
 
 
@@ -152,7 +151,6 @@ def watch_request(key: bytes, end: bytes = b"", *, only_deleted: bool = False) -
 
 
 def operations(data: bytes) -> list[bytes]:
-    """The operations of a transaction's first branch."""
     return fields(data).get(2, [])
 
 

@@ -17,9 +17,9 @@ from dibs.stores.etcd import transaction as txn
 from dibs.stores.etcd.client import STATUS, EtcdClient
 from dibs.stores.etcd.clock import EtcdTime
 from dibs.stores.etcd.errors import Refusal, translated
-from dibs.stores.etcd.location import CAPABILITIES, COMMIT_EVENTS_MAX, Layout, revision_of, seq_of
+from dibs.stores.etcd.location import CAPABILITIES, COMMIT_EVENTS_MAX, EtcdLocation, Layout, revision_of, seq_of
 from dibs.stores.etcd.log import EventLog, read_events
-from dibs.stores.etcd.messages import RangeAnswer, StatusAnswer, delete_op, put_op, range_op
+from dibs.stores.etcd.messages import KeyValue, RangeAnswer, StatusAnswer, TxnAnswer, delete_op, put_op, range_op
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.upkeep import Pruner, probe
 from dibs.stores.forks import Forgetful, listen
@@ -32,13 +32,11 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.etcd.location import EtcdLocation
-    from dibs.stores.etcd.messages import KeyValue, TxnAnswer
     from dibs.stores.port import Job, Page, Puts
     from dibs.stores.waiters import StoreWaiter
 
 
-# Finds the first due records without reading the whole index.
+# Finding the first due records without reading the whole index.
 #
 # etcd up to 3.4 counts all keys of a range before it returns the first few of them, so on a large store the range
 # must be narrow. The earliest key is usually not far behind the last earliest one. So the range ends a little after
@@ -47,39 +45,6 @@ if TYPE_CHECKING:
 SMALL = 1_000
 FIRST_STEP_MS = 1_000
 STEPS_MAX = 14  # beyond about 4 hours everything is read
-
-
-class DueIndex:
-    """`ask` reads one range; `now` is the store's time."""
-
-    def __init__(self, layout: Layout, ask: Callable[[bytes], RangeAnswer], now: Callable[[], int]) -> None:
-        self._layout = layout
-        self._ask = ask
-        self._now = now
-        self._is_large = False
-        self._earliest_ms = 0
-
-    def first(self, limit: int) -> list[tuple[int, str]]:
-        """Up to `limit` keys in the order of their times: at least one if there is any, and all that are due now, up to
-        the limit. It may return fewer than `limit`, because only a part of the index was read."""
-        until_ms, step_ms = max(self._now(), self._earliest_ms), FIRST_STEP_MS
-        for _ in range(STEPS_MAX if self._is_large else 0):
-            found = self._range(self._layout.due(until_ms + 1, ""), limit)
-            if found:
-                self._earliest_ms = found[0][0]
-                return found
-            until_ms, step_ms = until_ms + step_ms, step_ms * 2
-        found = self._range(txn.end_of(self._layout.dues), limit, whole=True)
-        self._earliest_ms = found[0][0] if found else 0
-        return found
-
-    def _range(self, end: bytes, limit: int, *, whole: bool = False) -> list[tuple[int, str]]:
-        answer = self._ask(range_op(self._layout.dues, end, limit=limit, keys_only=True))
-        if whole:
-            self._is_large = answer.count > SMALL
-        entries = [kv.key[len(self._layout.dues) :] for kv in answer.kvs]
-        return [(int(entry[:16]), entry[17:].decode()) for entry in entries]
-
 
 # What is remembered: so many records, and of long ones so much text beyond the first KiB of each.
 KNOWN_MAX = 50_000
@@ -111,7 +76,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._log = EventLog(self._client, self._layout)
         self._pruner = Pruner(self._log)
         self._stream = EtcdStream(self._client, self._layout)
-        self._dues = DueIndex(self._layout, self._ask, self._time.now_ms)
+        self._has_many_due = False
+        self._earliest_ms = 0  # of the last look at what is due
         self._known: dict[str, Versioned] = {}  # as last read or written here
         self._known_bytes = 0
         self._trouble: DibsError | None = None
@@ -260,7 +226,6 @@ class EtcdStore(Store, Maintenance, Forgetful):
         return seq_of(answer.revision, events - 1) + self._log.base
 
     def _writes(self, expect: Mapping[str, int], puts: Puts, bodies: dict[str, bytes]) -> list[bytes]:
-        """The operations that write `puts` and their index entries."""
         layout, ops = self._layout, []
         replaced = self._replaced(expect, puts)
         for key, record in puts.items():
@@ -301,10 +266,32 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def due(self, limit: int) -> Due:
         self._time.ready()
-        found = self._dues.first(max(1, limit))
+        found = self._first_due(max(1, limit))
         now_ms = self._time.now_ms()
         keys = [key for due_ms, key in found if due_ms <= now_ms]
         return Due(keys=keys[: max(0, limit)], next_ms=found[0][0] if found else None)
+
+    def _first_due(self, limit: int) -> list[tuple[int, str]]:
+        """Up to `limit` keys in the order of their times: at least one if there is any, and all that are due now, up to
+        the limit. It may return fewer than `limit`, because only a part of the index was read."""
+        until_ms, step_ms = max(self._time.now_ms(), self._earliest_ms), FIRST_STEP_MS
+        found: list[tuple[int, str]] = []
+        for _ in range(STEPS_MAX if self._has_many_due else 0):
+            found, _ = self._due_before(self._layout.due(until_ms + 1, ""), limit)
+            if found:
+                break
+            until_ms, step_ms = until_ms + step_ms, step_ms * 2
+        else:
+            found, count = self._due_before(txn.end_of(self._layout.dues), limit)
+            self._has_many_due = count > SMALL
+        self._earliest_ms = found[0][0] if found else 0
+        return found
+
+    def _due_before(self, end: bytes, limit: int) -> tuple[list[tuple[int, str]], int]:
+        """Times and keys, and how many there are in all."""
+        answer = self._ask(range_op(self._layout.dues, end, limit=limit, keys_only=True))
+        entries = [kv.key[len(self._layout.dues) :] for kv in answer.kvs]
+        return [(int(entry[:16]), entry[17:].decode()) for entry in entries], answer.count
 
     def _ask(self, request: bytes) -> RangeAnswer:
         """One range, and the time with it, when no wide commit is half written."""
@@ -351,7 +338,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def size_bytes(self) -> int:
         """The size of the whole etcd, including other users: etcd has no figure for a prefix."""
-        return int(self._client.read(STATUS, b"", StatusAnswer).size_bytes)
+        return self._client.read(STATUS, b"", StatusAnswer).size_bytes
 
     def tidy(self) -> dict[str, Any]:
         """Compacting and defragmenting is for the operator of etcd, because others may use it."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import time
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.base.generators import in_parts
 from dibs.base.ids import new_token
 from dibs.core.limits import ETCD_REQUEST_BYTES_MAX
 from dibs.stores.etcd import messages
@@ -112,17 +113,9 @@ def parts_of(writes: list[bytes], events: list[list[bytes]]) -> list[list[bytes]
     whole = [*writes, *(events[0] if events else [])]
     if len(events) < 2 and len(whole) <= PART_OPS and sum(map(len, whole)) <= PART_BYTES:
         return [whole]
-    parts: list[list[bytes]] = []
-    size = PART_BYTES
-    for op in writes:
-        if not fits([op]):
-            raise CommitTooLarge(TOO_LARGE)
-        size += len(op)
-        if size > PART_BYTES or len(parts[-1]) == PART_OPS:
-            size = len(op)
-            parts.append([])
-        parts[-1].append(op)
-    return [*parts, *events]
+    if not all(fits([op]) for op in writes):
+        raise CommitTooLarge(TOO_LARGE)
+    return [*in_parts(writes, PART_OPS, len, PART_BYTES), *events]
 
 
 class WideCommit:
@@ -218,10 +211,8 @@ class WideCommits:
         """End a commit. Does nothing if it is decided. If etcd does not answer, others give it up later."""
         parts = self._layout.wide_part(wide_id, 0)[: -len(b"000000")]
         ops = [messages.delete_op(self._layout.wide), messages.delete_op(parts, end_of(parts))]
-        try:
+        with suppress(DibsError):
             self._client.txn(ops, [messages.compare_value(self._layout.wide, messages.EQUAL, wide_id)])
-        except DibsError:
-            pass
 
     def finish(self, wide: WideCommit, parts: list[list[bytes]]) -> list[KeyValue]:
         """Write all parts, or nothing: then it raises Conflict or an error. Returns the range of the key `last`."""

@@ -11,20 +11,17 @@ from functools import partial
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.stores.etcd.client import STATUS, EtcdClient
 from dibs.stores.etcd.errors import NO_ROOM
-from dibs.stores.etcd.location import revision_of, seq_of, shown_endpoint
-from dibs.stores.etcd.log import LoggedCommit, events_in
+from dibs.stores.etcd.location import EtcdLocation, revision_of, seq_of, shown_endpoint
+from dibs.stores.etcd.log import EventLog, LoggedCommit, events_in
 from dibs.stores.etcd.messages import StatusAnswer, delete_op, put_if, txn
 from dibs.stores.etcd.transaction import packed
-from dibs.stores.port import can_be_written, checked
+from dibs.stores.port import Store, can_be_written, checked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.stores.etcd.location import EtcdLocation
-    from dibs.stores.etcd.log import EventLog
-    from dibs.stores.port import Store
 
 LOOKS_MAX = 200  # how many chapters of unknown size are counted in one prune
 COMMITS_AT_ONCE = 200
@@ -204,7 +201,7 @@ def probe(location: EtcdLocation, store: Store) -> list[dict[str, Any]]:
 def _member(location: EtcdLocation) -> str:
     client = EtcdClient(location)
     try:
-        status: StatusAnswer = client.read(STATUS, b"", StatusAnswer)
+        status = client.read(STATUS, b"", StatusAnswer)
     finally:
         client.close()
     version = status.version

@@ -11,7 +11,7 @@ import os
 import subprocess
 
 from dibs.base.errors import BranchMoved, HookRefused, InvalidInput
-from dibs.base.git_program import run_git
+from dibs.base.git_program import GitResult, run_git
 from dibs.base.record import Record
 from dibs.base.redact import without_secrets
 from dibs.stores.git.errors import unreachable
@@ -21,7 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dibs.base.git_program import GitResult
     from dibs.stores.git.location import GitLocation
 
 HOOK_MS_MAX = 3600 * 1000

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dibs.base.errors import NotAllowed, StoreFull, StoreUnavailable
+from dibs.base.errors import DibsError, NotAllowed, StoreFull, StoreUnavailable
 from dibs.base.redact import without_secrets
-from dibs.stores.git.location import HEADS_PREFIX
+from dibs.stores.git.location import HEADS_PREFIX, GitLocation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.base.errors import DibsError
     from dibs.base.git_program import GitResult
-    from dibs.stores.git.location import GitLocation
 
 # Two pushes met in the server's lock files: nothing is wrong, try again; except together with one of _LASTING.
 _PASSING = ("cannot lock ref", "failed to lock", ".lock': file exists", "reference already exists")
@@ -58,7 +56,6 @@ def may_have_arrived(result: GitResult) -> bool:
 
 
 def unreachable(location: GitLocation, result: GitResult) -> StoreUnavailable:
-    """The error for a failed read."""
     where = without_secrets(location.remote)
     if _says(result, _CREDENTIALS):
         return StoreUnavailable(

@@ -19,7 +19,7 @@ from dibs.base.ids import new_id
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TRIES_MAX
 from dibs.core.records import LOCK_PREFIX, META_KEY, Tree, lock_key
 from dibs.stores.git.entries import BadEntry, Entry, commit_text, new_body, oid_of, parse, tail_of
-from dibs.stores.git.refs import Swap
+from dibs.stores.git.refs import Refs, Swap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.git.refs import Refs
     from dibs.stores.git.times import StoreTime
     from dibs.stores.git.tips import Tips
     from dibs.stores.port import Job, Puts
@@ -152,7 +151,6 @@ class CommitPlan:
             body["past"] = [event.dump() for event in past]
 
     def put(self, tip: Entry | None, parent: str, body: dict[str, Any], part: int = TOGETHER) -> None:
-        """Replace `tip` with a commit with this body."""
         text = commit_text(body, parent, self._refs.tree(), self._seconds)
         oid = oid_of("commit", text, self._refs.algorithm)
         tail = tail_of(body["key"])
@@ -195,7 +193,6 @@ def _page(events: list[Event], after: int, limit: int, *, newest: bool) -> list[
 
 
 def events_of(tips: Tips, entries: list[Entry]) -> list[Event]:
-    """All events of these refs, in order."""
     oids = tips.refs.chain([entry.oid for entry in entries])
     found: list[Event] = []
     for oid, (kind, raw) in tips.refs.objects(oids).items():

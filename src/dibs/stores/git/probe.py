@@ -7,7 +7,7 @@ from dibs.base.ids import new_id
 from dibs.core.durations import format_duration
 from dibs.stores.git.entries import commit_text, new_body, oid_of, tail_of
 from dibs.stores.git.location import HEADS_PREFIX
-from dibs.stores.git.refs import Swap
+from dibs.stores.git.refs import Refs, Swap
 from dibs.stores.git.repository import check_version
 
 TYPE_CHECKING = False
@@ -15,20 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.stores.git.refs import Refs
     from dibs.stores.git.tips import Tips
 
 TTL_MS_MIN = 60_000
 TRIPS_A_TTL = 20  # so that a heartbeat may fail twice and be repeated
-
-
-class _Stopped(Exception):
-    """A step failed, and the next steps depend on it."""
+_REPLACES = "a ref can be replaced by an unrelated commit, if it has the expected value"
+_FOLLOWS = "a ref can be changed; the remote accepts only fast-forward changes, so a job's history is never cut"
 
 
 class Probe:
-    """The steps, in order. Each says what it tested."""
-
     def __init__(self, tips: Tips, steady_ms: Callable[[], int]) -> None:
         self._tips = tips
         self._refs: Refs = tips.refs
@@ -45,20 +40,20 @@ class Probe:
         began_ms = self._steady_ms()
         try:
             self._steps(began_ms)
-        except _Stopped:
-            pass
         finally:
             self._clean()
         return self.checks
 
     def _steps(self, began_ms: int) -> None:
         prefix = self._tips.location.prefix
-        self._step("create", [0], f"refs can be created below {prefix}/")
-        self._replace()
+        creates = f"refs can be created below {prefix}/"
+        if not (self._step("create", [0], creates) and self._step("replace", [0], _REPLACES)):
+            return
         # The basis of claims: a change with a wrong expected value is refused.
         stale = Swap(self._tails[0], self._commit(0), self._commit(0))
         self._add("compare", not self._refs.swap([stale]), "a change with a wrong expected value is refused")
-        self._step("together", [0, 1], "several refs change in one step, or none")
+        if not self._step("together", [0, 1], "several refs change in one step, or none"):
+            return
         pushed_ms = self._steady_ms() - began_ms
         found = self._refs.look(self._tails)
         seen = [found.get(tail, "") for tail in self._tails] == self._at
@@ -79,29 +74,22 @@ class Probe:
         self._clocks()
         self._suggest(pushed_ms // 4, read_ms)
 
-    def _replace(self) -> None:
-        made = self._commit(0)
-        try:
-            done = self._refs.swap([Swap(self._tails[0], self._at[0], made)])
-        except NotAllowed:
-            self._follows = True
-            says = "a ref can be changed; the remote accepts only fast-forward changes, so a job's history is never cut"
-            self._step("replace", [0], says)
-            return
-        self._at[0] = made
-        self._add("replace", done, "a ref can be replaced by an unrelated commit, if it has the expected value")
-
-    def _step(self, check: str, which: list[int], says: str) -> None:
+    def _step(self, check: str, which: list[int], says: str) -> bool:
+        """False if it failed: the next steps depend on it."""
         made = [self._commit(index) for index in which]
         swaps = [Swap(self._tails[index], self._at[index], oid) for index, oid in zip(which, made, strict=True)]
         try:
             done = self._refs.swap(swaps)
         except DibsError as error:
+            if check == "replace" and isinstance(error, NotAllowed) and not self._follows:
+                self._follows = True
+                return self._step(check, which, _FOLLOWS)
             self._add(check, False, f"{error.details}{self._other_prefix() if check == 'create' else ''}")
-            raise _Stopped from None
+            return False
         for index, oid in zip(which, made, strict=True):
             self._at[index] = oid
         self._add(check, done, says if done else "the remote did not do it, and did not say why")
+        return True
 
     def _commit(self, index: int) -> str:
         body = new_body(self._keys[index], self._tips.time.stamp())

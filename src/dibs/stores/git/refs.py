@@ -17,11 +17,12 @@ from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.stores.git import errors as trouble
 from dibs.stores.git import times as remoteclock
 from dibs.stores.git.entries import oid_of, pack
-from dibs.stores.git.repository import FileLock
+from dibs.stores.git.repository import file_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from dibs.base.git_program import GitResult
     from dibs.stores.git.branch_push import BranchUpdate
@@ -191,9 +192,9 @@ class RemoteRefs(Refs):
 
     verifies = False
 
-    def _use(self) -> FileLock:
+    def _use(self) -> AbstractContextManager[bool]:
         """Held by every user of the private repository, so that nobody deletes it meanwhile."""
-        return FileLock(self.location.folder, "use.lock", shared=True)
+        return file_lock(self.location.folder, "use.lock", shared=True)
 
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         if not tails:
@@ -201,7 +202,7 @@ class RemoteRefs(Refs):
         with self._use():
             self.make()
             # Two processes that fetch into the same refs would conflict: one uses the mirror, others have other refs.
-            with FileLock(self.location.folder, "mirror.lock", waits=False) as mine:
+            with file_lock(self.location.folder, "mirror.lock", waits=False) as mine:
                 space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
                 try:
                     self._fetch(tails, space)
@@ -243,30 +244,29 @@ class RemoteRefs(Refs):
     def shrink(self) -> None:
         path = self.git.git_dir
         if sum(len(files) for _, _, files in os.walk(path)) > CACHE_FILES_MAX:
-            with FileLock(self.location.folder, "use.lock", waits=False) as is_alone:
+            with file_lock(self.location.folder, "use.lock", waits=False) as is_alone:
                 if is_alone:
                     shutil.rmtree(path, ignore_errors=True)
 
     def _fetch(self, tails: Sequence[str], space: str) -> None:
         # A pattern even for one ref: then a missing ref is not an error, and the server lists no others.
-        specs = [f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails]
-        result = self._timed_fetch(specs)
+        words = ("fetch", *_FETCH, self.location.remote, *[f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails])
+        result = self._timed(words)
         if result.code and trouble.is_passing(result):
             # Nobody else writes there, so lock files there are left over from a killed fetch.
             for folder, _, files in os.walk(os.path.join(self.git.git_dir, space)):
                 for name in files:
                     if name.endswith(".lock"):
                         os.unlink(os.path.join(folder, name))
-            result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
+            result = self._reach(*words)
         if not result.timed_out and "mismatched algorithms" in result.err:
             self._take_other_algorithm()
-            result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
+            result = self._reach(*words)
         if result.code or result.timed_out:
             raise trouble.unreachable(self.location, result)
 
-    def _timed_fetch(self, specs: Sequence[str]) -> GitResult:
-        """Fetch; over HTTP, read the server's clock from its answer."""
-        words = ("fetch", *_FETCH, self.location.remote, *specs)
+    def _timed(self, words: Sequence[str]) -> GitResult:
+        """Over HTTP, read the server's clock from its answer."""
         if not self.location.address.startswith(("http://", "https://")) or os.environ.get("GIT_TRACE_CURL"):
             return self._reach(*words)
         path = os.path.join(self.location.folder, f"answer.{new_id()}")

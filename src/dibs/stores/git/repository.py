@@ -7,21 +7,19 @@ passed on: credential helpers, ssh commands, proxies, configuration in the envir
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
+from contextlib import contextmanager
 
-from dibs.base import clock, jsontext
+from dibs.base import jsontext
 from dibs.base.errors import StoreUnavailable
-from dibs.base.files import SHARED, replace_file
-from dibs.base.git_program import LOCAL_MS_MAX, run_git
+from dibs.base.files import SHARED, lock_file, replace_file
+from dibs.base.git_program import LOCAL_MS_MAX, GitResult, run_git
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from dibs.base.git_program import GitResult
 
 VERSION_MIN = (2, 34)
 
@@ -92,51 +90,30 @@ def check_version() -> tuple[int, ...]:
 # Files that all processes of a clone share.
 
 LOCKED_MS_MAX = 10_000  # others only read and write one small file under a lock, or use the private repository
-LOCK_PAUSE_S = 0.002
 
 
-class FileLock:
+@contextmanager
+def file_lock(folder: str, name: str, *, shared: bool = False, waits: bool = True) -> Iterator[bool]:
     """Lets one process at a time into what a file of `folder` stands for, or any number of those that are `shared`.
-    Entering says whether the lock was taken; it always is if the process waits for it."""
-
-    def __init__(self, folder: str, name: str, *, shared: bool = False, waits: bool = True) -> None:
-        self._folder = folder
-        self._path = os.path.join(folder, name)
-        self._how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-        self._waits = waits
-
-    def __enter__(self) -> bool:
+    Says whether the lock was taken; it always is if the process waits for it."""
+    path = os.path.join(folder, name)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreUnavailable(f"{folder} cannot be written: {error.strerror}.") from None
+    try:
         try:
-            os.makedirs(self._folder, exist_ok=True)
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            is_taken = lock_file(handle, LOCKED_MS_MAX if waits else 0, shared=shared)
         except OSError as error:
-            raise StoreUnavailable(f"{self._folder} cannot be written: {error.strerror}.") from None
-        try:
-            return self._take()
-        except BaseException:
-            os.close(self._fd)
-            raise
-
-    def _take(self) -> bool:
-        until_ms = clock.steady_ms() + LOCKED_MS_MAX
-        while True:
-            try:
-                fcntl.flock(self._fd, self._how)
-                return True
-            except BlockingIOError:
-                if not self._waits:
-                    return False
-                if clock.steady_ms() > until_ms:
-                    raise StoreUnavailable(
-                        f"Another process has {self._path} for longer than {LOCKED_MS_MAX // 1000} s. "
-                        "Perhaps it is stopped; end it."
-                    ) from None
-            except OSError as error:
-                raise StoreUnavailable(f"{self._folder} cannot be locked: {error.strerror}.") from None
-            time.sleep(LOCK_PAUSE_S)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+            raise StoreUnavailable(f"{folder} cannot be locked: {error.strerror}.") from None
+        if waits and not is_taken:
+            raise StoreUnavailable(
+                f"Another process has {path} for longer than {LOCKED_MS_MAX // 1000} s. Perhaps it is stopped; end it."
+            )
+        yield is_taken
+    finally:
+        os.close(handle)
 
 
 def load_json(path: str) -> Any:

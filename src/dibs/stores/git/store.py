@@ -16,8 +16,8 @@ from dibs.base.ids import new_fraction
 from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
 from dibs.core.records import META_KEY
 from dibs.stores.git import plan as history
-from dibs.stores.git.entries import tail_of
-from dibs.stores.git.location import LOCAL, REMOTE
+from dibs.stores.git.entries import Entry, tail_of
+from dibs.stores.git.location import LOCAL, REMOTE, GitLocation
 from dibs.stores.git.plan import CommitPlan, home_of
 from dibs.stores.git.refs import LocalRefs, Refs, RemoteRefs, Swap
 from dibs.stores.git.times import Clocks
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.stores.git.branch_push import BranchUpdate
-    from dibs.stores.git.entries import Entry
-    from dibs.stores.git.location import GitLocation
     from dibs.stores.port import Job, Page, Puts
 
 

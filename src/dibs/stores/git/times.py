@@ -27,15 +27,13 @@ import os
 from dibs.base import clock
 from dibs.base.ids import new_id
 from dibs.base.record import Record
-from dibs.stores.git.entries import tail_of
-from dibs.stores.git.repository import FileLock, load_json, save_json
+from dibs.stores.git.entries import Entry, tail_of
+from dibs.stores.git.repository import file_lock, load_json, save_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
-
-    from dibs.stores.git.entries import Entry
 
 
 # The remote's clock, if it can be read: the `Date` of its HTTP answers, or the time its file system gives to a new
@@ -57,11 +55,9 @@ class Reading(Record):
     grain_ms: int
 
     def least_ms(self, steady_ms: int) -> int:
-        """The earliest possible time at the remote."""
         return self.said_ms + steady_ms - self.ended_ms
 
     def most_ms(self, steady_ms: int) -> int:
-        """The latest possible time at the remote."""
         return self.said_ms + self.grain_ms + steady_ms - self.began_ms
 
     def ahead_ms(self, wall_ms: int, steady_ms: int) -> int:
@@ -144,7 +140,7 @@ class StoreTime:
         self._last_ms = 0
         self._seen: dict[str, tuple[str, int]] = {}  # by ref: the record's nonce, and when it was first seen
         self._offset_ms = 0
-        with FileLock(folder, LOCK):
+        with file_lock(folder, LOCK):
             kept = self._load()
             if kept is None:
                 self._save()
@@ -158,7 +154,6 @@ class StoreTime:
         return self._clocks.wall_ms()
 
     def stamp(self) -> dict[str, Any]:
-        """The time data of a new record."""
         made = {
             "now_ms": self.now_ms(),
             "wall_ms": self._clocks.wall_ms(),
@@ -196,7 +191,7 @@ class StoreTime:
         if not new:
             return
         exact, prefixes = set(tails), tuple([tail for tail in tails if not tail or tail.endswith("/")])
-        with FileLock(os.path.dirname(self._path), LOCK):
+        with file_lock(os.path.dirname(self._path), LOCK):
             self._load()  # other processes may have seen them before
             steady_ms = self._clocks.steady_ms()
             for tail in [each for each in self._seen if each not in entries]:

@@ -11,8 +11,8 @@ from _thread import RLock
 from dibs.base.errors import StoreCorrupt
 from dibs.core.limits import GIT_TOKENS_KEPT, GIT_TORN_TRIES_MAX
 from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, shifted
-from dibs.stores.git.entries import BadEntry, parse, tail_of
-from dibs.stores.git.repository import FileLock, load_json, save_json
+from dibs.stores.git.entries import BadEntry, Entry, parse, tail_of
+from dibs.stores.git.repository import file_lock, load_json, save_json
 from dibs.stores.git.times import LOCK, Clocks, StoreTime
 from dibs.stores.port import ABSENT, Versioned
 
@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dibs.stores.git.entries import Entry
     from dibs.stores.git.location import GitLocation
     from dibs.stores.git.refs import Refs
     from dibs.stores.port import Puts
@@ -68,7 +67,7 @@ class HighWater:
         return True
 
     def _remember(self, risen: Mapping[str, int]) -> None:
-        with FileLock(self._folder, LOCK):
+        with file_lock(self._folder, LOCK):
             for tail, token in (*self._load().items(), *risen.items()):
                 self.seen[tail] = max(token, self.seen.get(tail, 0))
             if len(self.seen) > GIT_TOKENS_KEPT:
@@ -176,7 +175,6 @@ class Tips:
         return Versioned(version=entry.version, record=shifted(entry.stored, self.time.shift_ms(entry)))
 
     def is_as(self, expect: Mapping[str, int]) -> bool:
-        """Return whether the last seen entries have the expected versions."""
         tips = [(self.entry(key), version) for key, version in expect.items()]
         return all((0 if tip is None or tip.stored is None else tip.version) == version for tip, version in tips)
 

@@ -36,20 +36,15 @@ def text(value: str) -> bytes:
     return utf8(value)
 
 
-def texts(values: Iterable[str]) -> bytes:
-    """A `text[]`."""
-    quoted = ['"' + each.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in values]
-    return text("{" + ",".join(quoted) + "}")
+def array(values: Iterable[str | int | None]) -> bytes:
+    """A `text[]`, `bigint[]` or `boolean[]`."""
+    return text("{" + ",".join(map(_element, values)) + "}")
 
 
-def numbers(values: Iterable[int | None]) -> bytes:
-    """A `bigint[]`."""
-    return ("{" + ",".join("NULL" if each is None else str(each) for each in values) + "}").encode()
-
-
-def truths(values: Iterable[bool]) -> bytes:
-    """A `boolean[]`."""
-    return ("{" + ",".join("t" if each else "f" for each in values) + "}").encode()
+def _element(value: str | int | None) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return "NULL" if value is None else str(value)
 
 
 def number(value: int) -> bytes:

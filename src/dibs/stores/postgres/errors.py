@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import re
 
-from dibs.base.errors import (
-    InvalidInput,
-    NotAllowed,
-    StoreBroken,
-    StoreCorrupt,
-    StoreFull,
-    StoreReplaced,
-    StoreUnavailable,
-)
-from dibs.stores.postgres.connection import LinkBehind
+from dibs.base import errors
+from dibs.stores.postgres.connection import LinkBehind, LinkLost, QueryRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.base.errors import DibsError
-    from dibs.stores.postgres.connection import LinkLost, QueryRefused
     from dibs.stores.postgres.location import PostgresLocation
 
 # Rolled back because of another transaction: these should be tried again.
@@ -43,89 +33,88 @@ def _says_any(says: str, words: tuple[str, ...]) -> bool:
     return any(each in plain for each in words)
 
 
-def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) -> DibsError:
-    """The error for a connection that could not be made, or that ended."""
+def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) -> errors.DibsError:
     says = " ".join(location.without_secrets(str(lost)).split()).rstrip(".?") or "the connection ended"
     if lost.late:
-        return StoreUnavailable(
+        return errors.StoreUnavailable(
             f"PostgreSQL ({location.shown}) gave no answer within {location.timeout_ms / 1000:g} seconds.\n"
             "Try again; if it stays so, look at the database, and at the standby if its commits wait for one.",
             unknown=unknown,
         )
     if isinstance(lost, LinkBehind):
-        return StoreReplaced(
+        return errors.StoreReplaced(
             f"PostgreSQL ({location.shown}) lacks what it had: {says}.\nAn old primary came back, or a copy was "
             "restored under running servers: stop the one, or start the servers again."
         )
     if is_final(lost) and not unknown:
-        return NotAllowed(
+        return errors.NotAllowed(
             f"PostgreSQL refused the login ({location.shown}): {says}. Check user, password and database."
         )
     if _says_any(says, _NO_SLOT):
         return _no_connection_left(says, location)
-    return StoreUnavailable(
+    return errors.StoreUnavailable(
         f"PostgreSQL ({location.shown}) cannot be reached: {says}. Try again when it is there.", unknown=unknown
     )
 
 
-def refusal(error: QueryRefused, location: PostgresLocation) -> DibsError:
+def refusal(error: QueryRefused, location: PostgresLocation) -> errors.DibsError:
     """The error for a statement that was rolled back. Nothing was changed."""
     state, says = error.sqlstate, location.without_secrets(str(error))
     if state == "42501":
         return missing_right(says, location, error.user)
     if state == READ_ONLY:
-        return StoreUnavailable(
+        return errors.StoreUnavailable(
             f"The PostgreSQL at {location.shown} is read-only: a standby, most likely. Name the primary, or all hosts, "
             "as in postgresql://one,two/database."
         )
     if state == "53300":
         return _no_connection_left(says, location)
     if state in _FULL:
-        return StoreFull(f"PostgreSQL ({location.shown}) has no room left: {says}. Make room, then try again.")
+        return errors.StoreFull(f"PostgreSQL ({location.shown}) has no room left: {says}. Make room, then try again.")
     if state == LOCKED:
         return _held_up(error, location)
     if state in (_CANCELLED, *SERIALIZATION):
-        return StoreUnavailable(f"PostgreSQL ({location.shown}) gave up on a statement: {says}. Try again.")
+        return errors.StoreUnavailable(f"PostgreSQL ({location.shown}) gave up on a statement: {says}. Try again.")
     if state in MISSING:
-        return StoreBroken(
+        return errors.StoreBroken(
             f"The schema {location.schema} lacks what dibs keeps there: {says}. Was it dropped, or put back from a "
             "copy? Start dibs again to make it anew, or restore it."
         )
     if state[:2] in ("22", "21"):
-        return InvalidInput(f"PostgreSQL cannot keep this: {says}.")
+        return errors.InvalidInput(f"PostgreSQL cannot keep this: {says}.")
     if state in ("XX001", "XX002"):
-        return StoreCorrupt(f"PostgreSQL finds its data damaged: {says}. Restore the database from a backup.")
-    return StoreUnavailable(f"PostgreSQL ({location.shown}) refused to work: {says} ({state}).")
+        return errors.StoreCorrupt(f"PostgreSQL finds its data damaged: {says}. Restore the database from a backup.")
+    return errors.StoreUnavailable(f"PostgreSQL ({location.shown}) refused to work: {says} ({state}).")
 
 
-def _held_up(error: QueryRefused, location: PostgresLocation) -> DibsError:
+def _held_up(error: QueryRefused, location: PostgresLocation) -> errors.DibsError:
     if error.by_standby:
-        return StoreUnavailable(
+        return errors.StoreUnavailable(
             f"PostgreSQL ({location.shown}) waits for a standby (synchronous_standby_names), and none answers.\n"
             "Start the standby. Do not end the transaction that waits: it is a commit of dibs."
         )
-    return StoreUnavailable(
+    return errors.StoreUnavailable(
         f"The schema {location.schema} was locked by {error.holder or 'somebody else'} for too long. Try again; if it "
         "stays so, look in pg_stat_activity for a transaction that is kept open."
     )
 
 
-def _no_connection_left(says: str, location: PostgresLocation) -> DibsError:
-    return StoreUnavailable(
+def _no_connection_left(says: str, location: PostgresLocation) -> errors.DibsError:
+    return errors.StoreUnavailable(
         f"PostgreSQL ({location.shown}) has no connection left: {says}. Raise max_connections, or put pgbouncer in "
         "between."
     )
 
 
-def missing_right(says: str, location: PostgresLocation, user: str) -> DibsError:
+def missing_right(says: str, location: PostgresLocation, user: str) -> errors.DibsError:
     """42501: which GRANT is missing."""
     schema, role = quoted(location.schema), quoted(user)
     if says.startswith("permission denied for database "):
-        return NotAllowed(
+        return errors.NotAllowed(
             f"{says}: the role {user} may not make the schema {location.schema}.\nAs the database's owner, run: "
             f"CREATE SCHEMA {schema} AUTHORIZATION {role};"
         )
-    return NotAllowed(
+    return errors.NotAllowed(
         f"{says}: the role {user} lacks a right. As the schema's owner, run:\n"
         f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "
         f"{schema} TO {role};"

@@ -77,7 +77,6 @@ class PostgresLocation:
         return "dibs:" + blake2b(self.schema.encode(), digest_size=16).hexdigest()
 
     def without_secrets(self, says: str) -> str:
-        """A text of libpq or the server, without secrets."""
         for secret in self._secrets:
             says = says.replace(secret, "***")
         return without_secrets(says)

@@ -14,18 +14,16 @@ from contextlib import closing
 
 from dibs.base.clock import steady_ms
 from dibs.stores.forks import Forgetful, listen
-from dibs.stores.postgres.connection import LinkLost, QueryRefused
+from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import quoted
-from dibs.stores.postgres.pool import connected
+from dibs.stores.postgres.pool import Pool, connected
 from dibs.stores.waiters import POLL_MS_MAX, StoreWaiters, mark_of, pauses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from dibs.stores.postgres.connection import PostgresConnection
     from dibs.stores.postgres.location import PostgresLocation
-    from dibs.stores.postgres.pool import Pool
 
 MARKS_MAX = 800  # in one note, which may have 8,000 bytes
 EVERYBODY = "*"
@@ -39,7 +37,6 @@ _SILENCE_MS = 30_000
 
 
 def hint_of(keys: Collection[str]) -> str:
-    """The hint of a commit that deletes these keys."""
     return EVERYBODY if len(keys) > MARKS_MAX else " ".join(map(mark_of, keys))
 
 

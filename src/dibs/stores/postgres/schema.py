@@ -11,17 +11,15 @@ older versions cannot work with raises `state.needs`, the oldest version that ma
 from __future__ import annotations
 
 from dibs.base.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
-from dibs.stores.postgres.connection import QueryRefused
+from dibs.stores.postgres.connection import PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import MISSING, quoted
-from dibs.stores.postgres.pool import TIMELINE
+from dibs.stores.postgres.pool import TIMELINE, Pool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.stores.postgres.connection import PostgresConnection
     from dibs.stores.postgres.location import PostgresLocation
-    from dibs.stores.postgres.pool import Pool
 
 
 # The SQL of the store. `{s}` stands for the schema.
@@ -187,8 +185,6 @@ PLAN_ONCE = (
 
 
 class Queries:
-    """The statements of one schema, ready to be sent."""
-
     def __init__(self, schema: str) -> None:
         def said(sql: str) -> bytes:
             return sql.replace("{s}", schema).encode()
@@ -291,7 +287,6 @@ def _look(link: PostgresConnection, location: PostgresLocation, deadline_ms: int
 def migrated(
     link: PostgresConnection, location: PostgresLocation, deadline_ms: int, steps: Sequence[Sequence[str]] = MIGRATIONS
 ) -> None:
-    """Bring the schema up to date, in one transaction."""
     schema = quoted(location.schema)
     literal = "'dibs:" + location.schema.replace("'", "''") + "'"
     (row,) = link.script(

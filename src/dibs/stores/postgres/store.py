@@ -14,35 +14,32 @@ this store has arrived: the floor of the fencing tokens is raised above all that
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from dibs.base import clock
-from dibs.base.errors import StoreFull, StoreUnavailable
+from dibs.base.errors import DibsError, StoreFull, StoreUnavailable
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.codec import decode, decode_event, encode, end_of
-from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Snapshot, Versioned
 from dibs.stores.postgres import connection as arrays
 from dibs.stores.postgres.clock import StepWatch
 from dibs.stores.postgres.connection import LinkBehind, QueryRefused
 from dibs.stores.postgres.errors import quoted
-from dibs.stores.postgres.location import CAPABILITIES
+from dibs.stores.postgres.location import CAPABILITIES, PostgresLocation
 from dibs.stores.postgres.notify import Listener, hint_of
 from dibs.stores.postgres.pool import Pool, held_back, primary
 from dibs.stores.postgres.schema import Queries, prepare
-from dibs.stores.postgres.upkeep import probe, size_bytes, tidy
-from dibs.stores.waiters import mark_of
+from dibs.stores.postgres.upkeep import PostgresUpkeep
+from dibs.stores.waiters import StoreWaiter, mark_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
 
-    from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.port import Job, Page, Puts
     from dibs.stores.postgres.connection import PostgresConnection, Row
-    from dibs.stores.postgres.location import PostgresLocation
-    from dibs.stores.waiters import StoreWaiter
 
 
 CACHE_ENTRIES_MAX = 50_000
@@ -54,7 +51,7 @@ NEVER_MS = 1 << 62
 log = logging.getLogger("dibs")
 
 
-class PostgresStore(Store, Maintenance):
+class PostgresStore(PostgresUpkeep):
     """The schema at `location`. `migrate` None: as the URL says. The steady clock can be given for tests."""
 
     capabilities = CAPABILITIES
@@ -84,7 +81,7 @@ class PostgresStore(Store, Maintenance):
         wanted = list(dict.fromkeys(keys))
         cache = self._cache
         known = {key: cache.get(key, ABSENT) for key in wanted}
-        values = (arrays.texts(wanted), arrays.numbers(each.version for each in known.values()))
+        values = (arrays.array(wanted), arrays.array(each.version for each in known.values()))
         rows, now_ms, _ = self._timed(self._queries.read, values)
         found = dict.fromkeys(wanted, ABSENT)
         for key, version, _, body in rows:
@@ -133,10 +130,8 @@ class PostgresStore(Store, Maintenance):
 
     def _admit(self, link: PostgresConnection, until_ms: int) -> None:
         """Return whether a new connection leads to the store that this process knows."""
-        try:
+        with suppress(QueryRefused):  # so will be what it is wanted for, with the reason
             self._asked(link, self._queries.read, (b"{}", b"{}"), until_ms)
-        except QueryRefused:
-            pass  # so will be what it is wanted for, with the reason
 
     def _see(self, revision: int, seen: int) -> None:
         """Take note of the revision in an answer. `seen`: what was known when the question was sent."""
@@ -152,10 +147,8 @@ class PostgresStore(Store, Maintenance):
                 f"The clock of PostgreSQL ({self._location.shown}) ran ahead by {(now_ms - latest_ms) / 1000:g} "
                 "seconds. Leases go on as if it had not."
             )
-        try:
+        with suppress(StoreUnavailable):
             self._pool.rows(self._queries.correct, (number, arrays.number(latest_ms)))
-        except StoreUnavailable:
-            pass
 
     def _keep(self, found: Mapping[str, Versioned]) -> None:
         if len(self._cache) + len(found) > CACHE_ENTRIES_MAX:
@@ -174,11 +167,9 @@ class PostgresStore(Store, Maintenance):
             self._trouble = error
             raise
         if self._trouble is not None and (events or not puts or any(not expect[key] for key in puts)):
-            try:
+            with suppress(StoreUnavailable):
                 self._pool.rows(self._queries.room)
                 self._trouble = None
-            except StoreUnavailable:
-                pass
         return last_seq
 
     def _write(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event], *, arrives: bool = False) -> int:
@@ -189,10 +180,10 @@ class PostgresStore(Store, Maintenance):
         none_due_ms, none_due_at = self._none_due
         seen = self._seen
         values = (
-            arrays.texts(expect),
-            arrays.numbers(expect.values()),
+            arrays.array(expect),
+            arrays.array(expect.values()),
             *_records(kept),
-            arrays.texts(gone),
+            arrays.array(gone),
             *_events(events),
             arrays.number(self._steps.last_ms),
             arrays.text(self._location.channel),
@@ -324,20 +315,6 @@ class PostgresStore(Store, Maintenance):
         the tables could grow."""
         return self._trouble
 
-    def size_bytes(self) -> int:
-        return size_bytes(self._pool, self._location)
-
-    def tidy(self) -> dict[str, Any]:
-        return tidy(self._pool, self._location)
-
-    def probe(self) -> list[dict[str, Any]]:
-        def write() -> str:
-            self.commit({}, {}, ())
-            self._pool.rows(self._queries.room)
-            return f"the schema {self._location.schema} can be written"
-
-        return probe(self._pool, self._location, write)
-
     def close(self) -> None:
         self._listener.close()
         self._pool.close()
@@ -349,18 +326,18 @@ def _text(value: bytes | None) -> str:
 
 def _records(kept: Mapping[str, Stored]) -> tuple[bytes, ...]:
     return (
-        arrays.texts(kept),
-        arrays.numbers(record.due_ms() for record in kept.values()),
-        arrays.truths(record.is_live() for record in kept.values()),
-        arrays.texts(encode(record) for record in kept.values()),
+        arrays.array(kept),
+        arrays.array(record.due_ms() for record in kept.values()),
+        arrays.array(record.is_live() for record in kept.values()),
+        arrays.array(encode(record) for record in kept.values()),
     )
 
 
 def _events(events: Sequence[Event]) -> tuple[bytes, ...]:
     return (
-        arrays.numbers(event.at_ms for event in events),
-        arrays.texts(event.ns for event in events),
-        arrays.texts(event.job for event in events),
-        arrays.texts(event.kind for event in events),
-        arrays.texts(encode(event) for event in events),
+        arrays.array(event.at_ms for event in events),
+        arrays.array(event.ns for event in events),
+        arrays.array(event.job for event in events),
+        arrays.array(event.kind for event in events),
+        arrays.array(encode(event) for event in events),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 from dibs.base.cheap import sqlite3
 from dibs.base.clock import steady_ms
@@ -211,10 +211,8 @@ def _locked_unread(path: str) -> Iterator[None]:
 def _remove_beside(path: str) -> None:
     """A log that is left from another file would be played into the one that comes here."""
     for suffix in ("-wal", "-shm", "-journal"):
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(path + suffix)
-        except FileNotFoundError:
-            pass
 
 
 def _in_use(path: str) -> StoreUnavailable:

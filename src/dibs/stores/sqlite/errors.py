@@ -7,13 +7,12 @@ from contextlib import contextmanager
 
 from dibs.base import ways
 from dibs.base.cheap import sqlite3
-from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.base.errors import DibsError, InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dibs.base.errors import DibsError
 
 # The process that holds the write lock of an SQLite file. Reads /proc/locks, so it works on Linux only.
 

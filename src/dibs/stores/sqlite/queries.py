@@ -10,7 +10,7 @@ from dibs.base.cheap import sqlite3
 from dibs.base.errors import StoreBroken, StoreCorrupt
 from dibs.stores.codec import decode, decode_event, end_of
 from dibs.stores.port import ABSENT, Due, Versioned
-from dibs.stores.sqlite.rows import BLOCK, SETTLE, read_counters
+from dibs.stores.sqlite.rows import BLOCK, SETTLE, RecordCache, read_counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.stores.port import Job, Page
     from dibs.stores.sqlite.connection import SqliteConnection
-    from dibs.stores.sqlite.rows import RecordCache
 
     Row = tuple[str, int, str]
 

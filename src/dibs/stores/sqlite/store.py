@@ -261,7 +261,6 @@ class SqliteStore(Store, Maintenance):
         number_from(self._link, seq, self._forget)
 
     def probe(self) -> list[dict[str, Any]]:
-        """Return whether the file is whole, and can be written."""
         from dibs.stores.sqlite.errors import check
 
         with self._link.turn, self._link as db:
