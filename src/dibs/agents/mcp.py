@@ -8,27 +8,23 @@ from __future__ import annotations
 import json
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 from dibs.agents import words
-from dibs.agents.answers import IGNORED, NAMES, NUMBER, TEXT, TRUTH
+from dibs.agents.answers import IGNORED, NAMES, NUMBER, TEXT, TRUTH, ToolField
+from dibs.agents.backend import ToolBackend
 from dibs.agents.tools import TOOLS, Tool
 from dibs.base.errors import DibsError, InvalidName, with_order_to_stop
+from dibs.base.jsontext import Document
 from dibs.base.terminal import harmless, plain, quoted
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, NAME_BYTES_MAX
 from dibs.core.names import check_name
 from dibs.sdk import operations
 from dibs.wire import sentences
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from dibs.agents.answers import ToolField
-    from dibs.agents.backend import ToolBackend
-    from dibs.base.jsontext import Document
-
-    Schema = dict[str, Any]
+Schema = dict[str, Any]
 
 log = logging.getLogger("dibs")
 

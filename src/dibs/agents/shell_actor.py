@@ -23,24 +23,20 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Any, Callable, Mapping
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.jsontext import decode, encode
 from dibs.base.record import Record
 from dibs.cli.framework.actor_session import checked_actor
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.system import table
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+Entry = dict[str, Any]
+Change = Callable[[list[Entry]], list[Entry]]
 
-    from dibs.cli.framework.context import Call
-
-    Entry = dict[str, Any]
-    Change = Callable[[list[Entry]], list[Entry]]
 
 # The leases of actors, remembered between commands for users of grite's recipes.
 #

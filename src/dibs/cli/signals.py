@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from dibs.base.cheap import signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType, TracebackType
-    from typing import Any
-
-    from dibs.client.door import Door
-    from dibs.client.queueing import PendingClaim
-
+from dibs.base.cheap import Any, Callable, FrameType, TracebackType, signal
+from dibs.client.door import Door
+from dibs.client.queueing import PendingClaim, drive
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 ENDING = (signal.SIGINT, *SIGNALS)
@@ -82,8 +74,6 @@ class UnconfirmedClaims:
         """Give all claims back. A second signal is blocked until that is done."""
         if not self._claims:
             return
-        from dibs.client.queueing import drive
-
         self._hold_signals()
         claims, self._claims = self._claims, []
         for pending, open_door in claims:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import check_stays_inside
+from dibs.base.cheap import Callable
 from dibs.base.errors import InvalidInput
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Command, Option
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.agents.harness.identity import Agent
-    from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
 
 
 def mcp(call: Call) -> Answer:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dibs.base.errors import ServerUnreachable
+from dibs.base.jsontext import Document
 from dibs.cli.commands.claim import watched_for
 from dibs.cli.commands.claim_many import granted_any, refused_any
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.flags import CLAIM_KEEP, CLAIM_OWNER, CLAIM_TERMS, REQUEST_KEY, claim_document, count
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import is_failure, no, refusal_exit
+from dibs.cli.framework.result import Answer, is_failure, no, refusal_exit
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.text.words import plain
 from dibs.core.limits import NAMES_MAX, TRACKER_ISSUES_MAX, TRACKER_LIST_MS_MAX
 from dibs.wire.codes import NO
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
-    from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
 
 
 def gh_next(call: Call) -> Answer:

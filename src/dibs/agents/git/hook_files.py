@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.repository.work_tree import Repository
 from dibs.base.errors import InvalidInput
 from dibs.base.files import content, replace_file
 from dibs.cli.text.words import shell_word
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.agents.repository.work_tree import Repository
 
 HOOKS = ("pre-commit", "pre-push")
 _SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")

@@ -7,27 +7,25 @@ after its claim was granted, and before it is released. A failure there costs a 
 from __future__ import annotations
 
 from dibs.agents.repository.job_names import JobNames
-from dibs.agents.tracker.port import NoAnswer, refused_several
+from dibs.agents.tracker.port import IssueState, NoAnswer, refused_several
 from dibs.agents.tracker.tracked_claim import ANY, TrackedClaim, TrackerGuard
+from dibs.base.cheap import Callable
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
 from dibs.base.terminal import plain
+from dibs.cli.framework.context import Call
 from dibs.client.queueing import drive, status_of
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.core.references import is_tracked
+from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.agents.tracker.port import IssueState
-    from dibs.base.jsontext import Document
-    from dibs.cli.framework.context import Call
     from dibs.cli.supervise.process_session import ProcessSession
-    from dibs.wire.documents import Reply
 
-    AskStore = Callable[[Document], Reply]
+AskStore = Callable[[Document], Reply]
 
 _OWNER_CHARS_MAX = 100
 _NOT_OURS = (

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from dibs.agents.harness import parse as kinds
 from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, OPENCODE
+from dibs.agents.harness.parse import HookEvent
 from dibs.base.jsontext import encode
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.agents.harness.parse import HookEvent
 
 REFUSED = 2
 CONTEXT_CHARS_MAX = 9_000  # Claude Code cuts texts at 10,000

@@ -20,13 +20,11 @@ from dibs.agents.harness.identity import (
     is_session_id,
     pid_of,
 )
+from dibs.base.cheap import Any, Mapping
+from dibs.base.jsontext import decode
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+Document = Mapping[str, Any]
 
-    Document = Mapping[str, Any]
 
 # Which files a patch in Codex's format (`apply_patch`) writes.
 
@@ -157,8 +155,6 @@ def _read_tool(event: HookEvent, document: Document) -> None:
 def _given(document: Document) -> Document:
     given = document.get("tool_input", document.get("toolArgs"))
     if isinstance(given, str):
-        from dibs.base.jsontext import decode
-
         try:
             given = decode(given)
         except (ValueError, RecursionError):

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.work_tree import repository_around
+from dibs.agents.repository.work_tree import normalised, repository_around
+from dibs.base.cheap import Any, Callable, Mapping, Sequence
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
 from dibs.core import references
-from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Trackers, is_plain
+from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Tracker, Trackers, is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
     from dibs.agents.tracker.tracked_claim import TrackedClaim, TrackerGuard
-    from dibs.core.references import Tracker
 
 
 class JobNames:
@@ -105,8 +102,6 @@ class JobNames:
 
     def _tracker(self, trackers: Trackers) -> tuple[str, Tracker | None]:
         """Return where the clone comes from, as `host/path`, and the tracker there. Empty: from nowhere."""
-        from dibs.agents.repository.work_tree import normalised
-
         address = str(self._settings().get("repository", ""))
         if address and "://" not in address and ":" not in address:
             first = address.partition("/")[0]

@@ -8,20 +8,13 @@ this account may not see is UNKNOWN.
 from __future__ import annotations
 
 from dibs.agents.tracker.port import DONE, FREE, TAKEN, UNKNOWN, IssueState, NoAnswer
+from dibs.base.cheap import Iterator, Mapping, Sequence
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
-from dibs.base.git_program import run_program
-from dibs.base.jsontext import decode, encode
+from dibs.base.git_program import GitResult, run_program
+from dibs.base.jsontext import Document, decode, encode
 from dibs.core.limits import TRACKER_COMMENTS_MAX, TRACKER_ISSUES_AT_ONCE
-from dibs.core.references import GITHUB_HOST, TRACKED
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from dibs.base.git_program import GitResult
-    from dibs.base.jsontext import Document
-
+from dibs.core.references import GITHUB_HOST, TRACKED, reference_of
 
 # The comment and the label that say on an issue who works on it.
 #
@@ -305,8 +298,6 @@ def place_of(name: str) -> tuple[str, str, str, str] | None:
     """Host, owner, repository and number of a GitHub issue's one name; None for every other name."""
     if not name.startswith(TRACKED):
         return None
-    from dibs.core.references import reference_of
-
     found = reference_of(name)
     if found is None or found.name != name:
         return None

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Sequence
 from dibs.base.errors import FATE_UNKNOWN, StoreUnavailable
 from dibs.base.terminal import plain
 from dibs.cli.framework import flags
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
+from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from dibs.cli.framework.context import Call, Document
     from dibs.cli.supervise.keeper import WatchedProcess
-    from dibs.wire.documents import Reply
 
 
 def watched_for(call: Call) -> WatchedProcess | None:

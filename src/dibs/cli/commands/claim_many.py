@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Sequence
 from dibs.base.errors import InvalidInput
 from dibs.cli.commands.claim import ask, granted, refused, watched_for
 from dibs.cli.framework import flags
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.job_names import one_names, settle
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, is_granted, no, refusal_exit, yes
@@ -13,15 +15,12 @@ from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.words import plain, table
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.wire.codes import NO
+from dibs.wire.documents import Reply
 from dibs.wire.sentences import several
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.cli.framework.context import Call, Document
     from dibs.cli.supervise.keeper import WatchedProcess
-    from dibs.wire.documents import Reply
 
 
 # Texts for claims of several jobs. Pure.

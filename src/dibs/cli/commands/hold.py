@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import select
 
-from dibs.base.cheap import signal
+from dibs.base.cheap import FrameType, signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.jsontext import encode_ascii
 from dibs.base.terminal import plain
 from dibs.cli.framework import flags
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import NEW_JOB, Command, Option
@@ -24,13 +25,6 @@ from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_DEFAULT, DONE_MS_MAX,
 from dibs.system.session_mark import process_mark
 from dibs.wire.codes import LOST, NO
 from dibs.wire.parts import timestamp
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from dibs.cli.framework.context import Call, Document
-
 
 # The events of `hold` in words. Pure.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count
 from dibs.cli.framework.job_names import each_job
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
@@ -10,10 +11,6 @@ from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import plain
 from dibs.client.queueing import all_pages, drive
 from dibs.core.limits import SLOTS_MAX
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
 
 
 def set_(call: Call) -> Answer:

@@ -16,46 +16,42 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Mapping, Protocol
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import digest, new_id
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS, part
 from dibs.cli.framework.result import body_of
 from dibs.client.door import OVER_CODES
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Protocol
-
-    from dibs.cli.framework.context import Call
-    from dibs.wire.documents import Reply
-
-    class Agent(Protocol):
-        """A session of a coding agent, or a subagent of one."""
-
-        session: str
-        subagent: str
-        pid: int
-
-        @property
-        def key(self) -> str: ...
-
-        @property
-        def parent(self) -> Agent | None: ...
-
-        def owner(self, place: str) -> str: ...
+from dibs.wire.documents import Reply
 
 
-def agent_here(env: Mapping[str, str], *, claims: bool) -> Agent | None:
+class CodingAgent(Protocol):
+    """A session of a coding agent, or a subagent of one."""
+
+    session: str
+    subagent: str
+    pid: int
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def parent(self) -> CodingAgent | None: ...
+
+    def owner(self, place: str) -> str: ...
+
+
+def agent_here(env: Mapping[str, str], *, claims: bool) -> CodingAgent | None:
     """The coding agent whose command this is. DIBS_ACTOR, even if it is empty, turns this off."""
     if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in AGENT_SIGNS):
         return None
     shell = part("agent shell")
-    found: Agent | None = None if shell is None else shell.agent_here(env, claims=claims)
+    found: CodingAgent | None = None if shell is None else shell.agent_here(env, claims=claims)
     return found
 
 
@@ -91,7 +87,7 @@ class ActorSession:
     """The session of one actor at one store. That of a named actor is of one namespace; that of an agent is for all,
     because its hooks claim paths of a repository and its commands claim other jobs."""
 
-    def __init__(self, call: Call, name: str, agent: Agent | None = None) -> None:
+    def __init__(self, call: Call, name: str, agent: CodingAgent | None = None) -> None:
         settings = call.settings
         self._call = call
         self._name = name
@@ -104,7 +100,7 @@ class ActorSession:
         self._gate = os.path.join(self._folder, f"gate-{digest(family)[:_GATE_DIGITS]}")
 
     @classmethod
-    def of_agent(cls, call: Call, agent: Agent) -> ActorSession:
+    def of_agent(cls, call: Call, agent: CodingAgent) -> ActorSession:
         return cls(call, agent.key, agent)
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl
-from dibs.base.ids import new_id
+from dibs.base.ids import is_id, new_id
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS
 from dibs.cli.framework.spec import Option
@@ -17,11 +18,7 @@ from dibs.core.limits import (
     TTL_MS_MIN,
 )
 from dibs.wire.fields import NUMBERS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-
+from dibs.wire.parts import moment_ms
 
 # What the value of a flag may be: durations, counts, exit codes. Each refusal names the flag.
 
@@ -101,8 +98,6 @@ def count(call: Call, key: str, most: int, *, least: int = 1) -> int | None:
 def until_ms(text: str, now_ms: int) -> int:
     """A time to come: of the day on this machine's clock, today or tomorrow; or a full one, in UTC."""
     import time
-
-    from dibs.wire.parts import moment_ms  # rare
 
     clock = text.strip().split(":")
     if len(clock) == 2 and is_number(clock[0], 0, 23) and is_number(clock[1], 0, 59):
@@ -278,8 +273,6 @@ def session_id(call: Call) -> str | None:
 
 
 def checked_session(call: Call, text: str, what: str) -> str:
-    from dibs.base.ids import is_id  # imported only when a session is used
-
     if not is_id(text.strip()):
         hint = " Did opening it succeed?" if not text.strip() else ""
         raise UsageError(f"{what} is {text!a}, which is not a session id: `dibs session open` prints one.{hint}")
