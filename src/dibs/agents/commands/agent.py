@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dibs.agents.harness.answer import HookAnswer, refusal
-from dibs.agents.harness.parse import END, HARNESSES, HookEvent, event_of
+from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal
+from dibs.agents.harness.identity import HARNESSES
 from dibs.base.errors import DibsError
 from dibs.base.jsontext import decode
 from dibs.base.terminal import harmless

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dibs.agents.harness import configuration
-from dibs.agents.harness.parse import HARNESSES as CLIENTS
+from dibs.agents.harness.identity import HARNESSES as CLIENTS
 from dibs.agents.repository.file_paths import check_stays_inside
 from dibs.base.cheap import Callable, Iterator
 from dibs.base.errors import InvalidInput

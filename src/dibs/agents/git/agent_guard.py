@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.harness import parse as kinds
-from dibs.agents.harness.answer import NOTHING, HookAnswer, refusal, remark, with_remark
+from dibs.agents.harness import hook_events as kinds
+from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF, Agent
-from dibs.agents.harness.parse import HookEvent
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings
 from dibs.base.checkout import branch_of, root_around
 from dibs.base.files import state_folder

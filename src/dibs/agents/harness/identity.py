@@ -14,6 +14,7 @@ from dibs.core.limits import OWNER_CHARS_MAX
 
 CLAUDE, CODEX, GEMINI = "claude", "codex", "gemini"
 COPILOT, CURSOR, OPENCODE, WINDSURF = "copilot", "cursor", "opencode", "windsurf"
+HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, OPENCODE, WINDSURF)
 # The variables in which harnesses give the session's id to the processes they start.
 VARIABLES = dict(zip((CLAUDE, CODEX, GEMINI, COPILOT), AGENT_SESSIONS, strict=True))
 # The variable with the process id of the harness itself.
