@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.base.cheap import Any, Callable, FrameType, TracebackType, signal
+from dibs.base.cheap import Any, Callable, FrameType, signal
 from dibs.client.door import Door
 from dibs.client.queueing import PendingClaim, drive
 
@@ -33,9 +33,7 @@ class StopSignals:
                     break
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -94,7 +92,7 @@ class UnconfirmedClaims:
     def close(self) -> None:
         """Restore the signals. A blocked one is delivered now."""
         if self._stops is not None:
-            self._stops.__exit__(None, None, None)
+            self._stops.__exit__()
             self._stops = None
         if self._before is not None:
             before, self._before = self._before, None

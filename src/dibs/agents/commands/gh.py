@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dibs.base.errors import ServerUnreachable
 from dibs.base.jsontext import Document
-from dibs.cli.commands.claim import watched_for
+from dibs.cli.commands.claim import claim_document
 from dibs.cli.commands.claim_many import granted_any, refused_any
 from dibs.cli.framework.context import Call
-from dibs.cli.framework.flags import CLAIM_KEEP, CLAIM_OWNER, CLAIM_TERMS, REQUEST_KEY, claim_document, count
+from dibs.cli.framework.flags import CLAIM_KEEP, CLAIM_OWNER, CLAIM_TERMS, REQUEST_KEY, count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, is_failure, no, refusal_exit
 from dibs.cli.framework.spec import Command, Option
@@ -23,7 +23,6 @@ def gh_next(call: Call) -> Answer:
     place = _place(call)
     most = count(call, "limit", TRACKER_ISSUES_MAX) or TRACKER_ISSUES_MAX
     document = claim_document(call)
-    watched = watched_for(call)
     guard = guard_of(call)
     tracker = guard.tracker([f"github://{place}/issues/1"], TRACKER_LIST_MS_MAX)
     refused: list[Document] = []
@@ -37,7 +36,7 @@ def gh_next(call: Call) -> Answer:
             if refusal_exit(reply) is None:
                 body["skipped"] = [*refused, *body.get("skipped", ())][:NAMES_MAX]
                 body["title"] = titles[body["name"]]
-                return granted_any(call, body, document, watched, body["title"])
+                return granted_any(call, body, document, body["title"])
             refused += body["refused"]
     except NoAnswer as error:
         raise ServerUnreachable(f"GitHub gave no answer: {error}. Nothing was claimed.") from None

@@ -14,39 +14,33 @@ from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
 from dibs.wire.documents import Reply
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.supervise.keeper import WatchedProcess
+
+def claim_document(call: Call) -> Document:
+    """The request of a claim. With --keep and --keep-for, notes the process during whose life the claim is renewed."""
+    if call.values.get("keep") or call.values.get("keep_for") is not None:
+        from dibs.cli.supervise.keeper import watched_process
+
+        call.watched = watched_process(call)
+    return flags.claim_document(call)
 
 
-def watched_for(call: Call) -> WatchedProcess | None:
-    """The process during whose life the claim is renewed (--keep, --keep-for); None without these flags."""
-    if not call.values.get("keep") and call.values.get("keep_for") is None:
-        return None
-    from dibs.cli.supervise.keeper import watched_process
-
-    return watched_process(call)
-
-
-def granted(
-    call: Call, body: Document, asked: Document, watched: WatchedProcess | None, more: Sequence[str] = ()
-) -> str:
+def granted(call: Call, body: Document, asked: Document, more: Sequence[str] = ()) -> str:
     """The answer for a claim that succeeded, with `more` lines. Starts the keeper process, if one was asked for."""
-    if watched is not None:
-        _keep(call, body, asked, watched)
+    if call.watched is not None:
+        _keep(call, body, asked)
     return claim_text.acquired(
         body, call.paint, flags.next_words(call), asked, by_actor=flags.is_actor(call), more=more
     )
 
 
-def _keep(call: Call, grant: Document, asked: Document, watched: WatchedProcess) -> None:
+def _keep(call: Call, grant: Document, asked: Document) -> None:
     """Start a keeper process for the claim. If it cannot renew the claim, the claim is given back."""
     from dibs.cli.supervise.keeper import leave_keeper
 
     names = [lease["name"] for lease in grant.get("leases", [grant])]
-    trouble = leave_keeper(call, grant, names, asked, watched)
+    trouble = leave_keeper(call, grant, names, asked, call.watched)
     if trouble is None:
-        grant["kept_for"] = watched.pid
+        grant["kept_for"] = call.watched.pid
         return
     if call.unconfirmed:
         call.unconfirmed.give_back()
@@ -112,13 +106,12 @@ def claim(call: Call) -> Answer:
         return answer
     if name is None:
         raise UsageError(f"claim needs JOB: {NEW_JOB.help}.")
-    document = flags.claim_document(call)
-    watched = watched_for(call)
+    document = claim_document(call)
     reply = ask(call, "acquire", name, document)
     if not is_granted(reply):
         return refused(call, reply, document["request_key"])
     body: Document = reply.body or {}
-    return yes(body, granted(call, body, document, watched), quiet=plain(body["lease_id"]))
+    return yes(body, granted(call, body, document), quiet=plain(body["lease_id"]))
 
 
 PAGES = f"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.base.cheap import Callable, Mapping, TracebackType
+from dibs.base.cheap import Callable, Mapping
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import exit_code, next_words, seconds
@@ -114,9 +114,7 @@ class StatusLine:
     def __enter__(self) -> StatusLine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._drawn:
             self._write("\r\x1b[K")
 

@@ -54,6 +54,7 @@ class Call:
         self.repository_namespace: str | None = None
         self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
         self._is_away = False  # the servers, and that was said
+        self.watched: Any = None  # the process during whose life the claim is renewed (--keep, --keep-for)
         self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
 
     @property
