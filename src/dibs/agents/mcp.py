@@ -228,7 +228,11 @@ class Methods:
             sentence = f"The call is invalid. {told}. Nothing was changed. Correct it and try again."
             return await _failed(sentence, backend)
         try:
-            answer = await tool.do(backend, tool.asked(await _under_one_name(backend, values)))
+            if "job" in values:
+                values["job"] = await backend.one_name(values["job"])
+            elif "jobs" in values:
+                values["jobs"] = await backend.one_names(values["jobs"])
+            answer = await tool.do(backend, tool.asked(values))
         except DibsError as error:
             return await _failed(words.trouble(error), backend)
         except Exception:
@@ -251,14 +255,6 @@ def described(tool: Tool, *, kept: bool) -> Document:
             "openWorldHint": False,
         },
     }
-
-
-async def _under_one_name(backend: ToolBackend, values: Document) -> Document:
-    if "job" in values:
-        return {**values, "job": await backend.one_name(values["job"])}
-    if "jobs" in values:
-        return {**values, "jobs": await backend.one_names(values["jobs"])}
-    return values
 
 
 async def _answered(answer: Document, backend: ToolBackend) -> Document:

@@ -41,7 +41,7 @@ else:
             raise TypeError("names of base/cheap.py are for annotations; import the real one")
 
     class _Name(metaclass=_NameType):
-        """What a name for annotations is at run time. An alias may be made of it: `Ask = Callable[[str], int]`."""
+        """Stands for a name of annotations at run time. An alias may be made of it: `Ask = Callable[[str], int]`."""
 
         def __class_getitem__(cls, _: object) -> type[_Name]:
             return cls

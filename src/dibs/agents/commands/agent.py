@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.agents.git.agent_guard import BEFORE, AgentGuard
+from dibs.agents.harness.clients import forget, note
 from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal
 from dibs.agents.harness.identity import HARNESSES
 from dibs.base.errors import DibsError
@@ -29,8 +31,6 @@ def hook(call: Call) -> Answer:
 
 def _answered(call: Call) -> HookAnswer:
     try:
-        from dibs.agents.git.agent_guard import BEFORE, AgentGuard
-
         content = call.stdin.read(_BYTES_MAX) if call.stdin is not None else b""
         document = decode(content.decode("utf-8", "replace").removeprefix("\ufeff"))
         if not isinstance(document, dict):
@@ -52,8 +52,6 @@ def _answered(call: Call) -> HookAnswer:
 
 def _note_client(call: Call, event: HookEvent) -> None:
     """Remember which process runs the agent's session, for its shells and MCP servers, and as the end of its claims."""
-    from dibs.agents.harness.clients import forget, note
-
     if event.agent is None:
         return
     if event.kind == END:

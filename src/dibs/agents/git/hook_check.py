@@ -13,6 +13,7 @@ from dibs.base.checkout import current_folder
 from dibs.base.clock import wall_ms
 from dibs.base.files import SHARED, replace_file
 from dibs.base.jsontext import Document
+from dibs.cli.framework.actor_session import ActorSession, agent_here
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
@@ -351,8 +352,6 @@ def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
 
 def _of_session(call: Call) -> set[tuple[str, int]]:
     """What the session holds: the one that is named, or that of the coding agent that runs git."""
-    from dibs.cli.framework.actor_session import ActorSession, agent_here
-
     session = call.env.get("DIBS_SESSION", "").strip() or None
     agent = None if session else agent_here(call.env, claims=False)
     if agent is not None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.repository.file_paths import path_from_top
+from dibs.agents.repository.settings import TEAM_FILE, policy_of, team_table
 from dibs.agents.repository.work_tree import normalised, repository_around
 from dibs.base.cheap import Any, Callable, Mapping, Sequence
 from dibs.base.checkout import root_around
@@ -52,8 +54,6 @@ class JobNames:
         top = self.top() if path is not None else None
         if top is None or path is None or self._folder is None:
             return references.job_name(name)
-        from dibs.agents.repository.file_paths import path_from_top
-
         found = path_from_top(top, top if is_from_top else self._folder, path)
         if found is None:
             return JobName(name, name, "It is not below the top of this work tree, so it stays as it is.")
@@ -75,8 +75,6 @@ class JobNames:
         repository = None if self._folder is None else repository_around(self._env, self._folder)
         if repository is None:
             return None
-        from dibs.agents.repository.settings import policy_of
-
         return policy_of(repository).place["namespace"]
 
     def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> TrackedClaim:
@@ -137,8 +135,6 @@ def _path_of(name: str) -> tuple[str | None, bool]:
 
 def _team_names(top: str) -> dict[str, Any]:
     """The table `[names]` of the team's file, checked. Raises InvalidInput, naming the file."""
-    from dibs.agents.repository.settings import TEAM_FILE, team_table
-
     table, path = team_table(top, "names") or {}, os.path.join(top, TEAM_FILE)
     for key, value in table.items():
         if key not in _MEANT:

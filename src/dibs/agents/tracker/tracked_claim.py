@@ -81,6 +81,11 @@ class TrackerGuard:
         allowed = [each if each.count("/") > 1 else f"{GITHUB_HOST}/{each}" for each in settings.writes]
         return "/".join(place[:3]) in (*allowed, self._origin())
 
+    def shows(self, name: str) -> TrackerSettings | None:
+        """The settings, if a claim of this job is shown on its issue."""
+        settings = self.settings()
+        return settings if settings is not None and settings.announces and self.may_write(name) else None
+
     @property
     def refuses(self) -> bool:
         """Tell whether nothing is granted without an answer."""

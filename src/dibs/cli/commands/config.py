@@ -19,6 +19,8 @@ from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.client.door import Ask
 from dibs.client.embedded import default_store_url
+from dibs.client.http import HttpDoor
+from dibs.client.servers import Servers
 from dibs.client.settings import (
     KEYS,
     TOKEN_FILE_BYTES_MAX,
@@ -237,9 +239,6 @@ def _asked(call: Call, addresses: tuple[ServerAddress, ...], token: str | None) 
 
 
 def _whoami(call: Call, address: ServerAddress) -> Reply:
-    from dibs.client.http import HttpDoor
-    from dibs.client.servers import Servers
-
     return HttpDoor(Servers((address,)), timeout_ms=call.settings.timeout_ms).ask(Ask("whoami"))
 
 

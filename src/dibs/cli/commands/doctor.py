@@ -14,9 +14,11 @@ from dibs.base.files import config_path
 from dibs.base.redact import without_secrets
 from dibs.cli.commands.config import in_effect
 from dibs.cli.framework.context import Call, Document
+from dibs.cli.framework.job_names import here
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command
+from dibs.client import store_admin
 from dibs.client.door import Ask, Door
 from dibs.client.embedded import EmbeddedDoor, default_store_url
 from dibs.client.event_reader import asked_events, why_away
@@ -258,8 +260,6 @@ FREE_BYTES_MIN = 64 * 1024 * 1024
 
 
 def check_store(found: Findings, call: Call) -> None:
-    from dibs.client import store_admin
-
     source = call.settings.source("url", "DIBS_URL")
     source = "your own store" if source == "the default" else source
     door = call.door()
@@ -330,8 +330,6 @@ def build_facts() -> Document:
     import sqlite3
     from importlib import metadata
 
-    from dibs.client import store_admin
-
     facts: Document = {
         "version": __version__,
         "build": build_kind(),
@@ -379,8 +377,6 @@ def _settings(found: Findings, call: Call) -> None:
 
 def _repository(found: Findings, call: Call) -> None:
     """In a git work tree: the namespace of its `path:` and `repo:` names."""
-    from dibs.cli.framework.job_names import here
-
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is not None:
         found.good("repo", f"path: and repo: names are in the namespace {namespace}")

@@ -137,7 +137,10 @@ class HoldLoop:
             if self._session.is_lost:
                 self.say_lost()  # this process was paused since the grant
                 return None
-            self._say_acquired()
+            first = {key: value for key, value in (self._session.grant or {}).items() if key in _GRANTED}
+            self._tell("acquired", first | {"session_id": self._session.id})
+            self._session.on_kept = lambda: self._tell("renewed", {})
+            self._session.on_trouble = lambda why: self._tell("uncertain", {"why": why})
             if self._for_ms:
                 self._until_ms = steady_ms() + self._for_ms
             while not self.why and not self.is_lost:
@@ -147,12 +150,6 @@ class HoldLoop:
             for number, handler in before.items():
                 signal.signal(number, handler)
         return None if self.is_lost else self._ending
-
-    def _say_acquired(self) -> None:
-        first = {key: value for key, value in (self._session.grant or {}).items() if key in _GRANTED}
-        self._tell("acquired", first | {"session_id": self._session.id})
-        self._session.on_kept = lambda: self._tell("renewed", {})
-        self._session.on_trouble = lambda why: self._tell("uncertain", {"why": why})
 
     def _step(self) -> None:
         nap_ms = self._session.renew_if_due()

@@ -13,6 +13,7 @@ from dibs.base.cheap import Callable
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
+from dibs.cli.commands.wait import wait_in_line
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import TRACKED, flag_of, given_ms, milliseconds, open_request, seconds, terms
 from dibs.cli.framework.registry import part
@@ -378,8 +379,6 @@ def claim(
 def _in_line(
     session: ProcessSession, job: str, document: Document, until_ms: int, queued: Callable[[Document], None] | None
 ) -> Reply:
-    from dibs.cli.commands.wait import wait_in_line
-
     def meanwhile(body: Document | None) -> int:
         if body is not None and "replaces" in document:
             document["ticket"] = body["ticket"]  # in another session it tells which of the group came first
