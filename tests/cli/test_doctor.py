@@ -8,7 +8,7 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.cli.commands.doctor import waiting
-from dibs.cli.framework.context import open_door
+from dibs.client.settings import connect_as
 from dibs.core.durations import format_duration
 from dibs.stores.memory import MemoryStore
 from tests.client.scripted import ScriptedServer, reply_of
@@ -27,7 +27,7 @@ DAY_S = 86_400
 @pytest.fixture
 def outside(terminal: Terminal, tmp_path: Path) -> Terminal:
     """A terminal whose commands go where the settings say."""
-    terminal._open = open_door  # type: ignore[method-assign, assignment]
+    terminal._open = connect_as  # type: ignore[method-assign, assignment]
     terminal.env |= {"XDG_STATE_HOME": str(tmp_path), "DIBS_TOKEN": TOKENS["admin"]}
     return terminal
 

@@ -8,9 +8,9 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import AuthenticationFailed
-from dibs.cli.framework.context import open_door
 from dibs.cli.framework.registry import NAMES, load
 from dibs.cli.framework.spec import GLOBAL
+from dibs.client.settings import connect_as
 from dibs.engine.auth import TokenGuard, read_tokens
 from tests.client.scripted import ScriptedServer, reply_of
 
@@ -106,7 +106,7 @@ def test_a_name_that_a_tokens_file_cannot_hold_is_refused(terminal: Terminal, na
 @pytest.fixture
 def outside(terminal: Terminal, tmp_path: Path) -> Terminal:
     """A terminal whose commands go where the settings say."""
-    terminal._open = open_door  # type: ignore[method-assign, assignment]
+    terminal._open = connect_as  # type: ignore[method-assign, assignment]
     terminal.env["XDG_STATE_HOME"] = str(tmp_path)
     return terminal
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.framework.context import open_door
+from dibs.client.settings import connect_as
 from dibs.stores.sqlite import rows as fileformat
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def outside(terminal: Terminal, tmp_path: Path) -> Terminal:
-    terminal._open = open_door  # type: ignore[method-assign, assignment]
+    terminal._open = connect_as  # type: ignore[method-assign, assignment]
     terminal.env["XDG_STATE_HOME"] = str(tmp_path)
     return terminal
 

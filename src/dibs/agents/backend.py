@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,24 +31,19 @@ from dibs.client.queueing import name_in_use
 from dibs.core.names import check_name
 from dibs.core.references import is_plain
 from dibs.sdk import operations
-from dibs.sdk.answers import body_of
-from dibs.sdk.async_doors import LEAVING, drive, shielded
+from dibs.sdk.answers import JobStatus, Lease, body_of
+from dibs.sdk.async_doors import LEAVING, AsyncDoor, drive, shielded
 from dibs.sdk.claim import on_loop, taken
 from dibs.sdk.claim_state import finish_hold, release_at_exit
 from dibs.sdk.client import AsyncSession
-from dibs.sdk.hold import SessionLeaseHold
+from dibs.sdk.hold import LeaseHold, SessionLeaseHold
 from dibs.sdk.operations import claim_request
+from dibs.wire.documents import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from dibs.client.queueing import Flow
-    from dibs.sdk.answers import JobStatus, Lease
-    from dibs.sdk.async_doors import AsyncDoor
-    from dibs.sdk.hold import LeaseHold
-    from dibs.wire.documents import Reply
 
-    FindsSession = Callable[[], Callable[[], str] | None]
+FindsSession = Callable[[], Callable[[], str] | None]
 
 T = TypeVar("T")
 log = logging.getLogger("dibs")

@@ -11,6 +11,7 @@ session, no stream and no batch: a request is answered in JSON, and a notificati
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -18,26 +19,22 @@ from dibs.agents import stdio
 from dibs.agents.backend import ToolBackend
 from dibs.agents.mcp import INVALID_PARAMS, METHOD_NOT_FOUND, Methods, ProtocolError
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
+from dibs.base.jsontext import Document
+from dibs.client.door import Ask
+from dibs.sdk.answers import Lease
 from dibs.sdk.async_doors import AsyncDoor
-from dibs.server.handlers import CHARGED
+from dibs.server.handlers import CHARGED, Api
 from dibs.server.http.parse import check_head
-from dibs.server.http.request import RequestHead
+from dibs.server.http.request import HttpRequest, RequestHead
 from dibs.server.http.response import ClientGone, HttpError, answer_document, answer_for_error
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.operations import Operation
 from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from dibs.base.jsontext import Document
-    from dibs.client.door import Ask
-    from dibs.sdk.answers import Lease
-    from dibs.server.handlers import Api
-    from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
 
-    Headers = Mapping[bytes, bytes]
+Headers = Mapping[bytes, bytes]
 
 MCP = Operation(
     "POST",

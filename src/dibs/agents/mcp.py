@@ -8,27 +8,23 @@ from __future__ import annotations
 import json
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 from dibs.agents import words
-from dibs.agents.answers import IGNORED, NAMES, NUMBER, TEXT, TRUTH
+from dibs.agents.answers import IGNORED, NAMES, NUMBER, TEXT, TRUTH, ToolField
+from dibs.agents.backend import ToolBackend
 from dibs.agents.tools import TOOLS, Tool
 from dibs.base.errors import DibsError, InvalidName, with_order_to_stop
+from dibs.base.jsontext import Document
 from dibs.base.terminal import harmless, plain, quoted
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, NAME_BYTES_MAX
 from dibs.core.names import check_name
 from dibs.sdk import operations
 from dibs.wire import sentences
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from dibs.agents.answers import ToolField
-    from dibs.agents.backend import ToolBackend
-    from dibs.base.jsontext import Document
-
-    Schema = dict[str, Any]
+Schema = dict[str, Any]
 
 log = logging.getLogger("dibs")
 
@@ -109,6 +105,7 @@ def _argument(field: ToolField) -> Schema:
 _TRUTH_WORDS = dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True)
 _TRUTH_WORDS |= dict.fromkeys(("0", "false", "f", "no", "n", "off"), False)
 _WHOLE = re.compile(r"\s*([+-]?\d{1,100})(?:\.0*)?\s*")
+_TYPES: dict[str, Any] = {TEXT: str, NUMBER: int, TRUTH: bool, NAMES: list, IGNORED: int | float}
 
 
 def arguments_for(fields: Sequence[ToolField], given: Document) -> tuple[Document, list[str]]:
@@ -118,70 +115,42 @@ def arguments_for(fields: Sequence[ToolField], given: Document) -> tuple[Documen
     for field in fields:
         value = given.get(field.name)
         if field.name in given and (value is not None or field.always or field.default is not None):
-            values[field.name] = _read(field, field.name, value, wrong)
+            values[field.name] = read = _read(field, value)
+            if not _is_meant(field, read):
+                wrong.append(f"{field.name} is {_meaning(field)}")
         elif field.always:
-            wrong.append(f"{field.name}: Field required")
+            wrong.append(f"{field.name} is missing")
     known = {field.name for field in fields}
-    return values, wrong + [f"{name[:64]}: Extra inputs are not permitted" for name in given if name not in known]
+    return values, wrong + [f"there is no argument {name[:64]!a}" for name in given if name not in known]
 
 
-def _read(field: ToolField, where: str, value: Any, wrong: list[str]) -> Any:
-    try:
-        if field.kind == NAMES:
-            each = field._replace(kind=TEXT, least=None, most=None)
-            return [_read(each, f"{where}.{at}", name, wrong) for at, name in enumerate(_list(field, value))]
-        if field.kind == IGNORED and not isinstance(value, int | float):
-            raise ValueError("Input should be a valid number")
-        return None if field.kind == IGNORED else _KINDS[field.kind](field, value)
-    except ValueError as error:
-        wrong.append(f"{where}: {error}")
-
-
-def _text(field: ToolField, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("Input should be a valid string")
-    if field.most is not None and len(value) > field.most:
-        raise ValueError(f"String should have at most {field.most} characters")
+def _read(field: ToolField, value: Any) -> Any:
+    if field.kind == NUMBER and isinstance(value, str) and (whole := _WHOLE.fullmatch(value)):
+        return int(whole[1])
+    if field.kind == NUMBER and isinstance(value, float) and value == value // 1:
+        return int(value)
+    if field.kind == TRUTH and isinstance(value, str | int | float):
+        return _TRUTH_WORDS.get(str(int(value)) if value in (0, 1) else str(value).lower(), value)
     return value
 
 
-def _number(field: ToolField, value: Any) -> int:
-    if isinstance(value, str):
-        match = _WHOLE.fullmatch(value)
-        if match is None:
-            raise ValueError("Input should be a valid integer, unable to parse string as an integer")
-        value = int(match[1])
-    elif not isinstance(value, int | float):
-        raise ValueError("Input should be a valid integer")
-    elif value != value // 1:
-        raise ValueError("Input should be a valid integer, got a number with a fractional part")
-    if field.least is not None and value < field.least:
-        raise ValueError(f"Input should be greater than or equal to {field.least}")
-    if field.most is not None and value > field.most:
-        raise ValueError(f"Input should be less than or equal to {field.most}")
-    return int(value)
+def _is_meant(field: ToolField, value: Any) -> bool:
+    if not isinstance(value, _TYPES[field.kind]):
+        return False
+    if field.kind == NAMES and not (value and all(isinstance(each, str) for each in value)):
+        return False
+    size = value if field.kind == NUMBER else len(value) if isinstance(value, str | list) else 0
+    is_small = field.kind == NUMBER and field.least is not None and size < field.least
+    return not is_small and (field.most is None or size <= field.most)
 
 
-def _truth(_: ToolField, value: Any) -> bool:
-    if not isinstance(value, str | int | float):
-        raise ValueError("Input should be a valid boolean")
-    word = str(int(value)) if value in (0, 1) else str(value).lower()
-    if word not in _TRUTH_WORDS:
-        raise ValueError("Input should be a valid boolean, unable to interpret input")
-    return _TRUTH_WORDS[word]
-
-
-_KINDS = {TEXT: _text, NUMBER: _number, TRUTH: _truth}
-
-
-def _list(field: ToolField, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("Input should be a valid list")
-    if not value:
-        raise ValueError("List should have at least 1 item after validation, not 0")
-    if field.most is not None and len(value) > field.most:
-        raise ValueError(f"List should have at most {field.most} items after validation, not {len(value)}")
-    return value
+def _meaning(field: ToolField) -> str:
+    """Say what may be given."""
+    if field.kind == NUMBER:
+        return "a whole number" if field.most is None else f"a whole number from {field.least} to {field.most}"
+    if field.kind == TEXT:
+        return "a text" if field.most is None else f"a text of at most {field.most} characters"
+    return {TRUTH: "true or false", NAMES: f"a list of 1 to {field.most} names"}.get(field.kind, "a number")
 
 
 INSTRUCTIONS = (
@@ -259,7 +228,11 @@ class Methods:
             sentence = f"The call is invalid. {told}. Nothing was changed. Correct it and try again."
             return await _failed(sentence, backend)
         try:
-            answer = await tool.do(backend, tool.asked(await _under_one_name(backend, values)))
+            if "job" in values:
+                values["job"] = await backend.one_name(values["job"])
+            elif "jobs" in values:
+                values["jobs"] = await backend.one_names(values["jobs"])
+            answer = await tool.do(backend, tool.asked(values))
         except DibsError as error:
             return await _failed(words.trouble(error), backend)
         except Exception:
@@ -282,14 +255,6 @@ def described(tool: Tool, *, kept: bool) -> Document:
             "openWorldHint": False,
         },
     }
-
-
-async def _under_one_name(backend: ToolBackend, values: Document) -> Document:
-    if "job" in values:
-        return {**values, "job": await backend.one_name(values["job"])}
-    if "jobs" in values:
-        return {**values, "jobs": await backend.one_names(values["jobs"])}
-    return values
 
 
 async def _answered(answer: Document, backend: ToolBackend) -> Document:

@@ -23,24 +23,21 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Any, Callable, Mapping
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.jsontext import decode, encode
 from dibs.base.record import Record
 from dibs.cli.framework.actor_session import checked_actor
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.system import table
+from dibs.system.session_mark import is_gone, lineage, process_mark
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+Entry = dict[str, Any]
+Change = Callable[[list[Entry]], list[Entry]]
 
-    from dibs.cli.framework.context import Call
-
-    Entry = dict[str, Any]
-    Change = Callable[[list[Entry]], list[Entry]]
 
 # The leases of actors, remembered between commands for users of grite's recipes.
 #
@@ -161,8 +158,6 @@ def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
     if named is not None:
         return named
     chain = forked_shells(_runner_of_git() if in_hook else runner(os.getppid()))
-    from dibs.system.session_mark import process_mark
-
     marks: list[str] = []
     for shell in chain:
         mark = process_mark(shell.pid)
@@ -201,8 +196,6 @@ def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:
     marks = taker["marks"]
     if not actor.marks or actor.marks[0] not in marks:
         return False
-    from dibs.system.session_mark import is_gone
-
     return all(is_gone(mark) for mark in marks[: marks.index(actor.marks[0])])
 
 
@@ -219,8 +212,6 @@ def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
     parent, marks = taker.get("parent"), taker["marks"]
     if not parent or actor.named:
         return False
-    from dibs.system.session_mark import is_gone, lineage
-
     return all(is_gone(mark) for mark in marks) and parent in lineage(os.getppid())
 
 

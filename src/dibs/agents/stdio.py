@@ -20,25 +20,19 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dibs._version import __version__
-from dibs.agents.backend import CLOSE_SECONDS_MAX, ConnectionSession, ToolBackend
+from dibs.agents.backend import CLOSE_SECONDS_MAX, ConnectionSession, FindsSession, ToolBackend
 from dibs.agents.mcp import INSTRUCTIONS, INVALID_PARAMS, Methods, ProtocolError, complete, invalid_params
-from dibs.agents.tools import TOOLS
+from dibs.agents.tools import TOOLS, Tool
 from dibs.base.annexes import needed
+from dibs.base.jsontext import Document
 from dibs.base.terminal import log_lines
+from dibs.client.settings import Settings
 from dibs.sdk.async_doors import open_door
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from dibs.agents.backend import FindsSession
-    from dibs.agents.tools import Tool
-    from dibs.base.jsontext import Document
-    from dibs.client.settings import Settings
-
 
 log = logging.getLogger("dibs")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

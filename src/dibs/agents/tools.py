@@ -8,22 +8,19 @@ differences are in the `loose` texts and in the fields that one transport has.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dibs.agents import answers, words
+from dibs.agents.answers import ToolField
+from dibs.agents.backend import ToolBackend
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed
+from dibs.base.jsontext import Document
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from dibs.agents.answers import ToolField
-    from dibs.agents.backend import ToolBackend
-    from dibs.base.jsontext import Document
-
-    Do = Callable[[ToolBackend, Any], Awaitable[Document]]
+Do = Callable[[ToolBackend, Any], Awaitable[Document]]
 
 PAUSE_MS_MIN = 100
 PAUSE_MS_MAX = 2_000

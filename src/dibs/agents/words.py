@@ -4,22 +4,15 @@ stranger's text cannot pass for an instruction of ours. The fields of an answer 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from dibs.agents.answers import CLAIM_ANSWER, HAND_OVER_ANSWER, PARTS
-from dibs.base.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
+from dibs.agents.answers import CLAIM_ANSWER, HAND_OVER_ANSWER, PARTS, ToolField
+from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
+from dibs.base.jsontext import Document
 from dibs.base.terminal import quoted
 from dibs.core.durations import format_duration
+from dibs.sdk.answers import JobStatus, Lease, Previous
 from dibs.wire import sentences
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.agents.answers import ToolField
-    from dibs.base.errors import DibsError
-    from dibs.base.jsontext import Document
-    from dibs.sdk.answers import JobStatus, Lease, Previous
-
 
 _OF_OTHERS = frozenset(("owner", "by", "reason", "conflict"))
 _NOTE_CHARS_MAX = 500  # of a checkpoint, or of why a claim was lost

@@ -14,6 +14,9 @@ start. Importing these costs, in millions of instructions (valgrind, CPython 3.1
 These C modules are private to CPython. Where one is missing or different, the public module is taken: a new Python is
 slower at most. Each is imported when its name is first asked for. Nothing else in dibs imports a private module; a test
 says so, and another hides them all and claims a job.
+
+The names that annotations need come from here, too: `collections.abc` takes 8 and `typing` 40 million. Annotations are
+not evaluated, so a name is nothing at run time.
 """
 
 from __future__ import annotations
@@ -26,13 +29,29 @@ if TYPE_CHECKING:
     import signal
     import socket
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from hashlib import blake2b
-    from types import ModuleType
-    from typing import Any
+    from types import FrameType, ModuleType, TracebackType
+    from typing import Any, BinaryIO, Protocol, TextIO
     from weakref import ref
+else:
+
+    class _NameType(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            raise TypeError("names of base/cheap.py are for annotations; import the real one")
+
+    class _Name(metaclass=_NameType):
+        """Stands for a name of annotations at run time. An alias may be made of it: `Ask = Callable[[str], int]`."""
+
+        def __class_getitem__(cls, _: object) -> type[_Name]:
+            return cls
+
+    Any = Awaitable = Callable = Iterable = Iterator = Mapping = Sequence = _Name
+    BinaryIO = FrameType = ModuleType = Protocol = TextIO = TracebackType = _Name
 
 __all__ = ["blake2b", "c_json", "ref", "signal", "socket", "sqlite3"]
+__all__ += ["Any", "Awaitable", "Callable", "Iterable", "Iterator", "Mapping", "Sequence"]
+__all__ += ["BinaryIO", "FrameType", "Protocol", "TextIO", "TracebackType"]
 
 
 def _sqlite3() -> ModuleType:

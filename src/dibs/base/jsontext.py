@@ -5,13 +5,10 @@ They are private to CPython, so they are tried out once; where they do not do as
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from dibs.base.cheap import Any, Callable
 
-    Document = dict[str, Any]  # a JSON object
-    Pair = tuple[Callable[[Any], str], Callable[[str], Any]]
+Document = dict[str, Any]  # a JSON object
+Pair = tuple[Callable[[Any], str], Callable[[str], Any]]
 
 _BLANKS = " \t\r\n"
 

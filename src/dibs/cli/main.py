@@ -6,21 +6,19 @@ import gc
 import os
 import sys
 
+from dibs.base.cheap import BinaryIO, Mapping, Sequence, TextIO
 from dibs.base.errors import DibsError
+from dibs.base.terminal import harmless
+from dibs.cli.framework.context import Call, Opener
 from dibs.cli.framework.parse import UsageError, parse, spelled_out, split_command, wants
-from dibs.cli.framework.registry import AGENT_SIGNS, NAMES, load
+from dibs.cli.framework.registry import AGENT_SIGNS, ALIASES, GROUPS, NAMES, load
 from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
+from dibs.cli.framework.spec import Command
 from dibs.cli.signals import UnconfirmedClaims
+from dibs.cli.text.words import Paint, paint_for, width_of
+from dibs.client.settings import connect_as
 from dibs.wire.codes import FAULT, USAGE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import BinaryIO, TextIO
-
-    from dibs.cli.framework.context import Call, Opener
-    from dibs.cli.framework.spec import Command
-    from dibs.cli.text.words import Paint
+from dibs.wire.documents import reply_for_error
 
 INTERRUPTED = 130
 _SANDBOXED = (
@@ -62,8 +60,6 @@ def run(
 ) -> int:
     """Run one command and return its exit code. Raises only KeyboardInterrupt. `is_last`: the process ends with this
     command, and no signal after the answer was printed may change the exit code."""
-    from dibs.cli.text.words import paint_for
-
     unconfirmed, paint = UnconfirmedClaims(), paint_for(stdout, env)
     try:
         try:
@@ -108,8 +104,6 @@ def run(
 
 def _is_work(argv: Sequence[str]) -> bool:
     """Tell whether somebody would begin to work after this command."""
-    from dibs.cli.framework.registry import ALIASES, GROUPS
-
     first = next((word for word in argv if not word.startswith("-")), "")
     names = {name for word, _, names in GROUPS if word in ("look", "operate", "access") for name in names}
     return not {first, *ALIASES.get(first, ())} & {name.split(" ")[0] for name in names}
@@ -133,14 +127,11 @@ def _answer(
     name, words = split_command(argv, NAMES)
     if name is None:
         from dibs.cli.framework.help import overview
-        from dibs.cli.text.words import width_of
 
         raise UsageError(f"Which command?\n\n{overview(width_of(stderr, env))}")
     command, call = load(name), None
     try:
         values = parse(command, words)
-        from dibs.cli.framework.context import Call, open_door
-
         call = Call(
             name,
             values,
@@ -149,7 +140,7 @@ def _answer(
             stdout=stdout,
             stderr=stderr,
             paint=paint,
-            opener=opener or open_door,
+            opener=opener or connect_as,
             unconfirmed=unconfirmed,
         )
         return _in_repository(command, call)
@@ -210,8 +201,6 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
     if not asks_version and not wants(argv, "--help", "-h"):
         return None
     from dibs.cli.framework.help import ALL, group_page, overview, page
-    from dibs.cli.framework.registry import GROUPS
-    from dibs.cli.text.words import width_of
 
     if asks_version:
         from dibs._version import __version__
@@ -233,8 +222,6 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
 
 
 def _of_error(error: DibsError) -> Answer:
-    from dibs.wire.documents import reply_for_error
-
     if not isinstance(error, UsageError):
         return failure(reply_for_error(error))
     # For the first word of a family, the exit code for usage errors is that of its first command.
@@ -253,8 +240,6 @@ def _of_error(error: DibsError) -> Answer:
 def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:
     if env.get("DIBS_DEBUG") == "1" and stderr is not None:
         import traceback
-
-        from dibs.base.terminal import harmless
 
         stderr.write(harmless("".join(traceback.format_exception(error))))
     what = " ".join(f"{type(error).__name__}: {error}".split())

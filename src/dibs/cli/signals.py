@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from dibs.base.cheap import signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType, TracebackType
-    from typing import Any
-
-    from dibs.client.door import Door
-    from dibs.client.queueing import PendingClaim
-
+from dibs.base.cheap import Any, Callable, FrameType, signal
+from dibs.client.door import Door
+from dibs.client.queueing import PendingClaim, drive
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 ENDING = (signal.SIGINT, *SIGNALS)
@@ -41,9 +33,7 @@ class StopSignals:
                     break
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -82,8 +72,6 @@ class UnconfirmedClaims:
         """Give all claims back. A second signal is blocked until that is done."""
         if not self._claims:
             return
-        from dibs.client.queueing import drive
-
         self._hold_signals()
         claims, self._claims = self._claims, []
         for pending, open_door in claims:
@@ -104,7 +92,7 @@ class UnconfirmedClaims:
     def close(self) -> None:
         """Restore the signals. A blocked one is delivered now."""
         if self._stops is not None:
-            self._stops.__exit__(None, None, None)
+            self._stops.__exit__()
             self._stops = None
         if self._before is not None:
             before, self._before = self._before, None

@@ -420,10 +420,10 @@ async def test_a_resource_that_cannot_be_is_refused_in_words(store: Store, uri: 
 async def test_a_field_that_is_not_known_is_named_and_nothing_happens(store: Store, mode: str) -> None:
     async with store.agent("agent-7", mode) as agent:
         said = await agent.error("claim_job", job="issue-42", tll=5)
-        assert "tll: Extra inputs are not permitted" in said
+        assert "there is no argument 'tll'" in said
         assert "Correct it and try again" in said
         said = await agent.error("claim_job", owner="x")
-        assert "job: Field required" in said
+        assert "job is missing" in said
     assert store.status("issue-42") == "free"
     assert store.sessions() == []
 
@@ -446,9 +446,10 @@ async def test_a_mebibyte_of_metadata_is_refused_and_not_repeated(store: Store, 
     [
         ("claim_job", {"job": ""}, "may not be empty"),
         ("claim_job", {"job": "a\nb"}, "control characters"),
-        ("claim_job", {"job": "x", "wait_seconds": 100_000}, "wait_seconds: Input should be less than"),
-        ("claim_job", {"job": ["x"]}, "job: Input should be a valid string"),
-        ("claim_any_job", {"jobs": []}, "jobs: List should have at least 1 item"),
+        ("claim_job", {"job": "x", "wait_seconds": 100_000}, "wait_seconds is a whole number from 0 to 300"),
+        ("claim_job", {"job": ["x"]}, "job is a text"),
+        ("claim_any_job", {"jobs": []}, "jobs is a list of 1 to 1000 names"),
+        ("claim_any_job", {"jobs": ["a", 7]}, "jobs is a list of 1 to 1000 names"),
         ("claim_any_job", {"jobs": ["a", "a"]}, "twice"),
         ("heartbeat_job", {"job": "x", "lease_id": "no-uuid"}, "must be an id as dibs gave it"),
         ("release_job", {"job": "x", "result": "r"}, "needs done=true"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.harness.parse import HARNESSES
+from dibs.agents.harness.identity import HARNESSES
 from tests.programs import DIBS, WAIT_S_MAX, dibs
 
 if TYPE_CHECKING:

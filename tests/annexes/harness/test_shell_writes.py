@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dibs.agents.harness.parse import patched
+from dibs.agents.harness.hook_events import patched
 from dibs.agents.harness.shell_writes import written
 
 

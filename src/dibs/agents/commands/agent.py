@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dibs.agents.git.agent_guard import BEFORE, AgentGuard
+from dibs.agents.harness.clients import forget, note
+from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal
+from dibs.agents.harness.identity import HARNESSES
 from dibs.base.errors import DibsError
+from dibs.base.jsontext import decode
 from dibs.base.terminal import harmless
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import Command, Option
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.agents.harness.answer import HookAnswer
-    from dibs.agents.harness.parse import HookEvent
-    from dibs.cli.framework.context import Call
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
 CLIENT = Option("--client NAME", "the program that runs the agent (default: seen from the event)")
@@ -30,13 +30,7 @@ def hook(call: Call) -> Answer:
 
 
 def _answered(call: Call) -> HookAnswer:
-    from dibs.agents.harness.answer import HookAnswer
-
     try:
-        from dibs.agents.git.agent_guard import BEFORE, AgentGuard
-        from dibs.agents.harness.parse import HARNESSES, event_of
-        from dibs.base.jsontext import decode
-
         content = call.stdin.read(_BYTES_MAX) if call.stdin is not None else b""
         document = decode(content.decode("utf-8", "replace").removeprefix("\ufeff"))
         if not isinstance(document, dict):
@@ -51,8 +45,6 @@ def _answered(call: Call) -> HookAnswer:
         return guard.answer()
     except Exception as error:
         if guard.requires and event.kind in BEFORE:
-            from dibs.agents.harness.answer import refusal
-
             why = f"dibs cannot tell whether another worker has this file ({_why(error)})."
             return refusal(event, f"{why} This repository requires to know it.")
         return HookAnswer(0, "", f"dibs: nothing was claimed, because {_why(error)}")
@@ -60,9 +52,6 @@ def _answered(call: Call) -> HookAnswer:
 
 def _note_client(call: Call, event: HookEvent) -> None:
     """Remember which process runs the agent's session, for its shells and MCP servers, and as the end of its claims."""
-    from dibs.agents.harness.clients import forget, note
-    from dibs.agents.harness.parse import END
-
     if event.agent is None:
         return
     if event.kind == END:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import os
 
 from dibs.agents.harness import configuration
-from dibs.agents.harness.parse import HARNESSES as CLIENTS
+from dibs.agents.harness.identity import HARNESSES as CLIENTS
 from dibs.agents.repository.file_paths import check_stays_inside
+from dibs.base.cheap import Callable, Iterator
 from dibs.base.errors import InvalidInput
 from dibs.base.files import SHARED, replace_file
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.wire.codes import NO
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
-
-    Change = Callable[[str, str, str | None, list[str]], str | None]
+Change = Callable[[str, str, str | None, list[str]], str | None]
 
 _WORDS = {
     "installed": "Wrote {}.",

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.commands.agent_install import read_file, write_file
+from dibs.agents.harness.clients import agent_here
+from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import check_stays_inside
+from dibs.base.cheap import Callable
 from dibs.base.errors import InvalidInput
+from dibs.cli.framework.actor_session import ActorSession
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Command, Option
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.agents.harness.identity import Agent
-    from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
 
 
 def mcp(call: Call) -> Answer:
@@ -37,9 +35,6 @@ def _agent_session(call: Call) -> Callable[[], Callable[[], str] | None]:
     """Makes what finds the agent whose MCP client started this, and gives what opens or renews the agent's session. It
     is called in another thread when the session is needed, because a hook may have to tell first who the agent is. It
     gives None if the agent is not known, or if another actor is wanted (DIBS_ACTOR, DIBS_SESSION)."""
-    from dibs.agents.harness.clients import agent_here
-    from dibs.cli.framework.actor_session import ActorSession
-    from dibs.cli.framework.context import Call as Another
 
     def found() -> Callable[[], str] | None:
         if "DIBS_ACTOR" in call.env or call.env.get("DIBS_SESSION"):
@@ -48,7 +43,7 @@ def _agent_session(call: Call) -> Callable[[], Callable[[], str] | None]:
         return None if agent is None else lambda: opened(agent)
 
     def opened(agent: Agent) -> str:
-        own = Another(call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint)
+        own = Call(call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint)
         try:
             session = ActorSession.of_agent(own, agent)
             return session.opened(session.ttl_ms)
@@ -66,8 +61,6 @@ def show(call: Call) -> Answer:
 def install(call: Call) -> Answer:
     """Write dibs/SKILL.md below each folder. A different file is replaced only with --force; without it, one different
     file stops the whole installation."""
-    from dibs.agents.commands.agent_install import read_file, write_file
-
     to, text = call.values.get("to"), skill_text()
     if to == "":
         raise UsageError("--to needs a folder of skills, such as .claude/skills.", "skill install")

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+from dibs.agents.git.tracker import claim_page, guard_of
+from dibs.agents.repository.job_names import JobNames
+from dibs.agents.tracker.port import NoAnswer, refused_several
+from dibs.base.checkout import current_folder
 from dibs.base.errors import ServerUnreachable
-from dibs.cli.commands.claim import watched_for
+from dibs.base.jsontext import Document
+from dibs.cli.commands.claim import claim_document
 from dibs.cli.commands.claim_many import granted_any, refused_any
-from dibs.cli.framework.flags import CLAIM_KEEP, CLAIM_OWNER, CLAIM_TERMS, REQUEST_KEY, claim_document, count
+from dibs.cli.framework.context import Call
+from dibs.cli.framework.flags import CLAIM_KEEP, CLAIM_OWNER, CLAIM_TERMS, REQUEST_KEY, count
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import is_failure, no, refusal_exit
+from dibs.cli.framework.result import Answer, is_failure, no, refusal_exit
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.text.words import plain
 from dibs.core.limits import NAMES_MAX, TRACKER_ISSUES_MAX, TRACKER_LIST_MS_MAX
+from dibs.core.references import GITHUB, GITHUB_HOST, Trackers, tracker_at
 from dibs.wire.codes import NO
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
-    from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
 
 
 def gh_next(call: Call) -> Answer:
-    from dibs.agents.git.tracker import claim_page, guard_of
-    from dibs.agents.tracker.port import NoAnswer
-
     place = _place(call)
     most = count(call, "limit", TRACKER_ISSUES_MAX) or TRACKER_ISSUES_MAX
     document = claim_document(call)
-    watched = watched_for(call)
     guard = guard_of(call)
     tracker = guard.tracker([f"github://{place}/issues/1"], TRACKER_LIST_MS_MAX)
     refused: list[Document] = []
@@ -41,7 +38,7 @@ def gh_next(call: Call) -> Answer:
             if refusal_exit(reply) is None:
                 body["skipped"] = [*refused, *body.get("skipped", ())][:NAMES_MAX]
                 body["title"] = titles[body["name"]]
-                return granted_any(call, body, document, watched, body["title"])
+                return granted_any(call, body, document, body["title"])
             refused += body["refused"]
     except NoAnswer as error:
         raise ServerUnreachable(f"GitHub gave no answer: {error}. Nothing was claimed.") from None
@@ -50,8 +47,6 @@ def gh_next(call: Call) -> Answer:
 
 def _nothing(call: Call, place: str, refused: list[Document], document: Document) -> Answer:
     if refused:
-        from dibs.agents.tracker.port import refused_several
-
         document["names"] = [entry["name"] for entry in refused]
         return refused_any(call, refused_several(refused), document)
     label, assignee = call.values.get("label"), call.values.get("assignee")
@@ -64,10 +59,6 @@ def _nothing(call: Call, place: str, refused: list[Document], document: Document
 
 def _place(call: Call) -> str:
     """The repository, as `host/owner/name`: the one given, else that of the clone around."""
-    from dibs.agents.repository.job_names import JobNames
-    from dibs.base.checkout import current_folder
-    from dibs.core.references import GITHUB, GITHUB_HOST, Trackers, tracker_at
-
     given = call.values.get("repo")
     if given is None:
         found = JobNames(call.env, current_folder()).tracker()

@@ -8,19 +8,15 @@ from dibs.agents.git import hook_check, hook_files
 from dibs.agents.repository.settings import policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.base.errors import FATE_UNKNOWN, HookRefused, InvalidInput
+from dibs.base.jsontext import Document
 from dibs.base.redact import without_secrets
-from dibs.cli.framework.context import say_notices
+from dibs.cli.framework.context import Call, say_notices
 from dibs.cli.framework.flags import PROOF, TTL, proof, put, ttl_seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
+from dibs.client.embedded import EmbeddedDoor
 from dibs.wire.codes import NO
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
-    from dibs.cli.framework.context import Call
-
 
 # git push: pushes the branch and the claim together, so that the remote refuses the code of a former owner.
 
@@ -28,8 +24,6 @@ _NOTHING = "Nothing was pushed."
 
 
 def push(call: Call) -> Answer:
-    from dibs.client.embedded import EmbeddedDoor
-
     name: str = call.values["job"]
     remote, branch = _target(call)
     document = proof(call)

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.harness import parse as kinds
-from dibs.agents.harness.answer import NOTHING, refusal, remark, with_remark
-from dibs.agents.harness.identity import WINDSURF
-from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, agent_settings
+from dibs.agents.harness import hook_events as kinds
+from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
+from dibs.agents.harness.identity import WINDSURF, Agent
+from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings
 from dibs.base.checkout import branch_of, root_around
 from dibs.base.files import state_folder
 from dibs.base.ids import digest
+from dibs.base.jsontext import Document
 from dibs.base.terminal import plain, quoted
+from dibs.cli.framework.context import Call
 from dibs.core.durations import span
 from dibs.wire.sentences import life, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.agents.git.checkout_claims import Checkout
-    from dibs.agents.harness.answer import HookAnswer
-    from dibs.agents.harness.identity import Agent
-    from dibs.agents.harness.parse import HookEvent
-    from dibs.agents.repository.settings import AgentSettings
-    from dibs.base.jsontext import Document
-    from dibs.cli.framework.context import Call
 
 
 _LINES_MAX = 5

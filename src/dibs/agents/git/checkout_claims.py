@@ -13,23 +13,18 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository
+from dibs.base.cheap import Sequence
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import digest, new_id
+from dibs.base.jsontext import Document
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
 from dibs.core.limits import ALL_NAMES_MAX
 from dibs.core.names import above
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.agents.harness.identity import Agent
-    from dibs.base.jsontext import Document
-
 
 _DIGITS = 12
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
-from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, policy_of
+from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, Policy, policy_of
 from dibs.agents.repository.work_tree import Repository, pushes_of, repository_around
 from dibs.agents.shell_actor import RememberedLeases, actor_of, may_keep
+from dibs.base.cheap import Iterable, Mapping, Sequence
 from dibs.base.checkout import current_folder
 from dibs.base.clock import wall_ms
 from dibs.base.files import SHARED, replace_file
+from dibs.base.jsontext import Document
+from dibs.cli.framework.actor_session import ActorSession, agent_here
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.text.words import plain, span
+from dibs.client.door import Door
 from dibs.client.queueing import all_pages, drive
 from dibs.core.names import above
 from dibs.wire.codes import NO, UNREACHABLE, YES
@@ -21,13 +26,7 @@ from dibs.wire.sentences import life
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from dibs.agents.repository.settings import Policy
-    from dibs.base.jsontext import Document
     from dibs.cli.commands.doctor import Findings
-    from dibs.cli.framework.context import Call
-    from dibs.client.door import Door
 
 
 # Which claims of others changed paths touch, and which paths the caller has not claimed. Pure. The rule for overlap is
@@ -353,8 +352,6 @@ def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
 
 def _of_session(call: Call) -> set[tuple[str, int]]:
     """What the session holds: the one that is named, or that of the coding agent that runs git."""
-    from dibs.cli.framework.actor_session import ActorSession, agent_here
-
     session = call.env.get("DIBS_SESSION", "").strip() or None
     agent = None if session else agent_here(call.env, claims=False)
     if agent is not None:

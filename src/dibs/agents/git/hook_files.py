@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.repository.work_tree import Repository
 from dibs.base.errors import InvalidInput
 from dibs.base.files import content, replace_file
 from dibs.cli.text.words import shell_word
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.agents.repository.work_tree import Repository
 
 HOOKS = ("pre-commit", "pre-push")
 _SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")
@@ -27,59 +24,28 @@ _BYTES_MAX = 1024 * 1024
 _PROGRAM = "dibs_program="
 _SHELL = "before_shell="
 # Many hooks, such as husky's, look at $0 to find their name or their folder. When a shell reads such a hook under its
-# old name, $0 stays the same. pre-commit runs the hook that was there before it, which must not run a second time.
-_SCRIPT = """\
-#!/bin/sh
-# Made by dibs. Holds what you {what} against path: and repo: claims; `dibs hook uninstall` takes this away.
-# A hook that was here before is beside this one, with {before} at the end of its name, and runs first.
-name="${{0%/*}}/{hook}"
-before="$name{before}"
-{shell}
-{program}
-run_before() {{
-    [ -x "$before" ] && [ -z "$PRE_COMMIT_RUNNING_LEGACY" ] || return 0
-    if [ -n "$before_shell" ]; then
-        dibs_before="$before" $before_shell -c '. "$dibs_before"' "$name" "$@"
-    else
-        "$before" "$@"
-    fi
-}}
-"""
-_COMMIT = """\
-run_before "$@" || exit
-"""
-# Both read the same lines.
+# old name, $0 stays the same. pre-commit runs the hook that was there before it, which must not run a second time. A
+# program that is missing or broken is not the same as one that refuses: `--version` tells them apart.
+_SCRIPT = os.path.join(os.path.dirname(__file__), "hook.sh")
+_COMMIT = 'run_before "$@" || exit'
+# Both hooks read the same lines.
 _PUSH = """\
 lines=$(cat)
 [ -z "$lines" ] || lines="$lines
 "
-printf '%s' "$lines" | run_before "$@" || exit
-"""
-# A program that is missing or broken is not the same as one that refuses: `--version` tells them apart.
-_RUN = """\
-for program in "$dibs_program" dibs; do
-    command -v "${{program%% *}}" >/dev/null 2>&1 || continue
-    {given}$program hook run {hook} "$@" && exit
-    code=$?
-    $program --version >/dev/null 2>&1 && exit "$code"
-done
-echo "dibs: the program does not run here, so that the claims were not looked at. Install it, or remove $0." >&2
-[ "$(git config --get dibs.unreachable)" != block ]
-"""
+printf '%s' "$lines" | run_before "$@" || exit"""
 
 
 def script(hook: str, program: str, shell: str = "") -> str:
     """The text of a hook. `program` runs dibs; `shell` reads the earlier hook, if that depends on its own name."""
     push = hook == "pre-push"
-    head = _SCRIPT.format(
-        what="push" if push else "commit",
-        hook=hook,
-        before=BEFORE,
-        shell=_SHELL + shell_word(shell),
-        program=_PROGRAM + shell_word(program),
-    )
-    given = "printf '%s' \"$lines\" | " if push else ""
-    return head + (_PUSH if push else _COMMIT) + _RUN.format(hook=hook, given=given)
+    with open(_SCRIPT, encoding="utf-8") as file:
+        text = file.read()
+    parts = {"HOOK": hook, "BEFORE": BEFORE, "WHAT": "push" if push else "commit", "FIRST": _PUSH if push else _COMMIT}
+    parts |= {"SHELL": _SHELL + shell_word(shell), "PROGRAM": _PROGRAM + shell_word(program)}
+    for name, part in (parts | {"GIVEN": "printf '%s' \"$lines\" | " if push else ""}).items():
+        text = text.replace(f"@{name}@", part)
+    return text
 
 
 def place_of(repository: Repository) -> str:

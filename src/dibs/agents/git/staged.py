@@ -8,18 +8,14 @@ from dibs.agents.repository.work_tree import Repository
 from dibs.agents.shell_actor import RememberedLeases, actor_of
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, InvalidName
+from dibs.base.jsontext import Document
 from dibs.cli.commands.claim_many import claim_names
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.flags import session_id
+from dibs.cli.framework.result import Answer
 from dibs.cli.text.words import plain, shell_line
 from dibs.core.limits import ALL_NAMES_MAX
 from dibs.core.names import above, check_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
-    from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
-
 
 _FOLDERS_SHOWN = 5
 

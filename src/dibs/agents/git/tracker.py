@@ -7,27 +7,25 @@ after its claim was granted, and before it is released. A failure there costs a 
 from __future__ import annotations
 
 from dibs.agents.repository.job_names import JobNames
-from dibs.agents.tracker.port import NoAnswer, refused_several
+from dibs.agents.tracker.port import IssueState, NoAnswer, refused_several
 from dibs.agents.tracker.tracked_claim import ANY, TrackedClaim, TrackerGuard
+from dibs.base.cheap import Callable
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
 from dibs.base.terminal import plain
+from dibs.cli.framework.context import Call
 from dibs.client.queueing import drive, status_of
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.core.references import is_tracked
+from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.agents.tracker.port import IssueState
-    from dibs.base.jsontext import Document
-    from dibs.cli.framework.context import Call
     from dibs.cli.supervise.process_session import ProcessSession
-    from dibs.wire.documents import Reply
 
-    AskStore = Callable[[Document], Reply]
+AskStore = Callable[[Document], Reply]
 
 _OWNER_CHARS_MAX = 100
 _NOT_OURS = (
@@ -51,20 +49,23 @@ def announce(call: Call, guard: TrackerGuard, reply: Reply) -> None:
             if not guard.may_write(lease["name"]):
                 call.complain(_NOT_OURS.format(plain(lease["name"])))
                 continue
-            text = _text(lease) if settings.comment else None
             timeout_ms = min(TRACKER_MS_MAX, max(1, lease["remaining_ms"] // 3))
             try:
                 notices = guard.tracker([lease["name"]], timeout_ms).notices(lease["name"])
                 if notices is not None:
-                    notices.announce(text, settings.label or None, lease["fencing_token"])
+                    # In a code span, `user@host` mentions nobody.
+                    owner = "".join([char for char in str(lease["owner"]) if char.isprintable() and char != "`"])
+                    text = f"`{owner[:_OWNER_CHARS_MAX]}` is working on this. It has claimed the issue with dibs."
+                    token = lease["fencing_token"]
+                    notices.announce(text if settings.comment else None, settings.label or None, token)
             except NoAnswer as error:
                 call.complain(f"the job is yours, but its issue does not show it: {error}.")
 
 
 def withdraw(call: Call, guard: TrackerGuard, name: str, token: int, timeout_ms: int = TRACKER_MS_MAX) -> None:
     """Take comment and label away, just before the job is released."""
-    settings = guard.settings()
-    if settings is None or not settings.announces or timeout_ms <= 0 or not guard.may_write(name):
+    settings = guard.shows(name)
+    if settings is None or timeout_ms <= 0:
         return
     try:
         notices = guard.tracker([name], min(TRACKER_MS_MAX, timeout_ms)).notices(name)
@@ -77,18 +78,9 @@ def withdraw(call: Call, guard: TrackerGuard, name: str, token: int, timeout_ms:
 def withdraw_before_release(call: Call, name: str, proof: Document) -> None:
     """The same for a command that has only the proof of the claim. Who is not the owner changes nothing."""
     guard = guard_of(call)
-    settings = guard.settings()
-    if settings is None or not settings.announces or not guard.may_write(name):
-        return
-    body = call.ask("renew", name, dict(proof)).body or {}
+    body = {} if guard.shows(name) is None else call.ask("renew", name, dict(proof)).body or {}
     if isinstance(body.get("fencing_token"), int):
         withdraw(call, guard, name, body["fencing_token"], body["remaining_ms"] // 3)
-
-
-def _text(lease: Document) -> str:
-    """The owner in a code span, so that `user@host` mentions nobody."""
-    owner = "".join([char for char in str(lease["owner"]) if char.isprintable() and char != "`"])
-    return f"`{owner[:_OWNER_CHARS_MAX]}` is working on this. It has claimed the issue with dibs."
 
 
 def ask_tracked(call: Call, verb: str, names: list[str], document: Document, ask: AskStore) -> Reply:

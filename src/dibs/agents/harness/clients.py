@@ -17,16 +17,13 @@ import os
 
 from dibs.agents.harness.identity import VARIABLES, Agent, agents_of
 from dibs.agents.shell_actor import forked_shells, look, runner
+from dibs.base.cheap import Iterable, Mapping
 from dibs.base.clock import wall_ms
 from dibs.base.files import content, replace_file, state_folder
 from dibs.base.ids import digest
 from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.system import table
 from dibs.system.session_mark import is_gone, lineage, process_mark
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 # Programs that run one command and stay above it.
 WRAPPERS = frozenset(("bwrap", "sandbox-exec", "env", "nice", "timeout", "time", "uv", "codex-linux-sandbox"))

@@ -9,12 +9,7 @@ from __future__ import annotations
 
 from dibs.agents.harness import json_text
 from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, OPENCODE, WINDSURF
-from dibs.base.jsontext import encode
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
-
+from dibs.base.jsontext import Document, encode
 
 EMPTY = "{}\n"
 NAME = "dibs"

@@ -8,15 +8,13 @@ with an id of its own that only hooks are told.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Mapping
 from dibs.cli.framework.registry import AGENT_SESSIONS
 from dibs.core.limits import OWNER_CHARS_MAX
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 CLAUDE, CODEX, GEMINI = "claude", "codex", "gemini"
 COPILOT, CURSOR, OPENCODE, WINDSURF = "copilot", "cursor", "opencode", "windsurf"
+HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, OPENCODE, WINDSURF)
 # The variables in which harnesses give the session's id to the processes they start.
 VARIABLES = dict(zip((CLAUDE, CODEX, GEMINI, COPILOT), AGENT_SESSIONS, strict=True))
 # The variable with the process id of the harness itself.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 
-from dibs.agents.harness.parse import patched
+from dibs.agents.harness.hook_events import patched
 
 _ENDS = frozenset((";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "then", "do", "else"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Callable
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.base.ids import digest
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.names import check_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 # A path as part of a job name, even if no name may hold it: for a line break, bytes that are no text, a blank at its
 # end, or its length. Pure.

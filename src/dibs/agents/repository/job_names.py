@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.work_tree import repository_around
+from dibs.agents.repository.file_paths import path_from_top
+from dibs.agents.repository.settings import TEAM_FILE, policy_of, team_table
+from dibs.agents.repository.work_tree import normalised, repository_around
+from dibs.base.cheap import Any, Callable, Mapping, Sequence
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
 from dibs.core import references
-from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Trackers, is_plain
+from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Tracker, Trackers, is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
     from dibs.agents.tracker.tracked_claim import TrackedClaim, TrackerGuard
-    from dibs.core.references import Tracker
 
 
 class JobNames:
@@ -55,8 +54,6 @@ class JobNames:
         top = self.top() if path is not None else None
         if top is None or path is None or self._folder is None:
             return references.job_name(name)
-        from dibs.agents.repository.file_paths import path_from_top
-
         found = path_from_top(top, top if is_from_top else self._folder, path)
         if found is None:
             return JobName(name, name, "It is not below the top of this work tree, so it stays as it is.")
@@ -78,8 +75,6 @@ class JobNames:
         repository = None if self._folder is None else repository_around(self._env, self._folder)
         if repository is None:
             return None
-        from dibs.agents.repository.settings import policy_of
-
         return policy_of(repository).place["namespace"]
 
     def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> TrackedClaim:
@@ -105,8 +100,6 @@ class JobNames:
 
     def _tracker(self, trackers: Trackers) -> tuple[str, Tracker | None]:
         """Return where the clone comes from, as `host/path`, and the tracker there. Empty: from nowhere."""
-        from dibs.agents.repository.work_tree import normalised
-
         address = str(self._settings().get("repository", ""))
         if address and "://" not in address and ":" not in address:
             first = address.partition("/")[0]
@@ -142,8 +135,6 @@ def _path_of(name: str) -> tuple[str | None, bool]:
 
 def _team_names(top: str) -> dict[str, Any]:
     """The table `[names]` of the team's file, checked. Raises InvalidInput, naming the file."""
-    from dibs.agents.repository.settings import TEAM_FILE, team_table
-
     table, path = team_table(top, "names") or {}, os.path.join(top, TEAM_FILE)
     for key, value in table.items():
         if key not in _MEANT:

@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Any, Mapping, Sequence
 from dibs.base.errors import InvalidInput, InvalidName
+from dibs.base.terminal import did_you_mean
 from dibs.client.settings import read_toml
 from dibs.core.names import check_namespace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
     from dibs.agents.repository.work_tree import Repository
+
 
 OFF, WARN, REQUIRE, BLOCK = "off", "warn", "require", "block"
 DENY, GITHUB, GRANT, REFUSE = "deny", "github", "grant", "refuse"
@@ -102,8 +102,6 @@ def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
 
 def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:
     """A misspelt key would leave a check off that somebody believes is on."""
-    from dibs.base.terminal import did_you_mean  # only if something was misspelt
-
     for key in table:
         hint = "" if key in (*_KEYS, *_TABLES) else did_you_mean(key, (*_KEYS, "lock_policy"))
         if hint:

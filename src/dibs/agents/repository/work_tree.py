@@ -9,19 +9,13 @@ from __future__ import annotations
 import os
 
 from dibs.agents.repository.file_paths import recorded_paths
+from dibs.base.cheap import Iterable, Mapping
 from dibs.base.checkout import first_line, root_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import content
-from dibs.base.git_program import run_git
+from dibs.base.git_program import GitResult, run_git
 from dibs.base.ids import digest
 from dibs.core.limits import NAMESPACE_CHARS_MAX
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from dibs.base.git_program import GitResult
-
 
 # The default name of a repository's namespace. Pure, except that it resolves links in folder names. It is made from
 # the address of `origin`, in one spelling for all its forms, or without an `origin` from the git folder that all work

@@ -8,20 +8,13 @@ this account may not see is UNKNOWN.
 from __future__ import annotations
 
 from dibs.agents.tracker.port import DONE, FREE, TAKEN, UNKNOWN, IssueState, NoAnswer
+from dibs.base.cheap import Any, Iterator, Mapping, Sequence
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
-from dibs.base.git_program import run_program
-from dibs.base.jsontext import decode, encode
+from dibs.base.git_program import GitResult, run_program
+from dibs.base.jsontext import Document, decode, encode
 from dibs.core.limits import TRACKER_COMMENTS_MAX, TRACKER_ISSUES_AT_ONCE
-from dibs.core.references import GITHUB_HOST, TRACKED
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from dibs.base.git_program import GitResult
-    from dibs.base.jsontext import Document
-
+from dibs.core.references import GITHUB_HOST, TRACKED, reference_of
 
 # The comment and the label that say on an issue who works on it.
 #
@@ -91,20 +84,18 @@ class GitHubNotices:
             for each in reversed(comments.get("nodes") or []):
                 if isinstance(each, dict) and each.get("viewerCanUpdate") and token_in(each.get("body")):
                     found.append(each)
-            info = comments.get("pageInfo")
-            before = info.get("startCursor") if isinstance(info, dict) and info.get("hasPreviousPage") else None
+            before = at(comments, "pageInfo", "startCursor") if at(comments, "pageInfo", "hasPreviousPage") else None
             if found or not before:
                 break
             asked["before"] = before
         return issue, found
 
     def _page(self, asked: Document) -> tuple[str, Document]:
-        repository = self._gh.graphql(self._host, _READ, asked)["data"].get("repository")
-        node = repository.get("it") if isinstance(repository, dict) else None
-        comments = node.get("comments") if isinstance(node, dict) else None
-        if not isinstance(node, dict) or not isinstance(comments, dict):
+        node = at(self._gh.graphql(self._host, _READ, asked), "data", "repository", "it")
+        comments = at(node, "comments")
+        if not isinstance(comments, dict):
             raise NoAnswer("GitHub does not show the comments of this issue")
-        return str(node.get("id")), comments
+        return str(node["id"]), comments
 
     def _delete(self, comments: list[Document]) -> None:
         for comment in comments:
@@ -112,8 +103,7 @@ class GitHubNotices:
                 self._change(_DELETE, {"id": str(comment["id"])})
 
     def _change(self, mutation: str, variables: Document) -> None:
-        document = self._gh.graphql(self._host, mutation, variables)
-        if document.get("errors"):
+        if self._gh.graphql(self._host, mutation, variables).get("errors"):
             raise NoAnswer("GitHub did not take the comment")
 
 
@@ -155,9 +145,10 @@ class GhProgram:
             document = decode(done.out.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             document = None
-        if not isinstance(document, dict) or not isinstance(document.get("data"), dict):
-            raise NoAnswer(_first_error(document) or self._why(done))
-        return document
+        if not isinstance(at(document, "data"), dict):
+            raise NoAnswer(next(_errors(document), "") or self._why(done))
+        answered: Document = document
+        return answered
 
     def rest(self, host: str, method: str, path: str, body: Document | None = None) -> None:
         """A request that changes something. Raises NoAnswer unless it succeeded."""
@@ -193,11 +184,19 @@ class GhProgram:
         return f"gh: {done.words.removeprefix('gh: ')}"[:_WORDS_SHOWN_MAX].rstrip(".")
 
 
-def _first_error(document: object) -> str:
-    errors = document.get("errors") if isinstance(document, dict) else None
-    first = errors[0] if isinstance(errors, list) and errors else None
-    told = first.get("message") if isinstance(first, dict) else None
-    return f"GitHub: {' '.join(told.split())}"[:_WORDS_SHOWN_MAX].rstrip(".") if isinstance(told, str) else ""
+def at(value: Any, *keys: str) -> Any:
+    """What a document of a stranger has at the end of a path; None if that ends before."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _errors(document: object, passing: str = "") -> Iterator[str]:
+    """The errors in an answer, in words, but for those of the type `passing`."""
+    errors = at(document, "errors")
+    for error in errors if isinstance(errors, list) else ():
+        if isinstance(error, dict) and (not passing or error.get("type") != passing):
+            yield f"GitHub: {_text(error.get('message')) or 'an error'}"[:_WORDS_SHOWN_MAX].rstrip(".")
 
 
 _PULLS = (
@@ -241,20 +240,17 @@ class GitHub:
 
     def _asked(self, host: str, names: list[str]) -> dict[str, IssueState]:
         parts = []
-        for at, name in enumerate(names):
+        for place, name in enumerate(names):
             _, owner, repository, number = place_of(name) or ("", "", "", "0")
             parts.append(
-                f'n{at}: repository(owner: "{owner}", name: "{repository}") '
+                f'n{place}: repository(owner: "{owner}", name: "{repository}") '
                 f"{{ it: issueOrPullRequest(number: {number}) {{ {_FIELDS} }} }}"
             )
         document = self._gh.graphql(host, f"{{ {' '.join(parts)} }}")
-        found = {}
-        for at, name in enumerate(names):
-            repository_of = document["data"].get(f"n{at}")
-            node = repository_of.get("it") if isinstance(repository_of, dict) else None
-            found[name] = judged(name, node)
+        found = {name: judged(name, at(document, "data", f"n{place}", "it")) for place, name in enumerate(names)}
         if all(each.state == UNKNOWN for each in found.values()):
-            _raise_unless_not_found(document)
+            for told in _errors(document, "NOT_FOUND"):  # if it gives another reason, it gave no answer
+                raise NoAnswer(told)
         return found
 
     def pages(self, place: str, label: str | None, assignee: str | None, most: int) -> Iterator[list[IssueState]]:
@@ -271,18 +267,15 @@ class GitHub:
             nodes = [node for node in _nodes(issues) if isinstance(node.get("number"), int)][: most - seen]
             yield [judged(f"{where}{node['number']}", node) for node in nodes]
             seen += len(nodes)
-            info = issues.get("pageInfo")
-            after = info.get("endCursor") if isinstance(info, dict) and info.get("hasNextPage") else None
+            after = at(issues, "pageInfo", "endCursor") if at(issues, "pageInfo", "hasNextPage") else None
             if not isinstance(after, str) or after == asked.get("after"):
                 return
             asked["after"] = after
 
     def _page(self, host: str, asked: Document, place: str) -> Document:
-        document = self._gh.graphql(host, _LIST, asked)
-        repository = document["data"].get("repository")
-        if not isinstance(repository, dict) or not isinstance(repository.get("issues"), dict):
+        issues = at(self._gh.graphql(host, _LIST, asked), "data", "repository", "issues")
+        if not isinstance(issues, dict):
             raise NoAnswer(f"GitHub has no repository {place}, or this account may not see it")
-        issues: Document = repository["issues"]
         return issues
 
     def _login(self, host: str, assignee: str) -> str | None:
@@ -290,8 +283,7 @@ class GitHub:
             return None
         if assignee != ME:
             return assignee
-        viewer = self._gh.graphql(host, "{ viewer { login } }")["data"].get("viewer")
-        login = _login_of({"author": viewer})
+        login = _text(at(self._gh.graphql(host, "{ viewer { login } }"), "data", "viewer", "login"))
         if not login:
             raise NoAnswer("GitHub does not say who gh is logged in as")
         return login
@@ -305,8 +297,6 @@ def place_of(name: str) -> tuple[str, str, str, str] | None:
     """Host, owner, repository and number of a GitHub issue's one name; None for every other name."""
     if not name.startswith(TRACKED):
         return None
-    from dibs.core.references import reference_of
-
     found = reference_of(name)
     if found is None or found.name != name:
         return None
@@ -342,22 +332,13 @@ def judged(name: str, node: object) -> IssueState:
     return IssueState(name, TAKEN, _text(taken.get("url")), _login_of(taken) or "somebody", title=title)
 
 
-def _raise_unless_not_found(document: Document) -> None:
-    """Nothing at all was found. If GitHub gives another reason than that there is no such thing, it gave no answer."""
-    errors = document.get("errors")
-    for error in errors if isinstance(errors, list) else ():
-        if isinstance(error, dict) and error.get("type") != "NOT_FOUND":
-            raise NoAnswer(f"GitHub: {_text(error.get('message')) or 'an error'}".rstrip("."))
-
-
 def _nodes(connection: object) -> list[Document]:
-    nodes = connection.get("nodes") if isinstance(connection, dict) else None
+    nodes = at(connection, "nodes")
     return [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
 
 
 def _login_of(node: Document) -> str:
-    author = node.get("author")
-    return _text(author.get("login")) if isinstance(author, dict) else ""
+    return _text(at(node, "author", "login"))
 
 
 def _text(value: object) -> str:

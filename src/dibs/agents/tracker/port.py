@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dibs.base.cheap import Sequence
+from dibs.base.jsontext import Document
 from dibs.wire.documents import Reply, refused_document
 from dibs.wire.parts import instant_ms, timestamp
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.base.jsontext import Document
-
 
 FREE, TAKEN, DONE, UNKNOWN = "free", "taken", "done", "unknown"
 

@@ -10,10 +10,12 @@ names that are no GitHub issue, outside of a work tree, or without `check` in th
 
 from __future__ import annotations
 
-from dibs.agents.repository.settings import OFF, REFUSE, tracker_settings
-from dibs.agents.tracker.port import DONE, TAKEN, UNKNOWN, NoAnswer, refusal, refused_several
+from dibs.agents.repository.settings import OFF, REFUSE, TrackerSettings, tracker_settings
+from dibs.agents.tracker.port import DONE, TAKEN, UNKNOWN, IssueState, NoAnswer, refusal, refused_several
+from dibs.base.cheap import Callable, Mapping, Sequence
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
+from dibs.base.jsontext import Document
 from dibs.client.door import Ask
 from dibs.client.queueing import Work, status_of
 from dibs.core.limits import TRACKER_MS_MAX
@@ -22,15 +24,10 @@ from dibs.wire.documents import Reply, reply_for_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from dibs.agents.repository.settings import TrackerSettings
     from dibs.agents.tracker.github import GitHub
-    from dibs.agents.tracker.port import IssueState
-    from dibs.base.jsontext import Document
     from dibs.client.queueing import Flow
 
-    Findings = tuple[dict[str, IssueState], str | None]
+Findings = tuple[dict[str, IssueState], str | None]
 
 _NOT_READ = object()
 ANY = "acquire-any"
@@ -83,6 +80,11 @@ class TrackerGuard:
             return False
         allowed = [each if each.count("/") > 1 else f"{GITHUB_HOST}/{each}" for each in settings.writes]
         return "/".join(place[:3]) in (*allowed, self._origin())
+
+    def shows(self, name: str) -> TrackerSettings | None:
+        """The settings, if a claim of this job is shown on its issue."""
+        settings = self.settings()
+        return settings if settings is not None and settings.announces and self.may_write(name) else None
 
     @property
     def refuses(self) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Any
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import is_number, next_words, seconds, until_ms
 from dibs.cli.framework.job_names import each_job, names_here
 from dibs.cli.framework.parse import UsageError
@@ -13,19 +15,14 @@ from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import JOBS, STORE, Argument, Command, Option
 from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.words import job_command, plain, span
+from dibs.client.embedded import EmbeddedDoor, default_store_url
+from dibs.client.settings import servers_at
 from dibs.core.limits import CLOSURE_MS_MAX, TOKEN_FLOOR_MAX
 from dibs.core.names import check_name
 from dibs.wire.parts import timestamp
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call, Document
-
 
 def migrate(call: Call) -> Answer:
-    from dibs.client.settings import servers_at
     from dibs.client.store_admin import migrate as bring_up_to_date
 
     if servers_at(call.settings.url):
@@ -203,8 +200,6 @@ def present_store(call: Call) -> Any:
 
 def store_of(call: Call, refusal: str = "") -> Any:
     """The named store. A server is refused: the user must name its store."""
-    from dibs.client.embedded import EmbeddedDoor
-
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
         raise InvalidInput(
@@ -236,7 +231,6 @@ def backup(call: Call) -> Answer:
 
 
 def restore(call: Call) -> Answer:
-    from dibs.client.embedded import default_store_url
     from dibs.client.store_admin import restore as put_back
     from dibs.client.store_admin import sqlite_path
 

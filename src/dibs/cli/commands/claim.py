@@ -2,53 +2,45 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Sequence
 from dibs.base.errors import FATE_UNKNOWN, StoreUnavailable
 from dibs.base.terminal import plain
 from dibs.cli.framework import flags
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.cli.supervise.keeper import WatchedProcess
-    from dibs.wire.documents import Reply
+from dibs.wire.documents import Reply
 
 
-def watched_for(call: Call) -> WatchedProcess | None:
-    """The process during whose life the claim is renewed (--keep, --keep-for); None without these flags."""
-    if not call.values.get("keep") and call.values.get("keep_for") is None:
-        return None
-    from dibs.cli.supervise.keeper import watched_process
+def claim_document(call: Call) -> Document:
+    """The request of a claim. With --keep and --keep-for, notes the process during whose life the claim is renewed."""
+    if call.values.get("keep") or call.values.get("keep_for") is not None:
+        from dibs.cli.supervise.keeper import watched_process
 
-    return watched_process(call)
+        call.watched = watched_process(call)
+    return flags.claim_document(call)
 
 
-def granted(
-    call: Call, body: Document, asked: Document, watched: WatchedProcess | None, more: Sequence[str] = ()
-) -> str:
+def granted(call: Call, body: Document, asked: Document, more: Sequence[str] = ()) -> str:
     """The answer for a claim that succeeded, with `more` lines. Starts the keeper process, if one was asked for."""
-    if watched is not None:
-        _keep(call, body, asked, watched)
+    if call.watched is not None:
+        _keep(call, body, asked)
     return claim_text.acquired(
         body, call.paint, flags.next_words(call), asked, by_actor=flags.is_actor(call), more=more
     )
 
 
-def _keep(call: Call, grant: Document, asked: Document, watched: WatchedProcess) -> None:
+def _keep(call: Call, grant: Document, asked: Document) -> None:
     """Start a keeper process for the claim. If it cannot renew the claim, the claim is given back."""
     from dibs.cli.supervise.keeper import leave_keeper
 
     names = [lease["name"] for lease in grant.get("leases", [grant])]
-    trouble = leave_keeper(call, grant, names, asked, watched)
+    trouble = leave_keeper(call, grant, names, asked, call.watched)
     if trouble is None:
-        grant["kept_for"] = watched.pid
+        grant["kept_for"] = call.watched.pid
         return
     if call.unconfirmed:
         call.unconfirmed.give_back()
@@ -114,13 +106,12 @@ def claim(call: Call) -> Answer:
         return answer
     if name is None:
         raise UsageError(f"claim needs JOB: {NEW_JOB.help}.")
-    document = flags.claim_document(call)
-    watched = watched_for(call)
+    document = claim_document(call)
     reply = ask(call, "acquire", name, document)
     if not is_granted(reply):
         return refused(call, reply, document["request_key"])
     body: Document = reply.body or {}
-    return yes(body, granted(call, body, document, watched), quiet=plain(body["lease_id"]))
+    return yes(body, granted(call, body, document), quiet=plain(body["lease_id"]))
 
 
 PAGES = f"""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Sequence
 from dibs.base.errors import InvalidInput
-from dibs.cli.commands.claim import ask, granted, refused, watched_for
+from dibs.cli.commands.claim import ask, claim_document, granted, refused
 from dibs.cli.framework import flags
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.job_names import one_names, settle
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, is_granted, no, refusal_exit, yes
@@ -13,16 +15,8 @@ from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.words import plain, table
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.wire.codes import NO
+from dibs.wire.documents import Reply
 from dibs.wire.sentences import several
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.cli.supervise.keeper import WatchedProcess
-    from dibs.wire.documents import Reply
-
 
 # Texts for claims of several jobs. Pure.
 
@@ -56,24 +50,21 @@ def _why(entry: Document) -> str:
 
 
 def claim_any(call: Call) -> Answer:
-    document = {"names": _names(call, NAMES_MAX), **flags.claim_document(call)}
+    document = {"names": _names(call, NAMES_MAX), **claim_document(call)}
     flags.put(document, "count", flags.count(call, "count", NAMES_MAX))
-    watched = watched_for(call)
     reply = ask(call, "acquire-any", "", document)
     if not is_granted(reply):
         return refused_any(call, reply, document)
     if "leases" in (reply.body or {}):
-        return _granted_all(call, reply, document, watched)
-    return granted_any(call, reply.body or {}, document, watched)
+        return _granted_all(call, reply, document)
+    return granted_any(call, reply.body or {}, document)
 
 
-def granted_any(
-    call: Call, body: Document, document: Document, watched: WatchedProcess | None, title: str = ""
-) -> Answer:
+def granted_any(call: Call, body: Document, document: Document, title: str = "") -> Answer:
     """The answer for one of several jobs. `title` is that of its issue."""
     more = [field("title", title)] if title else []
     more += skipped(body.get("skipped", ()))
-    return yes(body, granted(call, body, document, watched, more), quiet=pair(body))
+    return yes(body, granted(call, body, document, more), quiet=pair(body))
 
 
 def refused_any(call: Call, reply: Reply, document: Document) -> Answer:
@@ -88,17 +79,16 @@ def claim_all(call: Call) -> Answer:
 
 def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
     """Claim all of `names` or none. Returns the answer and the request document."""
-    document = {"names": names, **flags.claim_document(call)}
-    watched = watched_for(call)
+    document = {"names": names, **claim_document(call)}
     reply = ask(call, "acquire-all", "", document)
     if not is_granted(reply):
         return _refused(call, reply, document, NOT_ALL), document
-    return _granted_all(call, reply, document, watched), document
+    return _granted_all(call, reply, document), document
 
 
-def _granted_all(call: Call, reply: Reply, document: Document, watched: WatchedProcess | None) -> Answer:
+def _granted_all(call: Call, reply: Reply, document: Document) -> Answer:
     body: Document = reply.body or {}
-    text = granted(call, body, document, watched)
+    text = granted(call, body, document)
     return yes(body, text, quiet="\n".join(pair(lease) for lease in body["leases"]))
 
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Callable, Mapping, Sequence
 from dibs.base.errors import DibsError
 from dibs.base.terminal import plain
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.registry import ALIASES, FAMILIES, NAMES, SUMMARIES, load
 from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, REST, Argument, Command
+from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, REST, Argument, Command, Option
+from dibs.client.embedded import default_store_url
+from dibs.client.settings import Settings
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+Ask = Callable[[list[str]], str]  # takes the words of a command, returns its output
 
-    from dibs.cli.framework.context import Call
-    from dibs.cli.framework.spec import Option
-
-    Ask = Callable[[list[str]], str]  # takes the words of a command, returns its output
 
 # What may come next on a command line, from the same specifications as the parser. Pure.
 #
@@ -158,9 +156,6 @@ def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], as
         # Path jobs need a request of their own: they are in the repository's namespace.
         prefixes = [current, "path:"] if "path:".startswith(current) else [current]
         asked = [["list", *common, f"--limit={NAMES_MAX}", f"--prefix={prefix}"] for prefix in prefixes]
-    from dibs.client.embedded import default_store_url
-    from dibs.client.settings import Settings
-
     try:
         url = Settings({"url": typed.given.get("--url")}, env).url or default_store_url()
         if url.startswith("sqlite:") and not os.path.exists(url.removeprefix("sqlite://")):

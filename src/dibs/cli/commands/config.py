@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 
+from dibs.base.cheap import Iterator, Mapping
 from dibs.base.errors import InvalidInput
 from dibs.base.files import config_path, logins_path, replace_file
 from dibs.base.redact import without_secrets
 from dibs.base.terminal import plain
 from dibs.cli.commands.token import changing
 from dibs.cli.framework.actor_session import actor_named, agent_here
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.client.door import Ask
 from dibs.client.embedded import default_store_url
+from dibs.client.http import HttpDoor
+from dibs.client.servers import Servers
 from dibs.client.settings import (
     KEYS,
     TOKEN_FILE_BYTES_MAX,
@@ -29,17 +33,11 @@ from dibs.client.settings import (
     token_in,
     user_config,
 )
+from dibs.client.urls import ServerAddress
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.names import check_namespace
 from dibs.wire.codes import NO
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.client.urls import ServerAddress
-    from dibs.wire.documents import Reply
+from dibs.wire.documents import Reply
 
 _VARIABLES = {"url": "DIBS_URL", "namespace": "DIBS_NAMESPACE", "owner": "DIBS_OWNER", "token_file": "DIBS_TOKEN_FILE"}
 _HEAD = "# Written by `dibs login`. Each token is sent to its own server only."
@@ -241,9 +239,6 @@ def _asked(call: Call, addresses: tuple[ServerAddress, ...], token: str | None) 
 
 
 def _whoami(call: Call, address: ServerAddress) -> Reply:
-    from dibs.client.http import HttpDoor
-    from dibs.client.servers import Servers
-
     return HttpDoor(Servers((address,)), timeout_ms=call.settings.timeout_ms).ask(Ask("whoami"))
 
 

@@ -14,15 +14,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from tempfile import TemporaryDirectory
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import dibs
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
 from dibs.base.redact import without_secrets
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
@@ -30,12 +32,6 @@ from dibs.cli.framework.spec import Command, Option
 from dibs.cli.signals import StopSignals
 from dibs.cli.text.words import width_of
 from dibs.wire.codes import NO
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.cli.framework.context import Call, Document
-
 
 STEPS = ("read the issue", "reproduced it", "wrote a failing test", "fixed it", "opened a pull request")
 # The first owner of one job is killed in this step, so long after the step began. The step takes longer than that.

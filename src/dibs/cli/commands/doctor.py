@@ -7,29 +7,28 @@ import sys
 
 from dibs._version import __version__
 from dibs.base import build_kind
+from dibs.base.cheap import Iterable
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
 from dibs.base.redact import without_secrets
 from dibs.cli.commands.config import in_effect
+from dibs.cli.framework.context import Call, Document
+from dibs.cli.framework.job_names import here
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command
-from dibs.client.door import Ask
+from dibs.client import store_admin
+from dibs.client.door import Ask, Door
+from dibs.client.embedded import EmbeddedDoor, default_store_url
 from dibs.client.event_reader import asked_events, why_away
+from dibs.client.http import HttpDoor
+from dibs.client.settings import servers_at
+from dibs.client.urls import ServerAddress
 from dibs.core.durations import format_duration
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import UNREACHABLE
 from dibs.wire.parts import instant_ms
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.client.door import Door
-    from dibs.client.http import HttpDoor
-    from dibs.client.urls import ServerAddress
 
 
 class Findings:
@@ -143,8 +142,6 @@ def check_server(found: Findings, call: Call, address: ServerAddress) -> str | N
         source = "this machine's service, for all its users"
     found.good("server", f"{address.url} ({source})")
     _token(found, call, address)
-    from dibs.client.http import HttpDoor
-
     door = call.another_door(url=address.url)
     if not isinstance(door, HttpDoor):
         return None
@@ -263,9 +260,6 @@ FREE_BYTES_MIN = 64 * 1024 * 1024
 
 
 def check_store(found: Findings, call: Call) -> None:
-    from dibs.client import store_admin
-    from dibs.client.embedded import EmbeddedDoor, default_store_url
-
     source = call.settings.source("url", "DIBS_URL")
     source = "your own store" if source == "the default" else source
     door = call.door()
@@ -336,8 +330,6 @@ def build_facts() -> Document:
     import sqlite3
     from importlib import metadata
 
-    from dibs.client import store_admin
-
     facts: Document = {
         "version": __version__,
         "build": build_kind(),
@@ -354,8 +346,6 @@ def build_facts() -> Document:
 
 
 def doctor(call: Call) -> Answer:
-    from dibs.client.settings import servers_at
-
     found = Findings()
     found.good("version", f"dibs {__version__} ({build_kind()}), Python {sys.version.split()[0]}")
     try:
@@ -387,8 +377,6 @@ def _settings(found: Findings, call: Call) -> None:
 
 def _repository(found: Findings, call: Call) -> None:
     """In a git work tree: the namespace of its `path:` and `repo:` names."""
-    from dibs.cli.framework.job_names import here
-
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is not None:
         found.good("repo", f"path: and repo: names are in the namespace {namespace}")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import select
 
-from dibs.base.cheap import signal
+from dibs.base.cheap import FrameType, signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.jsontext import encode_ascii
 from dibs.base.terminal import plain
 from dibs.cli.framework import flags
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import NEW_JOB, Command, Option
@@ -24,13 +25,6 @@ from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_DEFAULT, DONE_MS_MAX,
 from dibs.system.session_mark import process_mark
 from dibs.wire.codes import LOST, NO
 from dibs.wire.parts import timestamp
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from dibs.cli.framework.context import Call, Document
-
 
 # The events of `hold` in words. Pure.
 
@@ -143,7 +137,10 @@ class HoldLoop:
             if self._session.is_lost:
                 self.say_lost()  # this process was paused since the grant
                 return None
-            self._say_acquired()
+            first = {key: value for key, value in (self._session.grant or {}).items() if key in _GRANTED}
+            self._tell("acquired", first | {"session_id": self._session.id})
+            self._session.on_kept = lambda: self._tell("renewed", {})
+            self._session.on_trouble = lambda why: self._tell("uncertain", {"why": why})
             if self._for_ms:
                 self._until_ms = steady_ms() + self._for_ms
             while not self.why and not self.is_lost:
@@ -153,12 +150,6 @@ class HoldLoop:
             for number, handler in before.items():
                 signal.signal(number, handler)
         return None if self.is_lost else self._ending
-
-    def _say_acquired(self) -> None:
-        first = {key: value for key, value in (self._session.grant or {}).items() if key in _GRANTED}
-        self._tell("acquired", first | {"session_id": self._session.id})
-        self._session.on_kept = lambda: self._tell("renewed", {})
-        self._session.on_trouble = lambda why: self._tell("uncertain", {"why": why})
 
     def _step(self) -> None:
         nap_ms = self._session.renew_if_due()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from time import sleep
 
+from dibs.base.cheap import Any, Callable
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
@@ -19,13 +21,6 @@ from dibs.client.queueing import all_pages, drive
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.records import DONE, HELD, PARKED, STATES
 from dibs.wire.codes import YES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.cli.framework.context import Call, Document
 
 
 def list_(call: Call) -> Answer:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count
 from dibs.cli.framework.job_names import each_job
-from dibs.cli.framework.result import Answer, failure, is_failure, yes
+from dibs.cli.framework.result import Answer, body_of, yes
 from dibs.cli.framework.spec import JOBS, MAYBE, Argument, Command, Option
 from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import plain
 from dibs.client.queueing import all_pages, drive
 from dibs.core.limits import SLOTS_MAX
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
 
 
 def set_(call: Call) -> Answer:
@@ -48,23 +45,15 @@ def _removed(call: Call, body: Document) -> Answer:
 
 
 def list_(call: Call) -> Answer:
-    prefix = call.values.get("prefix") or ""
-    reply = drive(call.door(), all_pages(prefix, pools=True))
-    if is_failure(reply):
-        return failure(reply)
-    pools: list[Document] = (reply.body or {})["locks"]
-    text = "\n".join(sheet([_HEADS, *[_row(pool) for pool in pools]], call.paint, call.width, _LEAST))
+    pages = all_pages(call.values.get("prefix") or "", pools=True)
+    pools: list[Document] = body_of(drive(call.door(), pages))["locks"]
+    rows = [("POOL", "SLOTS", "TAKEN", "WAITING")]
+    for pool in pools:
+        slots = str(pool["slots"]) if pool["slots"] else "paused"
+        rows.append((plain(pool["name"]), slots, str(pool["slots_taken"]), str(pool.get("waiting", 0))))
+    text = "\n".join(sheet(rows, call.paint, call.width, {"POOL": 16}))
     names = "\n".join([plain(pool["name"]) for pool in pools])
     return yes({"pools": pools}, text if pools else "There are no pools.", quiet=names)
-
-
-_HEADS = ("POOL", "SLOTS", "TAKEN", "WAITING")
-_LEAST = {"POOL": 16}
-
-
-def _row(pool: Document) -> tuple[str, ...]:
-    slots = str(pool["slots"]) if pool["slots"] else "paused"
-    return plain(pool["name"]), slots, str(pool["slots_taken"]), str(pool.get("waiting", 0))
 
 
 _NEEDS = "On a server this needs the role operator or admin."

@@ -12,8 +12,10 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Command, Option, options
+from dibs.client.settings import servers_at
 from dibs.core import limits
 from dibs.core.durations import parse_duration
+from dibs.core.names import check_name, check_namespace
 
 _NUMBER_MAX = 10**12
 PORT_MAX = 65535
@@ -129,8 +131,6 @@ def _where(call: Call, port: int | None) -> dict[str, str]:
             raise UsageError(f"--port takes a number from 1 to {PORT_MAX}, not {port}.")
         chosen["bind"] = f"127.0.0.1:{port}"
     if url is not None:
-        from dibs.client.settings import servers_at
-
         if servers_at(url):
             raise UsageError("--url names the store to serve, not a server. --bind names the address.")
         if store is not None and store != url:
@@ -140,8 +140,6 @@ def _where(call: Call, port: int | None) -> dict[str, str]:
 
 
 def _metric_jobs(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    from dibs.core.names import check_name, check_namespace
-
     named = "--metric-jobs (DIBS_METRIC_JOBS)"
     if len(given) > limits.METRIC_JOBS_MAX:
         raise UsageError(f"{named} takes {limits.METRIC_JOBS_MAX} jobs at most: each is a label that Prometheus keeps.")

@@ -7,6 +7,7 @@ import fcntl
 import os
 from contextlib import contextmanager
 
+from dibs.base.cheap import Iterator
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.base.files import replace_file, to_disk, token_path
@@ -26,11 +27,6 @@ from dibs.core.names import check_namespace, check_principal
 from dibs.wire.codes import NO
 from dibs.wire.credentials import TokenLine, digest_of, is_entry, parse_line
 from dibs.wire.parts import timestamp
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Callable, Mapping
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import exit_code, next_words, seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
@@ -11,23 +13,14 @@ from dibs.cli.signals import StopSignals
 from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import WIDTH_DEFAULT, Paint, plain, shell_line, span, width_of
-from dibs.client.queueing import PendingClaim, drive, status_of
+from dibs.client.queueing import PendingClaim, StillWaiting, drive, status_of
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
 from dibs.wire.codes import NO, YES
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import closed, held
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.client.queueing import StillWaiting
-    from dibs.wire.documents import Reply
-
-    Meanwhile = Callable[[Document | None], int]
+Meanwhile = Callable[[Document | None], int]
 
 PAUSE_MS_MIN = 100
 PAUSE_MS_MAX = 2_000
@@ -121,9 +114,7 @@ class StatusLine:
     def __enter__(self) -> StatusLine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._drawn:
             self._write("\r\x1b[K")
 

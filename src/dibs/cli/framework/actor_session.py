@@ -16,47 +16,27 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Any, Mapping
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import digest, new_id
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS, part
 from dibs.cli.framework.result import body_of
 from dibs.client.door import OVER_CODES
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Protocol
-
-    from dibs.cli.framework.context import Call
-    from dibs.wire.documents import Reply
-
-    class Agent(Protocol):
-        """A session of a coding agent, or a subagent of one."""
-
-        session: str
-        subagent: str
-        pid: int
-
-        @property
-        def key(self) -> str: ...
-
-        @property
-        def parent(self) -> Agent | None: ...
-
-        def owner(self, place: str) -> str: ...
+from dibs.wire.documents import Reply
 
 
-def agent_here(env: Mapping[str, str], *, claims: bool) -> Agent | None:
-    """The coding agent whose command this is. DIBS_ACTOR, even if it is empty, turns this off."""
+def agent_here(env: Mapping[str, str], *, claims: bool) -> Any:
+    """The coding agent whose command this is, an `Agent` of the annex, or None. DIBS_ACTOR, even if it is empty, turns
+    this off."""
     if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in AGENT_SIGNS):
         return None
     shell = part("agent shell")
-    found: Agent | None = None if shell is None else shell.agent_here(env, claims=claims)
-    return found
+    return None if shell is None else shell.agent_here(env, claims=claims)
 
 
 _BYTES_MAX = 256
@@ -91,7 +71,7 @@ class ActorSession:
     """The session of one actor at one store. That of a named actor is of one namespace; that of an agent is for all,
     because its hooks claim paths of a repository and its commands claim other jobs."""
 
-    def __init__(self, call: Call, name: str, agent: Agent | None = None) -> None:
+    def __init__(self, call: Call, name: str, agent: Any = None) -> None:
         settings = call.settings
         self._call = call
         self._name = name
@@ -104,7 +84,7 @@ class ActorSession:
         self._gate = os.path.join(self._folder, f"gate-{digest(family)[:_GATE_DIGITS]}")
 
     @classmethod
-    def of_agent(cls, call: Call, agent: Agent) -> ActorSession:
+    def of_agent(cls, call: Call, agent: Any) -> ActorSession:
         return cls(call, agent.key, agent)
 
     @property
@@ -208,7 +188,8 @@ class ActorSession:
         from dibs.base.checkout import current_folder, label_of
 
         folder = current_folder()
-        return self._agent.owner("" if folder is None else label_of(self._call.env, folder))
+        owner: str = self._agent.owner("" if folder is None else label_of(self._call.env, folder))
+        return owner
 
     def _mark(self) -> str:
         """The mark of the agent's process; `-` where it is not known."""

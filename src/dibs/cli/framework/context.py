@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, BinaryIO, Callable, Mapping, TextIO
 from dibs.base.errors import InvalidInput
-from dibs.client.settings import Settings
+from dibs.cli.framework.result import body_of
+from dibs.cli.signals import DOOR_MS, UnconfirmedClaims
+from dibs.cli.text.words import Paint, plain, width_of
+from dibs.client.door import Ask, Door
+from dibs.client.queueing import PendingClaim, drive
+from dibs.client.settings import Settings, connect_as, servers_at
+from dibs.wire.documents import Reply
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, BinaryIO, TextIO
-
-    from dibs.cli.signals import UnconfirmedClaims
-    from dibs.cli.text.words import Paint
-    from dibs.client.door import Door
-    from dibs.client.queueing import PendingClaim
-    from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
-    Opener = Callable[[Settings], Door]
-else:
-    Document = dict  # so that a command need not say that it is for annotations
-
-
-def open_door(settings: Settings) -> Door:
-    from dibs.client.settings import connect_as
-
-    return connect_as(settings)
+Document = dict[str, Any]
+Opener = Callable[[Settings], Door]
 
 
 def say_notices(door: object, stderr: TextIO | None) -> None:
     """Print what a store noticed about its surroundings, such as a network file system."""
     notices: list[str] = getattr(door, "notices", list)()
     if notices and stderr is not None:
-        from dibs.cli.text.words import plain
-
         stderr.write("".join([f"dibs: {plain(notice)}\n" for notice in notices]))
 
 
@@ -50,7 +36,7 @@ class Call:
         stdout: TextIO | None,
         stderr: TextIO | None = None,
         paint: Paint,
-        opener: Opener = open_door,
+        opener: Opener = connect_as,
         unconfirmed: UnconfirmedClaims | None = None,
     ) -> None:
         self.command = command
@@ -68,13 +54,12 @@ class Call:
         self.repository_namespace: str | None = None
         self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
         self._is_away = False  # the servers, and that was said
+        self.watched: Any = None  # the process during whose life the claim is renewed (--keep, --keep-for)
         self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
 
     @property
     def width(self) -> int | None:
         """How wide a table may be; None in a pipe, and with --wide."""
-        from dibs.cli.text.words import width_of
-
         return None if self.values.get("wide") else width_of(self.stdout, self.env)
 
     def said(self, key: str) -> str | None:
@@ -107,27 +92,19 @@ class Call:
 
     def keeping_door(self, timeout_ms: int) -> Door:
         """The door for renewals: to a server another one with a shorter timeout. Either may be closed."""
-        from dibs.client.settings import servers_at
-
         if not servers_at(self.settings.url):
             return self.door()
         return self.another_door(timeout=f"{min(timeout_ms, self.settings.timeout_ms)}ms")
 
     def ask(self, verb: str, name: str = "", document: Document | None = None) -> Reply:
-        from dibs.client.door import Ask
-
         return self.door().ask(Ask(verb, name, document))
 
     def body(self, verb: str, name: str = "", document: Document | None = None) -> Document:
         """The document of the reply. Raises RequestFailed if it is an error, which the command answers with."""
-        from dibs.cli.framework.result import body_of
-
         return body_of(self.ask(verb, name, document))
 
     def claim(self, verb: str, name: str, document: Document) -> Reply:
         """Claim without waiting. If the command is interrupted, the claim is given back."""
-        from dibs.client.queueing import PendingClaim, drive
-
         pending = PendingClaim(verb, name, document)
         self.begin_claim(pending)
         return drive(self.door(), pending.ask_once())
@@ -135,8 +112,6 @@ class Call:
     def begin_claim(self, pending: PendingClaim) -> None:
         """From now on, until the answer is printed, an interrupt gives the claim back."""
         if self.unconfirmed is not None and self.values.get("request_key") is None:
-            from dibs.cli.signals import DOOR_MS
-
             self.unconfirmed.begin(pending, lambda: self.keeping_door(DOOR_MS))
 
     def say(self, lines: list[str], documents: list[Document] | None = None) -> bool:

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl
-from dibs.base.ids import new_id
+from dibs.base.ids import is_id, new_id
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS
 from dibs.cli.framework.spec import Option
+from dibs.core import limits
 from dibs.core.durations import format_duration, parse_duration
-from dibs.core.limits import (
-    DONE_MS_DEFAULT,
-    DONE_MS_MAX,
-    SESSION_OWN_TTL_MS_MAX,
-    SESSION_OWN_TTL_MS_MIN,
-    TTL_MS_MAX,
-    TTL_MS_MIN,
-)
 from dibs.wire.fields import NUMBERS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-
+from dibs.wire.parts import moment_ms
 
 # What the value of a flag may be: durations, counts, exit codes. Each refusal names the flag.
 
@@ -57,16 +47,16 @@ def given_ms(call: Call, key: str, what: str = "duration", refusal: type[Invalid
 
 
 def ttl_seconds(call: Call) -> int | None:
-    ttl_ms = given_ms(call, "ttl", "lease time", InvalidTtl)
-    if ttl_ms is None:
-        return None
-    text = call.values["ttl"]
-    if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
-        least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
-        raise InvalidTtl(f"--ttl {text}: a lease lasts from {least} to {most}.")
-    if ttl_ms % 1000:
-        raise InvalidTtl(f"--ttl {text}: a lease lasts a whole number of seconds.")
-    return ttl_ms // 1000
+    lasts_ms = _ttl_ms(call, "lease time", "a lease lasts", limits.TTL_MS_MIN, limits.TTL_MS_MAX)
+    return None if lasts_ms is None else lasts_ms // 1000
+
+
+def _ttl_ms(call: Call, what: str, lasts: str, least_ms: int, most_ms: int) -> int | None:
+    ttl_ms = given_ms(call, "ttl", what, InvalidTtl)
+    if ttl_ms is not None and (not least_ms <= ttl_ms <= most_ms or ttl_ms % 1000):
+        least, most = format_duration(least_ms), format_duration(most_ms)
+        raise InvalidTtl(f"--ttl {call.values['ttl']}: {lasts} from {least} to {most}, in whole seconds.")
+    return ttl_ms
 
 
 def seconds(call: Call, key: str, most_ms: int) -> int | None:
@@ -101,8 +91,6 @@ def count(call: Call, key: str, most: int, *, least: int = 1) -> int | None:
 def until_ms(text: str, now_ms: int) -> int:
     """A time to come: of the day on this machine's clock, today or tomorrow; or a full one, in UTC."""
     import time
-
-    from dibs.wire.parts import moment_ms  # rare
 
     clock = text.strip().split(":")
     if len(clock) == 2 and is_number(clock[0], 0, 23) and is_number(clock[1], 0, 59):
@@ -158,7 +146,7 @@ CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET, REPLACES)
 CLAIM_TERMS = (EXCLUSIVE, SHARED, SLOTS, UNITS, SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN, MAX_HOLD)
 CLAIM_KEEP = (KEEP, KEEP_FOR)
 PROOF = (ACTOR, LEASE, SESSION)  # what says that a claim is the caller's
-DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
+DONE_DEFAULT = format_duration(limits.DONE_MS_DEFAULT)
 DONE = Option("--done TIME", field="release.done_seconds", bare=DONE_DEFAULT)
 FAILED = Option("--failed", field="release.failed")
 REASON = Option("--reason TEXT", field="release.reason")
@@ -278,8 +266,6 @@ def session_id(call: Call) -> str | None:
 
 
 def checked_session(call: Call, text: str, what: str) -> str:
-    from dibs.base.ids import is_id  # imported only when a session is used
-
     if not is_id(text.strip()):
         hint = " Did opening it succeed?" if not text.strip() else ""
         raise UsageError(f"{what} is {text!a}, which is not a session id: `dibs session open` prints one.{hint}")
@@ -288,7 +274,7 @@ def checked_session(call: Call, text: str, what: str) -> str:
 
 def done_fields(call: Call, result: str | None) -> Document:
     """The fields of a release that mark the job as done; empty without --done."""
-    done_seconds = seconds(call, "done", DONE_MS_MAX)
+    done_seconds = seconds(call, "done", limits.DONE_MS_MAX)
     if not done_seconds:
         if result is not None:
             raise UsageError("--result needs --done: the result is shown while the job is marked as done.")
@@ -316,24 +302,13 @@ def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "sessio
 
 SESSION_TTL = Option("--ttl TIME", field="session-open.ttl_ms")
 SESSION_OPEN = (SESSION_TTL, OWNER, METADATA)
-SESSION_CLAIM = (
-    SESSION_TTL,
-    WAIT,
-    NO_WAIT,
-    REPLACES,
-    EXCLUSIVE,
-    SHARED,
-    SLOTS,
-    UNITS,
-)  # and of those that claim one job in it
+# And of those that claim one job in it.
+SESSION_CLAIM = (SESSION_TTL, WAIT, NO_WAIT, REPLACES, EXCLUSIVE, SHARED, SLOTS, UNITS)
 
 
 def open_request(call: Call) -> Document:
     document: Document = {"owner": call.settings.owner}
-    ttl_ms = given_ms(call, "ttl", "session time", InvalidTtl)
-    if ttl_ms is not None and (not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000):
-        least, most = format_duration(SESSION_OWN_TTL_MS_MIN), format_duration(SESSION_OWN_TTL_MS_MAX)
-        raise InvalidTtl(f"--ttl {call.values['ttl']}: a session lives from {least} to {most}, in whole seconds.")
-    put(document, "ttl_ms", ttl_ms)
+    bounds = (limits.SESSION_OWN_TTL_MS_MIN, limits.SESSION_OWN_TTL_MS_MAX)
+    put(document, "ttl_ms", _ttl_ms(call, "session time", "a session lives", *bounds))
     put(document, "metadata", call.values.get("metadata"))
     return document

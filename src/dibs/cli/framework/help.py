@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from textwrap import wrap
 
+from dibs.base.cheap import Iterable
 from dibs.cli.framework.registry import ALIASES, GROUPS, LOOP, SUMMARIES
-from dibs.cli.framework.spec import GLOBAL, REST
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dibs.cli.framework.spec import Command, Option
+from dibs.cli.framework.spec import GLOBAL, REST, Command, Option
 
 WIDTH = 80
 WIDTH_MAX = 100  # longer lines are hard to read

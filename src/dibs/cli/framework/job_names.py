@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Callable, Iterable
 from dibs.base.checkout import current_folder
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.result import Answer, combined, failure, is_failure
 from dibs.client import naming as repositories
 from dibs.client.queueing import all_pages, drive, name_in_use
 from dibs.core.names import OF_REPOSITORY
 from dibs.core.records import HELD
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from dibs.cli.framework.context import Call, Document
-
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
 # Commands that take job names: one, or each of several by itself; several in one step.

@@ -6,18 +6,14 @@ abbreviated: a script that relies on `--meta` breaks on the day `--method` comes
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Iterable, Sequence
 from dibs.base.errors import InvalidInput
-from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, MAYBE, REST
+from dibs.base.terminal import did_you_mean as suggested
+from dibs.cli.framework.registry import ALIASES, ALONE, MEANT, load, registered
+from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, MAYBE, REST, Command, Option
 from dibs.core.durations import is_duration
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
-
-    from dibs.cli.framework.spec import Command, Option
-
-    Values = dict[str, Any]
+Values = dict[str, Any]
 
 
 class UsageError(InvalidInput):
@@ -59,8 +55,6 @@ def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None
         return word, before + after
     if any(name.startswith(word + " ") for name in names):
         return _of_family(word, before, after, names)
-    from dibs.cli.framework.registry import ALIASES, MEANT, registered
-
     if word in ALIASES:
         return _of_alias(ALIASES[word], before + after), before + after
     if word in MEANT:
@@ -77,8 +71,6 @@ def _of_family(first: str, before: list[str], after: list[str], names: Sequence[
     flags, rest = _leading_flags(after) if after[:1] and after[0].startswith("-") else ([], after)
     if rest and rest[0] in seconds:
         return f"{first} {rest[0]}", [*before, *flags, *rest[1:]]
-    from dibs.cli.framework.registry import ALONE
-
     if not rest and first in ALONE:
         return ALONE[first], [*before, *flags]
     if wants(after, "--help", "-h"):
@@ -91,8 +83,6 @@ def _of_family(first: str, before: list[str], after: list[str], names: Sequence[
 
 def _of_alias(meant: tuple[str, ...], words: Sequence[str]) -> str:
     """The first of the alias's commands that accepts these words, else the last."""
-    from dibs.cli.framework.registry import load
-
     for name in meant[:-1]:
         try:
             parse(load(name), words)
@@ -267,6 +257,4 @@ def _shown(word: str) -> str:
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """ " Did you mean X?", or nothing."""
-    from dibs.base.terminal import did_you_mean as suggested  # only where something was mistyped
-
     return suggested(word, candidates)

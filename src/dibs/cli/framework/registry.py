@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.spec import Command
+from dibs.base.cheap import Any
+from dibs.base.errors import InvalidInput
+from dibs.cli.framework.spec import Command
 
 # In the order of the reference: `dibs help WORD` and its title, then its commands, each with its module below `dibs`.
 _TABLE = """
@@ -186,8 +184,6 @@ def load(name: str) -> Command:
 def registered(word: str) -> Command | None:
     """The command that an installed package registers under a word; None if there is none. Raises InvalidInput."""
     from dibs.base.annexes import plugin
-    from dibs.base.errors import InvalidInput
-    from dibs.cli.framework.spec import Command
 
     found = plugin(GROUP, word, f"the command {word}")
     if found is None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dibs.base.errors import RequestRefused
+from dibs.base.jsontext import Document
 from dibs.base.terminal import plain
+from dibs.core.durations import format_duration
 from dibs.wire.codes import OUTCOMES, OVERDUE, YES, exit_of_code
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.wire.documents import Document, Reply
-
+from dibs.wire.documents import Reply
+from dibs.wire.fields import REQUESTS
 
 SCHEMA_VERSION = 1
 # Statuses of a reply that mean "no" and are not errors.
@@ -124,8 +123,6 @@ def body_of(reply: Reply) -> Document:
 
 def in_flags(sentence: str) -> str:
     """A sentence about a request, with flags in place of fields."""
-    from dibs.wire.fields import REQUESTS
-
     sent = {**REQUESTS["acquire"], **REQUESTS["release"]}
     fields = [field for field in sent if "_" in field and field not in _FLAGS]
     named = {field: f"--{field.removesuffix('_seconds').removesuffix('_id').replace('_', '-')}" for field in fields}
@@ -143,8 +140,6 @@ def failure(reply: Reply) -> Answer:
         sentence = in_flags(sentence)
     after_ms = body.get("retry_after_ms")
     if isinstance(after_ms, int) and after_ms > 0:
-        from dibs.core.durations import format_duration
-
         sentence += f" Try again in {format_duration(after_ms)}."
     if code in _HINTS:
         sentence = f"{sentence.rstrip('.')}. {_HINTS[code]}"

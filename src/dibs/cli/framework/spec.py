@@ -6,12 +6,9 @@ whose usage errors make no suggestions and cannot be JSON.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
+from dibs.base.cheap import Callable
+from dibs.cli.framework.context import Call
+from dibs.cli.framework.result import Answer
 
 
 class Option:

@@ -9,27 +9,19 @@ from __future__ import annotations
 import os
 import select
 
-from dibs.base.cheap import signal
+from dibs.base.cheap import Any, Callable, FrameType, Mapping, signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.ids import new_token
 from dibs.cli.commands.wait import OUTER, sessions_around
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.supervise.guardian import Guardian
-from dibs.cli.supervise.process_session import CheckpointFile
+from dibs.cli.supervise.process_session import CheckpointFile, ProcessSession
 from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, signalled, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
+from dibs.client.embedded import default_store_url
 from dibs.core.names import ELECTION_PREFIX
 from dibs.system.session_mark import guarded_env, guarded_mark, process_mark
 from dibs.wire.sentences import slot_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import FrameType
-    from typing import Any
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.cli.supervise.process_session import ProcessSession
-
 
 # The environment of a command that dibs runs.
 
@@ -44,8 +36,6 @@ _NOT_INHERITED = (
 def environment(call: Call, session: ProcessSession) -> dict[str, str]:
     """The command's own dibs calls use the same store or server, this session and the same owner. The environment also
     has the last owner's checkpoint, and the checkpoint file is filled with it."""
-    from dibs.client.embedded import default_store_url
-
     settings = call.settings
     given: dict[str, str | None] = {
         "DIBS_URL": settings.url or default_store_url(),

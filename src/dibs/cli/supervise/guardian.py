@@ -22,16 +22,11 @@ from __future__ import annotations
 import os
 import select
 
-from dibs.base.cheap import signal
+from dibs.base.cheap import Callable, FrameType, signal
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise.survivors import NAP_MS, adopt_orphans, descendants, die_with, signalled, wake_with_parent
 from dibs.system import table
 from dibs.system.processes import let_go_of_files
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
 
 LOOK_MS = 20
 # Signals that a terminal or a user may send to all processes; this one ignores them.

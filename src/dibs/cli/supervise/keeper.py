@@ -161,15 +161,14 @@ class Keeper:
 
     def _let_go(self) -> None:
         while steady_ms() < self._plan.lost_ms:
-            self._jobs = [job for job in self._jobs if not self._is_let_go(job)]
+            for job in list(self._jobs):
+                status, body = self._ask("release", job, self._proof)
+                if status < 300 or body.get("code") in OVER_CODES:
+                    self._jobs.remove(job)
             if not self._jobs:
                 return
             self._plan.failed(steady_ms())
             select.select([], [], [], self._plan.left_ms(steady_ms()) / 1000)
-
-    def _is_let_go(self, job: str) -> bool:
-        status, body = self._ask("release", job, self._proof)
-        return status < 300 or body.get("code") in OVER_CODES
 
     def _ask(self, verb: str, name: str, document: Document) -> tuple[int, Document]:
         """Open the store for each request, so that the keeper does not hold it open all its life."""

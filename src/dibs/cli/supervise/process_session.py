@@ -9,25 +9,22 @@ from __future__ import annotations
 import gc
 import os
 
+from dibs.base.cheap import Callable
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
+from dibs.cli.commands.wait import wait_in_line
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import TRACKED, flag_of, given_ms, milliseconds, open_request, seconds, terms
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
-from dibs.client.door import OVER_CODES, Ask
+from dibs.client.door import OVER_CODES, Ask, Door
+from dibs.client.embedded import EmbeddedDoor
 from dibs.client.plan import CEILING_REACHED, RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
+from dibs.wire.documents import Reply
 from dibs.wire.sentences import parked
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.client.door import Door
-    from dibs.wire.documents import Reply
 
 
 class CheckpointFile:
@@ -313,8 +310,6 @@ class ProcessSession:
 
 def end_dead_session(call: Call, session: str) -> None:
     """End a session whose `dibs run` was killed, once its command is gone: its jobs are lost. A server's expires."""
-    from dibs.client.embedded import EmbeddedDoor
-
     door = call.door()
     try:
         if isinstance(door, EmbeddedDoor):
@@ -384,8 +379,6 @@ def claim(
 def _in_line(
     session: ProcessSession, job: str, document: Document, until_ms: int, queued: Callable[[Document], None] | None
 ) -> Reply:
-    from dibs.cli.commands.wait import wait_in_line
-
     def meanwhile(body: Document | None) -> int:
         if body is not None and "replaces" in document:
             document["ticket"] = body["ticket"]  # in another session it tells which of the group came first

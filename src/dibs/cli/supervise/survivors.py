@@ -11,14 +11,10 @@ import os
 import select
 
 from dibs.base import ways
+from dibs.base.cheap import Callable, Iterable
 from dibs.base.clock import steady_ms
 from dibs.system import table
 from dibs.system.session_mark import marked, process_mark
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 
 # Finds all descendants of a process, even those that left its process group.
 #

@@ -14,16 +14,12 @@ from __future__ import annotations
 import os
 import select
 
-from dibs.base.cheap import signal
+from dibs.base.cheap import Callable, signal
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise.guardian import IGNORED
 from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, wait_for_end, wake_with_parent
 from dibs.system.processes import let_go_of_files, process_handle
 from dibs.system.session_mark import process_mark
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LATE_MS = 50  # how long after its deadline the guardian has to report
 

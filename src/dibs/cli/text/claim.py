@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dibs.cli.text.words import ago, job_command, plain, span, table
+from dibs.base.cheap import Sequence
+from dibs.base.jsontext import Document
+from dibs.cli.text.words import Paint, ago, job_command, plain, span, table
 from dibs.wire import sentences
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.cli.text.words import Paint
-    from dibs.wire.documents import Document
 
 
 def field(name: str, value: str) -> str:

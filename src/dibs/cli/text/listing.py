@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Mapping, Sequence
+from dibs.base.jsontext import Document
 from dibs.cli.text import claim as claim_text
 from dibs.cli.text.claim import field, hold_fields, previous
-from dibs.cli.text.words import GAP, PADDED_MAX, ago, columns_of, instant_ms, job_command, plain, short, span, table
+from dibs.cli.text.words import (
+    GAP,
+    PADDED_MAX,
+    Paint,
+    ago,
+    columns_of,
+    instant_ms,
+    job_command,
+    plain,
+    short,
+    span,
+    table,
+)
 from dibs.wire import sentences
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from dibs.cli.text.words import Paint
-    from dibs.wire.documents import Document
-
-    Row = tuple[str, ...]
+Row = tuple[str, ...]
 
 
 def status_text(document: Document, paint: Paint, now_ms: int) -> str:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Iterable, Mapping, Sequence, TextIO
 from dibs.base.ids import new_id
 from dibs.base.terminal import harmless, plain
 from dibs.core.durations import ago, span
 from dibs.wire.parts import instant_ms
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import TextIO
 
 __all__ = ["ago", "instant_ms", "plain", "span"]  # what other modules say in words, for whoever formats
 

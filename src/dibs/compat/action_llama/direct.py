@@ -64,12 +64,11 @@ class DirectRequest:
         self._unconfirmed = unconfirmed
 
     def answer(self, env: Mapping[str, str], opener: Opener | None, pid: int) -> Said:
-        from dibs.cli.framework.context import open_door
-        from dibs.client.settings import Settings
+        from dibs.client.settings import Settings, connect_as
 
         # A run brings its own namespace.
         self._settings = Settings({} if env.get("SHUTDOWN_SECRET") else _namespace_around(self._key, env), env)
-        self._door = door = (opener or open_door)(self._settings)
+        self._door = door = (opener or connect_as)(self._settings)
         try:
             if env.get("DIBS_SESSION"):
                 return self.in_session()

@@ -1,4 +1,4 @@
-"""From what a harness writes to a hook to an event. Pure.
+"""From what a harness writes to a hook to an event, and to the answer in the harness's own form. Pure.
 
 Contracts as documented by each harness in August 2026; `docs/reference/agents.md` has the table. What is not known is
 an event of the kind `other`, which nothing is done for.
@@ -8,25 +8,12 @@ from __future__ import annotations
 
 import posixpath
 
-from dibs.agents.harness.identity import (
-    CLAUDE,
-    CODEX,
-    COPILOT,
-    CURSOR,
-    GEMINI,
-    OPENCODE,
-    WINDSURF,
-    Agent,
-    is_session_id,
-    pid_of,
-)
+from dibs.agents.harness import identity
+from dibs.agents.harness.identity import Agent
+from dibs.base.cheap import Any, Mapping
+from dibs.base.jsontext import decode, encode
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    Document = Mapping[str, Any]
+Document = Mapping[str, Any]
 
 # Which files a patch in Codex's format (`apply_patch`) writes.
 
@@ -64,7 +51,6 @@ class HookEvent:
         self.cwd = cwd
 
 
-HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, OPENCODE, WINDSURF)
 # The harnesses' words for moments, by kind. A word means the same wherever it is used.
 _BEFORE = ("PreToolUse", "preToolUse", "BeforeTool")
 _AFTER = """
@@ -93,14 +79,14 @@ _PATH_FIELDS = ("file_path", "notebook_path", "path", "filePath", "absolute_path
 def harness_of(document: Document) -> str:
     """Return which harness wrote this, by the fields that only it has."""
     if "agent_action_name" in document:
-        return WINDSURF
+        return identity.WINDSURF
     if "conversation_id" in document or "cursor_version" in document:
-        return CURSOR
+        return identity.CURSOR
     if "sessionId" in document or "toolName" in document:
-        return COPILOT
+        return identity.COPILOT
     if str(document.get("hook_event_name")) in ("BeforeTool", "AfterTool", "AfterAgent", "PreCompress"):
-        return GEMINI
-    return CODEX if "turn_id" in document else CLAUDE
+        return identity.GEMINI
+    return identity.CODEX if "turn_id" in document else identity.CLAUDE
 
 
 def event_of(document: Document, env: Mapping[str, str], harness: str | None = None) -> HookEvent:
@@ -111,7 +97,7 @@ def event_of(document: Document, env: Mapping[str, str], harness: str | None = N
     root = roots[0] if isinstance(roots, list) and roots else ""
     cwd = _text(document, "cwd") or (root if isinstance(root, str) else "")
     event = HookEvent(harness, name, _agent(document, env, harness), cwd)
-    if harness == WINDSURF:
+    if harness == identity.WINDSURF:
         _read_windsurf(event, document)
     elif name == "beforeShellExecution":
         event.kind, event.command = BEFORE_SHELL, _text(document, "command")
@@ -157,8 +143,6 @@ def _read_tool(event: HookEvent, document: Document) -> None:
 def _given(document: Document) -> Document:
     given = document.get("tool_input", document.get("toolArgs"))
     if isinstance(given, str):
-        from dibs.base.jsontext import decode
-
         try:
             given = decode(given)
         except (ValueError, RecursionError):
@@ -180,14 +164,83 @@ def _read_windsurf(event: HookEvent, document: Document) -> None:
 def _agent(document: Document, env: Mapping[str, str], harness: str) -> Agent | None:
     for key in ("session_id", "sessionId", "conversation_id", "trajectory_id"):
         session = document.get(key)
-        if is_session_id(session):
+        if identity.is_session_id(session):
             break
     else:
         return None
-    subagent = document.get("agent_id")
-    return Agent(harness, str(session), str(subagent) if is_session_id(subagent) else "", pid_of(env, harness))
+    given = document.get("agent_id")
+    subagent = str(given) if identity.is_session_id(given) else ""
+    return Agent(harness, str(session), subagent, identity.pid_of(env, harness))
 
 
 def _text(document: Document, key: str) -> str:
     value = document.get(key)
     return value if isinstance(value, str) else ""
+
+
+# What a hook answers. A refusal is exit 2 with the reason on stderr, which all harnesses honour; those that read the
+# reason from JSON get it there. Nothing ever answers "allow": that would skip the question that the harness asks its
+# user.
+
+REFUSED = 2
+CONTEXT_CHARS_MAX = 9_000  # Claude Code cuts texts at 10,000
+
+
+class HookAnswer:
+    """What to write, and the exit code. `reason` of a refusal and `text` of a remark are not in the harness's form."""
+
+    def __init__(
+        self, exit_code: int = 0, stdout: str = "", stderr: str = "", *, reason: str = "", text: str = ""
+    ) -> None:
+        self.exit = exit_code
+        self.stdout = stdout
+        self.stderr = stderr
+        self.reason = reason
+        self.text = text
+
+
+NOTHING = HookAnswer()
+# The events after which a harness passes our words to the model, as seen in the versions that `agents.md` names.
+_CLAUDE = (BEFORE_EDIT, BEFORE_SHELL, AFTER_TOOL, START, COMPACTED)
+_HEARD = {
+    identity.CLAUDE: _CLAUDE,
+    identity.CODEX: _CLAUDE,
+    identity.COPILOT: (BEFORE_EDIT, BEFORE_SHELL, AFTER_TOOL, START),
+    identity.GEMINI: (AFTER_TOOL, START),
+}
+
+
+def refusal(event: HookEvent, reason: str) -> HookAnswer:
+    """Refuse what the agent is about to do."""
+    reason = reason[:CONTEXT_CHARS_MAX]
+    if event.harness == identity.COPILOT:  # reads the reason from JSON, and takes any other exit for an error of ours
+        told = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+        return HookAnswer(0, encode(told), reason=reason)
+    if event.harness == identity.CURSOR:
+        told = {"permission": "deny", "agent_message": reason, "user_message": reason}
+        return HookAnswer(REFUSED, encode(told), reason, reason=reason)
+    return HookAnswer(REFUSED, "", reason, reason=reason)
+
+
+def remark(event: HookEvent, text: str) -> HookAnswer:
+    """Tell the agent something and refuse nothing. A harness without a place for it shows stderr to its user."""
+    text = text[:CONTEXT_CHARS_MAX]
+    if not text:
+        return NOTHING
+    if event.kind in _HEARD.get(event.harness, ()):
+        told: dict[str, object] = {"additionalContext": text}
+        if event.harness != identity.COPILOT:
+            told = {"hookSpecificOutput": {"hookEventName": event.name, **told}}
+        return HookAnswer(0, encode(told), text=text)
+    if event.harness == identity.OPENCODE:  # our plugin there adds it to what the tool says
+        return HookAnswer(0, text, text=text)
+    return HookAnswer(0, "", text, text=text)
+
+
+def with_remark(event: HookEvent, answer: HookAnswer, text: str) -> HookAnswer:
+    """An answer with one remark more. A refusal has it at the end of its reason."""
+    if answer.exit == 0 and not answer.stdout and not answer.stderr:
+        return remark(event, text)
+    if answer.reason:
+        return refusal(event, f"{answer.reason}\n{text}")
+    return remark(event, f"{answer.text}\n{text}") if answer.text else answer
