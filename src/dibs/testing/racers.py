@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Protocol, TextIO
 
+    from dibs.base.jsontext import Document
     from dibs.sdk.client import Client
-    from dibs.wire.documents import Document
 
     class Asking(Protocol):
         """What a racer needs of a door."""
