@@ -147,4 +147,4 @@ def test_a_count_that_is_wrong_is_told_by_doctor_and_put_right_by_gc(tmp_path: P
 
 
 def test_a_lifetime_that_cannot_be_is_told_in_words_of_the_command(terminal: Terminal) -> None:
-    assert "--expires in seconds is from 1 to " in terminal("token", "create", "ann", "--expires", "0s").err
+    assert "--expires in seconds is a number from 1 to " in terminal("token", "create", "ann", "--expires", "0s").err
