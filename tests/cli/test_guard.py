@@ -16,7 +16,7 @@ NAMES = st.one_of(
 
 
 def hold(name: str, mode: str = "exclusive") -> PathClaim:
-    return PathClaim(name, "agent-7", 1, mode, 60_000)
+    return PathClaim(name=name, owner="agent-7", token=1, mode=mode, remaining_ms=60_000)
 
 
 @pytest.mark.promise("tree")

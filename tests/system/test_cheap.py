@@ -54,6 +54,20 @@ print(jsontext.decode(jsontext.encode({"a": [1, None]})), len(ids.digest("x")))
     assert ran(HIDDEN + script) == "True True True\n{'a': [1, None]} 32\n"
 
 
+def test_a_name_for_annotations_cannot_be_taken_for_the_class_by_mistake() -> None:
+    script = """
+from dibs.base.cheap import Any, Callable, Mapping
+print(dict[str, Any] | None, "typing" in sys.modules, "collections" in sys.modules)
+Callable[[str], int] | None  # an alias can be made of it
+try:
+    isinstance({}, Mapping)
+except TypeError as error:
+    print(error)
+"""
+    told = "names of base/cheap.py are for annotations; import the real one"
+    assert ran(script) == f"dict[str, dibs.base.cheap._Name] | None False False\n{told}\n"
+
+
 ALONE = """
 from dibs.base import cheap
 driver = cheap.sqlite3

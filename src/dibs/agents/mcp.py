@@ -127,7 +127,7 @@ def arguments_for(fields: Sequence[ToolField], given: Document) -> tuple[Documen
 def _read(field: ToolField, value: Any) -> Any:
     if field.kind == NUMBER and isinstance(value, str) and (whole := _WHOLE.fullmatch(value)):
         return int(whole[1])
-    if field.kind == NUMBER and isinstance(value, float) and value == value // 1:
+    if field.kind == NUMBER and isinstance(value, bool | float) and value == value // 1:
         return int(value)
     if field.kind == TRUTH and isinstance(value, str | int | float):
         return _TRUTH_WORDS.get(str(int(value)) if value in (0, 1) else str(value).lower(), value)

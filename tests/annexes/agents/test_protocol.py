@@ -225,6 +225,7 @@ async def test_the_end_of_the_connection_ends_a_call_that_waits(store: Store) ->
         ({"wait_seconds": "1"}, None),
         ({"wait_seconds": " 1.0 "}, None),
         ({"wait_seconds": 1.0}, None),
+        ({"wait_seconds": True}, None),
         ({"again": "Yes"}, None),
         ({"again": 1}, None),
         ({"owner": None, "metadata": None}, None),

@@ -13,6 +13,7 @@ from dibs.base.checkout import current_folder
 from dibs.base.clock import wall_ms
 from dibs.base.files import SHARED, replace_file
 from dibs.base.jsontext import Document
+from dibs.base.record import Record
 from dibs.cli.framework.actor_session import ActorSession, agent_here
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
@@ -35,18 +36,16 @@ if TYPE_CHECKING:
 _SHARED = "shared"
 
 
-class PathClaim:
-    """One owner's live claim on a `path:` or `repo:` name: its public fields."""
+class PathClaim(Record):
+    """One owner's live claim on a `path:` or `repo:` name: its public fields. `life` is its owner's last sign of life,
+    in words."""
 
-    __slots__ = ("life", "mode", "name", "owner", "remaining_ms", "token")
-
-    def __init__(self, name: str, owner: str, token: int, mode: str, remaining_ms: int, life: str = "") -> None:
-        self.name = name
-        self.owner = owner
-        self.token = token
-        self.mode = mode
-        self.remaining_ms = remaining_ms
-        self.life = life  # its owner's last sign of life, in words
+    name: str
+    owner: str
+    token: int
+    mode: str
+    remaining_ms: int
+    life: str = ""
 
 
 class PathClaims:
@@ -326,8 +325,8 @@ def _live_holds(door: Door) -> list[PathClaim] | Answer:
             return failure(reply)
         for lock in (reply.body or {})["locks"]:
             for each in lock.get("holders") or (lock,):
-                what = (each["owner"], each["fencing_token"], each["mode"], each["remaining_ms"])
-                found.append(PathClaim(lock["name"], *what, life(each)))
+                told = {field: each[field] for field in ("owner", "mode", "remaining_ms")}
+                found.append(PathClaim(name=lock["name"], token=each["fencing_token"], life=life(each), **told))
     return found
 
 
@@ -341,11 +340,12 @@ def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
     lease = call.env.get("DIBS_LEASE", "").strip()
     mine = set()
     for hold in holds:
-        if (
-            (hold.name, hold.token) in known
-            or any(entry["token"] == hold.token and may_keep(entry, actor) for entry in memory.entries(hold.name))
-            or (lease and _proves(call, lease, hold))
-        ):
+        taken = [entry for entry in memory.entries(hold.name) if entry["token"] == hold.token]
+        is_mine = (hold.name, hold.token) in known or any(may_keep(entry, actor) for entry in taken)
+        if not is_mine and lease:
+            reply = call.ask("renew", hold.name, {"lease_id": lease})
+            is_mine = not is_failure(reply) and (reply.body or {}).get("fencing_token") == hold.token
+        if is_mine:
             mine.add(hold)
     return mine
 
@@ -360,8 +360,3 @@ def _of_session(call: Call) -> set[tuple[str, int]]:
         return set()
     holds = (call.ask("session-show", session, {}).body or {}).get("holds") or ()
     return {(hold["name"], hold["fencing_token"]) for hold in holds}
-
-
-def _proves(call: Call, lease: str, hold: PathClaim) -> bool:
-    reply = call.ask("renew", hold.name, {"lease_id": lease})
-    return not is_failure(reply) and (reply.body or {}).get("fencing_token") == hold.token

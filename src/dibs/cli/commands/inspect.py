@@ -140,10 +140,15 @@ def overdue_sentence(body: Document) -> str:
     return text
 
 
-def watch(call: Call) -> Answer:
+def _chosen(call: Call) -> tuple[str | None, str]:
     name, prefix = call.values.get("job"), call.values.get("prefix", "")
     if name is not None and prefix:
         raise UsageError("Give a job or --prefix, not both.")
+    return name, prefix
+
+
+def watch(call: Call) -> Answer:
+    name, prefix = _chosen(call)
     return follow_events(call, name, prefix, given_ms(call, "since") or 0)
 
 
@@ -182,9 +187,7 @@ def _owned(call: Call, body: Document) -> Answer:
 
 
 def history(call: Call) -> Answer:
-    name, prefix = call.values.get("job"), call.values.get("prefix", "")
-    if name is not None and prefix:
-        raise UsageError("Give a job or --prefix, not both.")
+    name, prefix = _chosen(call)
     since = call.values.get("since")
     since_ms = None if since is None else _since_ms(call, since)
     if call.values.get("follow"):

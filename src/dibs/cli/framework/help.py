@@ -106,11 +106,8 @@ def _usual(command: Command) -> list[Option]:
 
 
 def _around_flags(command: Command, flags: list[str]) -> list[str]:
-    groups: dict[str, list[str]] = {}
-    for option in command.options:
-        if option.required is not None:
-            groups.setdefault(option.required, []).append(option.shown)
-    needed = [each[0] if len(each) == 1 else f"({' | '.join(each)})" for each in groups.values()]
+    groups = [[option.shown for option in group] for group in command.required]
+    needed = [each[0] if len(each) == 1 else f"({' | '.join(each)})" for each in groups]
     before = [each.shown for each in command.arguments if each.takes != REST]
     after = [each.shown for each in command.arguments if each.takes == REST]
     return ["dibs", command.name, *before, *needed, *flags, *after]

@@ -147,11 +147,7 @@ def parse(command: Command, words: Sequence[str]) -> Values:
 
 
 def _check_required(command: Command, values: Values) -> None:
-    groups: dict[str, list[Option]] = {}
-    for option in command.options:
-        if option.required is not None:
-            groups.setdefault(option.required, []).append(option)
-    for options in groups.values():
+    for options in command.required:
         if all(option.key not in values for option in options):
             wanted = " or ".join([option.shown for option in options])
             raise UsageError(f"{command.name} needs {wanted}: {options[0].help}.")

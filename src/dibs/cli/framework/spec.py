@@ -120,6 +120,15 @@ class Command:
         self.several = several
         self.usual = usual
 
+    @property
+    def required(self) -> list[list[Option]]:
+        """The groups of flags, one of each of which must be given."""
+        groups: dict[str, list[Option]] = {}
+        for option in self.options:
+            if option.required is not None:
+                groups.setdefault(option.required, []).append(option)
+        return list(groups.values())
+
     def _told(self, begin: str = "") -> list[str]:
         """The lines of its section that begin so, without that; with "", its text."""
         from dibs.base.tables import sections  # only who asks for help reads it

@@ -200,12 +200,18 @@ class Guardian:
     def _look_after(self) -> None:
         if not self._ended:
             self._ended = self._has_ended()
-        self._reap_adopted()
+        for pid in table().children(os.getpid()) if self._adopts else ():
+            if pid != self._pid:
+                os.waitpid(pid, os.WNOHANG)
         if self._is_over():
             self._is_done = True
             self._tell("U" if self._untouchable else "Q")
         elif self._kill_ms is None:
-            self._stop_in_time()
+            late = self._is_late()
+            if late and not self._ended:
+                self._tell("L")
+            if late or self._orphaned or self._ended:
+                self._stop()
         elif steady_ms() >= self._kill_ms:
             self._to_everybody(signal.SIGKILL)
 
@@ -217,13 +223,6 @@ class Guardian:
         if self._ended and self._adopts:
             os.waitpid(self._pid, 0)
         return True
-
-    def _stop_in_time(self) -> None:
-        late = self._is_late()
-        if late and not self._ended:
-            self._tell("L")
-        if late or self._orphaned or self._ended:
-            self._stop()
 
     def _is_late(self) -> bool:
         return self._deadline_ms is not None and steady_ms() >= self._deadline_ms
@@ -262,12 +261,6 @@ class Guardian:
             return os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WNOHANG) is not None
         except ChildProcessError:  # it ended at this moment: waiting for paused processes only then fails
             return False
-
-    def _reap_adopted(self) -> None:
-        if self._adopts:
-            for pid in table().children(os.getpid()):
-                if pid != self._pid:
-                    os.waitpid(pid, os.WNOHANG)
 
     def _survivors(self) -> set[int]:
         """The other processes of the command that are left, as far as they can be seen and stopped."""
