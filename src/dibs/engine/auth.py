@@ -26,13 +26,12 @@ from dibs.base.ids import new_id, new_secret, proof_key_id, proof_of
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
+from dibs.engine.credentials import CredentialDirectory, caller_of
 from dibs.engine.metrics import Metrics
 from dibs.wire.credentials import TokenLine, is_entry, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from dibs.engine.credentials import CredentialDirectory
 
 log = logging.getLogger("dibs")
 
@@ -65,7 +64,7 @@ class TokenGuard:
         if self.path is None:
             return
         lines = read_tokens(self.path)
-        self._callers = {bytes.fromhex(line.digest): _caller(line) for line in lines}
+        self._callers = {bytes.fromhex(line.digest): caller_of(line) for line in lines}
         self._ends_ms = {bytes.fromhex(line.digest): line.expires_ms for line in lines if line.expires_ms is not None}
         self._keys = {proof_key_id(key): key for key in self._callers}
         clear = [line.name for line in lines if line.is_clear]
@@ -223,11 +222,6 @@ def read_tokens(path: str) -> list[TokenLine]:
     if not lines:
         log.warning("%s holds no token: every request is refused", path)
     return list(lines.values())
-
-
-def _caller(line: TokenLine) -> Caller:
-    badges = (f"user:{line.name}", f"token:sha256:{line.digest}")
-    return Caller(principal=line.name, role=line.role, namespace=line.namespace, badges=badges)
 
 
 def _read_private(path: str) -> str:

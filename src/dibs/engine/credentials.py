@@ -60,6 +60,11 @@ def credentials(store: Store, name: str | None = None) -> list[rules.Credential]
     return sorted(found, key=lambda each: (each.name, each.since_ms))
 
 
+def caller_of(token: rules.Credential | wire.TokenLine) -> Caller:
+    badges = (f"user:{token.name}", f"token:sha256:{token.digest}")
+    return Caller(principal=token.name, role=token.role, namespace=token.namespace, badges=badges)
+
+
 class CredentialAdmin:
     def __init__(self, store: Store, caller: Caller) -> None:
         if not store.capabilities.serves:
@@ -323,15 +328,8 @@ class CredentialDirectory(EngineThread):
     @staticmethod
     def _note(known: dict[bytes, tuple[Caller, int]], keys: dict[str, bytes], credential: rules.Credential) -> None:
         key = bytes.fromhex(credential.digest)
-        caller = Caller(
-            principal=credential.name,
-            role=credential.role,
-            namespace=credential.namespace,
-            badges=(f"user:{credential.name}", f"token:sha256:{credential.digest}"),
-            limits=credential.limits,
-        )
         over_ms = 0 if credential.ended_ms else credential.expires_ms or _NEVER_MS
-        known[key] = (caller, over_ms)
+        known[key] = (caller_of(credential).replace(limits=credential.limits), over_ms)
         if credential.ended_ms:
             keys.pop(proof_key_id(key), None)
         else:

@@ -67,7 +67,7 @@ class Imported(Record):
 
 
 class _Contents:
-    """What is needed of a file before its records. Reads all of it, and raises InvalidInput for any fault."""
+    """The contents of a file that are needed before its records. Reads all of it; any fault is InvalidInput."""
 
     def __init__(self, file: BinaryIO) -> None:
         file.seek(0)

@@ -19,16 +19,15 @@ from dibs.base.ids import new_id
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TRIES_MAX
 from dibs.core.records import LOCK_PREFIX, META_KEY, Tree, lock_key
 from dibs.stores.git.entries import BadEntry, Entry, commit_text, new_body, oid_of, parse, tail_of
-from dibs.stores.git.refs import Refs, Swap
+from dibs.stores.git.refs import Swap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.git.times import StoreTime
     from dibs.stores.git.tips import Tips
     from dibs.stores.port import Job, Puts
 
@@ -48,21 +47,14 @@ def part_of(before: Stored | None, after: Stored | None) -> int:
 
 class CommitPlan:
     """Holds what one commit needs: `swaps`, and what comes `first` and `last`. `made` are the new entries, by tail.
-    `past` returns the events to keep when a chain is restarted; without it no chain is, and `anew` says whether one
-    was."""
+    Without `restarts` no chain is restarted; `anew` says whether one was."""
 
-    def __init__(
-        self,
-        refs: Refs,
-        time: StoreTime,
-        tips: Mapping[str, Entry | None],
-        past: Callable[[Entry], list[Event]] | None = None,
-    ) -> None:
-        self._refs = refs
+    def __init__(self, tips: Tips, *, restarts: bool = False) -> None:
         self._tips = tips
-        self._past = past
-        self._stamp = time.stamp()
-        self._seconds = max(0, time.wall_ms() // 1000)
+        self._refs = tips.refs
+        self._restarts = restarts
+        self._stamp = tips.time.stamp()
+        self._seconds = max(0, tips.time.wall_ms() // 1000)
         self.first: list[Swap] = []
         self.swaps: list[Swap] = []
         self.last: list[Swap] = []
@@ -71,11 +63,11 @@ class CommitPlan:
         self.last_seq = 0
         self.anew = False
 
-    def build(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event], after_seq: int) -> None:
-        tips = {key: self._tips.get(tail_of(key)) for key in puts}
+    def build(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> None:
+        tips = {key: self._tips.known.get(tail_of(key)) for key in puts}
         before = {key: tip.stored for key, tip in tips.items() if tip is not None}
         changes = {key: record for key, record in puts.items() if record is not None or before.get(key) is not None}
-        numbered = self._number(events, changes, after_seq)
+        numbered = self._number(events, changes)
         version = 1 + max([self._base(key) for key in changes], default=0)
         parts = {key: part_of(before.get(key), record) for key, record in changes.items()}
         # Records that concern several jobs come first: `meta`, sessions, trees. A large step names only some.
@@ -94,12 +86,12 @@ class CommitPlan:
                 self._compare(key, numbered.get(key, []))
         self.swaps.sort(key=lambda each: each.tail)
 
-    def _number(self, events: Sequence[Event], changes: Puts, after_seq: int) -> dict[str, list[Event]]:
+    def _number(self, events: Sequence[Event], changes: Puts) -> dict[str, list[Event]]:
         """Events with their numbers, by the key whose commit holds them: their job's, if they have one."""
         homes = [home_of(event, changes) for event in events]
-        seqs = [tip.seq for tip in [self._tips.get(tail_of(key)) for key in homes] if tip is not None]
+        seqs = [tip.seq for tip in [self._tips.known.get(tail_of(key)) for key in homes] if tip is not None]
         # Two clones that do not know of each other may give the same number to events of different jobs.
-        seq = max([after_seq, int(self._stamp["wall_ms"]) * SEQS_A_MS, *seqs])
+        seq = max([self._tips.last_seq, int(self._stamp["wall_ms"]) * SEQS_A_MS, *seqs])
         numbered: dict[str, list[Event]] = {}
         for key, event in zip(homes, events, strict=True):
             seq += 1
@@ -109,13 +101,13 @@ class CommitPlan:
 
     def _base(self, key: str) -> int:
         """The version before. Without a ref, one from the clock: above those of a ref that was deleted long ago."""
-        tip = self._tips.get(tail_of(key))
+        tip = self._tips.known.get(tail_of(key))
         return tip.version if tip is not None else self._seconds
 
     def _compare(self, key: str, events: list[Event]) -> None:
         """Let git compare a ref whose record does not change."""
         tail = tail_of(key)
-        tip = self._tips.get(tail)
+        tip = self._tips.known.get(tail)
         if not events and (self._refs.verifies or key == META_KEY):
             if tip is not None or self._refs.verifies:
                 oid = tip.oid if tip is not None else ""
@@ -129,7 +121,7 @@ class CommitPlan:
         self._add(key, body, events)
 
     def _add(self, key: str, body: dict[str, Any], events: list[Event], part: int = TOGETHER) -> None:
-        tip = self._tips.get(tail_of(key))
+        tip = self._tips.known.get(tail_of(key))
         if events:
             body["events"] = [event.dump() for event in events]
         seq = events[-1].seq if events else tip.seq if tip is not None else 0
@@ -137,9 +129,9 @@ class CommitPlan:
         parent = tip.oid if tip is not None else ""
         body["depth"] = 1 if tip is None else tip.depth + 1
         # A remote may refuse a restarted chain; it is tried again after the same number of changes.
-        if tip is not None and self._past is not None and tip.depth and tip.depth % GIT_CHAIN_MAX == 0:
+        if tip is not None and self._restarts and tip.depth and tip.depth % GIT_CHAIN_MAX == 0:
             self.anew = True
-            self.begin_anew(tip, body, self._past(tip)[-GIT_PAST_MAX:])
+            self.begin_anew(tip, body, events_of(self._tips, [tip])[-GIT_PAST_MAX:])
             parent = ""
         self.put(tip, parent, body, part)
 
@@ -219,7 +211,7 @@ def prune(tips: Tips, *, keep: int, before_ms: int) -> int:
         kept = set(young[max(0, len(young) - keep) :])
         if len(kept) == len(every):
             return 0
-        plan = CommitPlan(tips.refs, tips.time, entries)
+        plan = CommitPlan(tips)
         for tail, events in logs.items():
             staying = [event for event in events if event in kept]
             if len(staying) != len(events):

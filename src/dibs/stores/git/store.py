@@ -104,8 +104,8 @@ class GitStore(Store, Maintenance):
             )
 
     def _try(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> bool:
-        plan = CommitPlan(self.refs, self.time, self.tips.known, past=lambda tip: history.events_of(self.tips, [tip]))
-        plan.build(expect, puts, events, self.tips.last_seq)
+        plan = CommitPlan(self.tips, restarts=True)
+        plan.build(expect, puts, events)
         if not plan.made:
             return True
         self.refs.keep(plan.commits)
@@ -117,8 +117,8 @@ class GitStore(Store, Maintenance):
             if not plan.anew:
                 raise
         # The remote accepts only fast-forward changes: then its chain keeps growing.
-        plan = CommitPlan(self.refs, self.time, self.tips.known)
-        plan.build(expect, puts, events, self.tips.last_seq)
+        plan = CommitPlan(self.tips)
+        plan.build(expect, puts, events)
         self.refs.keep(plan.commits)
         return self._swap(plan, puts)
 
