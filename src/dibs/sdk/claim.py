@@ -85,7 +85,10 @@ class Claim(claim_state.ClaimState["Doors"]):
         try:
             hold = self._taken(request)
             claim_state.end_claim(span, hold)
-            self._keep(hold)
+            if self._on_lost is not None:
+                hold.listen(in_own_thread(self._on_lost))
+            if self._session is None and self._grip is None:
+                self._grip = Grip(hold, self._doors)
             self._span = claim_state.begin_hold(hold)
         except BaseException as error:  # not claimed; or no thread, or an interrupt: nothing would renew it
             if self._held is None:
@@ -96,19 +99,11 @@ class Claim(claim_state.ClaimState["Doors"]):
             raise
         return self
 
-    def _keep(self, hold: LeaseHold) -> None:
-        if self._on_lost is not None:
-            hold.listen(in_own_thread(self._on_lost))
-        if self._session is None and self._grip is None:
-            self._grip = Grip(hold, self._doors)
-
     def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
             with self._doors.one() as door:
-                hold = self._held = drive(
-                    door, claim_state.take(request, self._session, self._join if self._nested else None)
-                )
-                return hold
+                self._held = drive(door, claim_state.take(request, self._session, self._join if self._nested else None))
+                return self._held
         except BaseException as error:
             if not claim_state.is_refusal(error):
                 given_up(self._doors, request, self._session)
