@@ -85,10 +85,7 @@ class Claim(claim_state.ClaimState["Doors"]):
         try:
             hold = self._taken(request)
             claim_state.end_claim(span, hold)
-            if self._on_lost is not None:
-                hold.listen(in_own_thread(self._on_lost))
-            if self._session is None and self._grip is None:
-                self._grip = Grip(hold, self._doors)
+            self._keep(hold)
             self._span = claim_state.begin_hold(hold)
         except BaseException as error:  # not claimed; or no thread, or an interrupt: nothing would renew it
             if self._held is None:
@@ -98,6 +95,12 @@ class Claim(claim_state.ClaimState["Doors"]):
                 given_up(self._doors, request, self._session)
             raise
         return self
+
+    def _keep(self, hold: LeaseHold) -> None:
+        if self._on_lost is not None:
+            hold.listen(in_own_thread(self._on_lost))
+        if self._session is None and self._grip is None:
+            self._grip = Grip(hold, self._doors)
 
     def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
