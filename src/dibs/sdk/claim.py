@@ -105,10 +105,8 @@ class Claim(claim_state.ClaimState["Doors"]):
     def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
             with self._doors.one() as door:
-                hold = self._held = drive(
-                    door, claim_state.take(request, self._session, self._join if self._nested else None)
-                )
-                return hold
+                self._held = drive(door, claim_state.take(request, self._session, self._join if self._nested else None))
+                return self._held
         except BaseException as error:
             if not claim_state.is_refusal(error):
                 given_up(self._doors, request, self._session)
