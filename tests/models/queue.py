@@ -13,6 +13,7 @@ lists, quotas, outages and the forgetting of idle jobs are not in it; the models
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,8 @@ class Place:
 
     wish: Wish
     number: int
-    asked_ms: int
+    since_ms: int
+    asked_ms: int  # the last time
     until_ms: int
     was_repeated: bool = False  # by another request than the one that made it
 
@@ -343,12 +345,16 @@ class World:
         for facts in world.facts.values():
             if facts.pool and not facts.slots:
                 facts.slots = 1_000  # whoever paused it may end that
+        world.served = []
         while True:
             world.serve()
+            for place, hold in itertools.product(world.served, world.holds):
+                hold.since_ms = place.since_ms if hold.wish is place.wish else hold.since_ms
             for session, (wish, at_ms) in list(polled.items()):
-                # Later holds do not count: they took what the session could have had.
+                # A poll was refused for those who were there then. Others it meets when it asks again.
                 since = copy.copy(world)
                 since.holds = [hold for hold in world.holds if hold.since_ms <= at_ms]
+                since.line = [place for place in world.line if place.since_ms <= at_ms]
                 if not any(since.waits(wish, job) for job in wish.jobs):
                     del polled[session]
             waiting = {place.wish.session for place in world.line} | set(polled)
@@ -371,7 +377,7 @@ class World:
         with_all = self.copied()
         with_all.runs[wish.session].want = None if wait else (wish, self.now_ms)
         if wait:
-            with_all.line.append(Place(wish, -1, self.now_ms, self.now_ms + 1))
+            with_all.line.append(Place(wish, -1, self.now_ms + 1, self.now_ms, self.now_ms + 1))
         without = with_all.copied()
         without.holds = [hold for hold in without.holds if hold.wish.session != wish.session]
         without.line = [place for place in without.line if place.wish.session != wish.session or place.number == -1]
@@ -498,7 +504,7 @@ class World:
 
     def queue(self, wish: Wish) -> None:
         self.numbers += 1
-        self.line.append(Place(wish, self.numbers, self.now_ms, self.now_ms + limits.TICKET_MS))
+        self.line.append(Place(wish, self.numbers, self.now_ms, self.now_ms, self.now_ms + limits.TICKET_MS))
         run = self.runs.get(wish.session or "")
         if run is not None:
             run.want = None
@@ -623,7 +629,7 @@ class World:
                 if (place.wish.session, place.wish.jobs, place.wish.shared) == (heir, (job,), wish.shared):
                     self.line.remove(place)
                     self.served.append(place)
-        if heir is not None and heir in self.stuck(wants=True) and heir not in before.stuck(wants=True):
+        if heir is not None and heir in self.stuck(wants=False):
             self.__dict__.update(before.__dict__)
             return "deadlock"
         self.serve()

@@ -3,8 +3,8 @@
 A session connects the jobs that it holds with those that it waits for, so sessions are nodes of the wait-for graph.
 Places in a line are nodes, too: a place waits for the owners of the job, for all places ahead, and for what their
 sessions will hold then. A session waits for the jobs in whose lines it has places, and for its last claim that was
-refused while it held something else (`SessionRecord.want`), for at most WANT_MS. Such a want waits only for owners
-that had the job at the refusal: a later owner took a job that the session could have had.
+refused while it held something else (`SessionRecord.want`), for at most WANT_MS. Such a want waits only for those whom
+the claim met: a later owner took a job that the session could have had, and a later place is met by its next claim.
 
 A node has needs. A need for U of N slots cannot be met if owners and earlier places that take more than N - U of them
 are stuck; any other need cannot be met if one of them is stuck. Remove every node whose needs can be met, until none
@@ -48,9 +48,9 @@ def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
 
 
 def find_own_cycle(draft: Draft, session_id: str | None) -> tuple[str, ...]:
-    """The cycle of a session that waits and was handed another job; else empty."""
+    """The cycle of a session that waits and was given another job; else empty. Wants do not count, as below."""
     session = draft.session(session_id) if session_id is not None else None
-    return _Graph(draft, session).cycle([]) if session is not None else ()
+    return _Graph(draft, session, wants=False).cycle([]) if session is not None and session.waits else ()
 
 
 def closes_circle(draft: Draft, ticket: Ticket) -> bool:
@@ -89,8 +89,8 @@ class _Wanted:
         self.number, self.session = number, session
         self.at_ms = at_ms  # None: it claims at this moment
 
-    def is_blocked_by(self, holder: Holder) -> bool:
-        return self.at_ms is None or holder.since_ms <= self.at_ms
+    def met(self, other: Holder | Ticket) -> bool:
+        return self.at_ms is None or other.since_ms <= self.at_ms
 
 
 class _Need:
@@ -235,7 +235,7 @@ class _Graph:
         in_way = [
             blocker
             for blocker in blockers(draft, lock, wanted.mode, wanted.slots, wanted.session, wanted.units)
-            if wanted.is_blocked_by(blocker.holder)
+            if wanted.met(blocker.holder)
         ]
         ahead: list[Ticket] = []
         if wanted.number != _NONE or not covered(draft, lock, wanted.mode, wanted.session):
@@ -256,9 +256,12 @@ class _Graph:
             later = [ticket for ticket in later if not _alike(lock, ticket, wanted)]
             if lock.slots == wanted.slots:
                 live = without_kin(draft, live_holders(draft, lock), None if lock.pooled else wanted.session)
-                for holder in live:
-                    if wanted.is_blocked_by(holder) and (holder.slot_numbers or not lock.pooled):
-                        taken[holder.session] = (holder.owner, len(holder.slot_numbers) or 1)
+                held = [each for each in live if wanted.met(each) and (each.slot_numbers or not lock.pooled)]
+                for holder in held:
+                    taken.pop(holder.session, None)
+                for holder in held:
+                    _, units = taken.get(holder.session, ("", 0))
+                    taken[holder.session] = (holder.owner, units + (len(holder.slot_numbers) or 1))
                 # In a pool an owner without a slot must leave.
                 alone = [blocker for blocker in in_way if lock.pooled and not blocker.holder.slot_numbers]
                 in_way = [blocker for blocker in in_way if blocker.name != lock.name] + alone
@@ -310,7 +313,7 @@ class _Graph:
                 return
 
     def _comes_before(self, ticket: Ticket, wanted: _Wanted) -> bool:
-        if ticket_over(self._draft, ticket):
+        if not wanted.met(ticket) or ticket_over(self._draft, ticket):
             return False
         if not in_tree(wanted.name):
             return True
