@@ -487,7 +487,11 @@ class World:
                 return {"queued"}
             self.line.remove(place)
         if not bad:
+            before = self.copied()
             self.take(wish, verdicts, ticket)
+            if wish.session in self.stuck(wants=False):  # it passed a line, in which somebody waits for it now
+                self.__dict__.update(before.__dict__)
+                return {"deadlock"}
             self.serve()
             return {"granted"}
         self.serve()
@@ -512,8 +516,9 @@ class World:
     def refuse(self, wish: Wish) -> None:
         """The session was told to come back, or that it would wait for ever. It counts as waiting if it holds
         something."""
-        refused = [job for job in wish.jobs if self.judge(wish, job, None) not in ("mine", "free")]
-        self.want(_with(wish, jobs=tuple(refused)))
+        verdicts = {job: self.judge(wish, job, None) for job in wish.jobs if self.judge(wish, job, None) != "mine"}
+        refused = [job for job, verdict in verdicts.items() if verdict != "free"]
+        self.want(_with(wish, jobs=tuple(refused or verdicts)))
 
     def want(self, wish: Wish) -> None:
         run = self.runs.get(wish.session or "")
@@ -544,7 +549,11 @@ class World:
         before, got = self.copied(), 0
         for job in wish.jobs:
             if self.judge(wish, job, None, by_session=False) == "free":
+                tried = self.copied()
                 self.grant(wish, job)
+                if wish.session in self.stuck(wants=False):
+                    self.__dict__.update(tried.__dict__)
+                    continue
                 got += 1
                 if got >= count:
                     self.serve()

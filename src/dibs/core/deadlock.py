@@ -47,10 +47,9 @@ def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
     return graph.cycle([_Need(1, [(node, (name,))]) for node, name in zip(asked, names, strict=True)])
 
 
-def find_own_cycle(draft: Draft, session_id: str | None) -> tuple[str, ...]:
+def find_own_cycle(draft: Draft, session: SessionRecord) -> tuple[str, ...]:
     """The cycle of a session that waits and was given another job; else empty. Wants do not count, as below."""
-    session = draft.session(session_id) if session_id is not None else None
-    return _Graph(draft, session, wants=False).cycle([]) if session is not None and session.waits else ()
+    return _Graph(draft, session, wants=False).cycle([])
 
 
 def closes_circle(draft: Draft, ticket: Ticket) -> bool:
