@@ -386,6 +386,13 @@ class World:
         anyway = wish.session in without.stuck(wants=True) or wish.session in before.stuck(wants=True)
         return wish.session in with_all.stuck(wants=True), anyway
 
+    def would_close(self, wish: Wish, *jobs: str) -> bool:
+        """Whether granting these closes a circle: the session passes a line, in which somebody waits for it then."""
+        granted = self.copied()
+        for job in jobs:
+            granted.grant(wish, job)
+        return wish.session in granted.stuck(wants=False)
+
     # What may be asked
 
     def place_of(self, wish: Wish, ticket: str | None) -> Place | None:
@@ -487,11 +494,9 @@ class World:
                 return {"queued"}
             self.line.remove(place)
         if not bad:
-            before = self.copied()
-            self.take(wish, verdicts, ticket)
-            if wish.session in self.stuck(wants=False):  # it passed a line, in which somebody waits for it now
-                self.__dict__.update(before.__dict__)
+            if self.would_close(wish, *[job for job in wish.jobs if self.judge(wish, job, ticket) == "free"]):
                 return {"deadlock"}
+            self.take(wish, verdicts, ticket)
             self.serve()
             return {"granted"}
         self.serve()
@@ -549,11 +554,9 @@ class World:
         before, got = self.copied(), 0
         for job in wish.jobs:
             if self.judge(wish, job, None, by_session=False) == "free":
-                tried = self.copied()
-                self.grant(wish, job)
-                if wish.session in self.stuck(wants=False):
-                    self.__dict__.update(tried.__dict__)
+                if self.would_close(wish, job):
                     continue
+                self.grant(wish, job)
                 got += 1
                 if got >= count:
                     self.serve()

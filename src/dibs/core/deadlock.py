@@ -17,7 +17,7 @@ if two requests would close a cycle at the same moment, the second is decided ag
 
 from __future__ import annotations
 
-from dibs.core.exclusion import are_kin, blockers, covered, live_holders, misfit, own_hold, slots_of, without_kin
+from dibs.core.exclusion import are_kin, blockers, covered, misfit, own_hold, owners_of, slots_of, without_kin
 from dibs.core.expiry import session_over, ticket_over
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.queue import give_up, may_wait
@@ -254,7 +254,7 @@ class _Graph:
             taken = {each.session: (each.owner, each.units) for each in later if _alike(lock, each, wanted)}
             later = [ticket for ticket in later if not _alike(lock, ticket, wanted)]
             if lock.slots == wanted.slots:
-                live = without_kin(draft, live_holders(draft, lock), None if lock.pooled else wanted.session)
+                live = without_kin(draft, owners_of(draft, lock), None if lock.pooled else wanted.session).live
                 held = [each for each in live if wanted.met(each) and (each.slot_numbers or not lock.pooled)]
                 for holder in held:
                     taken.pop(holder.session, None)
