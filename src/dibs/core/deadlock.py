@@ -386,9 +386,10 @@ class _Graph:
             if ticket is None or not self._comes_before(ticket, wanted):
                 continue
             yield ticket
-            # This place waits for those further ahead, unless all of them are shared, or its session has the job, or
-            # will have it by an earlier place: they come after that. In a tree it may wait for fewer.
-            passes_on = wanted.slots == 1 and (ticket.mode == EXCLUSIVE or wanted.mode == SHARED)
+            # This place waits for those further ahead, unless it can have the job beside them, or its session has the
+            # job, or will have it by an earlier place: they come after that. In a tree it may wait for fewer.
+            alone = ticket.mode == EXCLUSIVE and ticket.slots <= 1
+            passes_on = wanted.slots == 1 and (alone or _both_shared(ticket, wanted))
             passes_on = passes_on and (not tree or ticket.name == lock.name or covers(ticket.name, lock.name))
             if (passes_on or in_turn) and not self._has_or_will(ticket):
                 # It does not wait for what its session's parent or child will hold.
