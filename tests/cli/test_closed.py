@@ -12,7 +12,9 @@ import pytest
 
 from dibs.cli.framework.flags import until_ms
 from dibs.cli.framework.parse import UsageError
-from dibs.core.commands import Close
+from dibs.base.errors import InvalidInput
+from dibs.core.commands import Close, Open
+from dibs.core.limits import CLOSURES_MAX
 from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.intake import intake
@@ -36,6 +38,7 @@ def test_who_claims_a_closed_job_reads_why_and_until_when(terminal: Terminal) ->
     assert refused.exit == 75
     why = "for another 2h, until 2025-11-15 04:14Z, by local: migration."
     assert refused.out == f"Not yet: deploy/web is closed, with deploy/, {why}\n"
+    assert terminal("claim", "deploy/web", "--wait", "0s").exit == 75
     assert terminal("claim", "deploy/web", "--json").error["code"] == "closed"
     assert terminal("claim-any", "deploy/web", "--json").error["code"] == "held"
     assert terminal("owner", "deploy/web").out == f"deploy/web is closed, with deploy/, {why}\n"
@@ -44,7 +47,7 @@ def test_who_claims_a_closed_job_reads_why_and_until_when(terminal: Terminal) ->
     assert terminal("open", "deploy/web").out == (
         f"Nothing is closed under this name, but deploy/web is closed, with deploy/, {why}\n"
     )
-    assert terminal("open", "deploy/").out == "Open: deploy/ can be claimed again. Its line goes on.\n"
+    assert terminal("open", "deploy/").out == "Open: deploy/ is not closed any more.\n"
     assert terminal("open", "deploy/").out == "deploy/ is not closed. Nothing was changed.\n"
     assert terminal("claim", "deploy/web").exit == 0
     told = terminal("history", "deploy/").out
@@ -62,6 +65,18 @@ def test_an_import_brings_closures_and_leaves_a_name_that_is_closed_there_alread
     meta = store.read((META_KEY,)).records[META_KEY].record
     assert isinstance(meta, Meta)
     assert [(each.name, each.reason) for each in meta.closures] == [("deploy/", "its own"), ("other", "migration")]
+
+
+@pytest.mark.promise("closed")
+def test_an_import_does_not_bring_more_closures_than_a_store_may_have(terminal: Terminal) -> None:
+    terminal("close", *[f"job-{number}" for number in range(CLOSURES_MAX)], "--for", "2h", *WHY)
+    copy = terminal("export").out.encode()
+    store = MemoryStore(lambda: moment_ms("2025-11-15T02:20"))
+    Coordinator(store).one(Close(ns="default", name="own", principal="op", reason="why", length_ms=60_000))
+    with pytest.raises(InvalidInput, match="have 51 closures, and a store may have 50. Open some"):
+        intake(store, BytesIO(copy), wall_ms=lambda: 0)
+    Coordinator(store).one(Open(ns="default", name="own", principal="op"))
+    intake(store, BytesIO(copy), wall_ms=lambda: 0)
 
 
 @pytest.mark.promise("closed")

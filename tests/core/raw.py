@@ -138,7 +138,7 @@ def world_of(raw: Raw) -> World:
             jobs = tuple(part.name for part in ticket.whole) or (ticket.name,)
             number = came[ticket.name, ticket.number]
             wish = wish_of(ticket, jobs, ticket.slots, ticket.units)
-            world.line.append(Place(wish, number, raw.now_ms, raw.now_ms + 1))
+            world.line.append(Place(wish, number, ticket.since_ms, raw.now_ms, raw.now_ms + 1))
     for lock in raw.locks.values():
         facts = world.about(lock.name)
         facts.rests_until_ms, facts.parked = lock.delay_until_ms, lock.parked

@@ -117,6 +117,26 @@ def test_waiting_behind_the_parent_is_no_deadlock_of_the_child(family: Family) -
     assert family.claim(family.child, "path:src/y") == "held"
 
 
+@pytest.mark.promise("excl:kin", "deadlock")
+@pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
+def test_a_job_of_the_child_is_refused_to_the_parent_if_that_closes_a_circle(family: Family, job: str) -> None:
+    assert family.claim(family.stranger, "tests") == "acquired"
+    assert family.claim(family.child, job) == "acquired"
+    assert family.claim(family.parent, "tests", wait_seconds=0.01) == "queued"
+    assert family.claim(family.stranger, job, wait_seconds=0.01) == "queued"
+    for verb, about in (("acquire", job), ("acquire-all", [job, "other"])):
+        asked = {"names": about} if verb == "acquire-all" else {}
+        reply = family.door.ask(Ask(verb, "" if asked else job, {"session_id": family.parent, **asked}))
+        assert (reply.body or {})["code"] == "deadlock", reply
+        assert reply.body["cycle"] == ["somebody", "tests", "somebody", job]  # type: ignore[index]
+    asked = {"names": [job, "other"], "session_id": family.parent}
+    assert (family.door.ask(Ask("acquire-any", "", asked)).body or {})["name"] == "other"
+    family.release(family.child, job)
+    assert family.claim(family.stranger, job) == "acquired"
+    family.door.ask(Ask("session-end", family.stranger))
+    assert family.claim(family.parent, "tests") == "acquired"
+
+
 @pytest.mark.fault("F-141")
 @pytest.mark.promise("excl:kin")
 def test_who_knows_the_id_of_a_parent_that_is_long_over_does_not_become_the_parent() -> None:

@@ -69,20 +69,6 @@ class Walk(Predicted):
             "max_attempts": 0,
         }
 
-    def expected(self, command: Acquire | AcquireAll, wish: Wish) -> set[str]:
-        """While a session polls, the rules may report a deadlock that the model takes for none: whoever polls again and
-        again is refused by a place that came later, too."""
-        polled = self.is_polled()
-        found = super().expected(command, wish)
-        return found | {"deadlock"} if polled and found & {"queued", "held", "refused"} else found
-
-    def check_cycle(self, command: Command, outcome: outcomes.Deadlock) -> None:
-        if not self.is_polled():
-            super().check_cycle(command, outcome)
-
-    def is_polled(self) -> bool:
-        return any(run.want is not None for run in self.world.runs.values())
-
     def step(self) -> None:
         getattr(self, self.chance.choice(_STEPS))()
         self.to(self.now_ms + 1)  # what a poll was refused for is older than what came after it
@@ -117,7 +103,7 @@ class Walk(Predicted):
             self.agree()
 
     def hand_over(self) -> None:
-        if self.world.holds and not self.is_polled():
+        if self.world.holds:
             hold = self.chance.choice(self.world.holds)
             job, lease, heir, fresh = hold.job, hold.wish.lease, self.chance.choice(CALLERS), self.fresh_id()
             expected = self.world.transfer(job, "team", lease, None, heir, fresh)

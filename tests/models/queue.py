@@ -13,6 +13,7 @@ lists, quotas, outages and the forgetting of idle jobs are not in it; the models
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,8 @@ class Place:
 
     wish: Wish
     number: int
-    asked_ms: int
+    since_ms: int
+    asked_ms: int  # the last time
     until_ms: int
     was_repeated: bool = False  # by another request than the one that made it
 
@@ -343,12 +345,16 @@ class World:
         for facts in world.facts.values():
             if facts.pool and not facts.slots:
                 facts.slots = 1_000  # whoever paused it may end that
+        world.served = []
         while True:
             world.serve()
+            for place, hold in itertools.product(world.served, world.holds):
+                hold.since_ms = place.since_ms if hold.wish is place.wish else hold.since_ms
             for session, (wish, at_ms) in list(polled.items()):
-                # Later holds do not count: they took what the session could have had.
+                # A poll was refused for those who were there then. Others it meets when it asks again.
                 since = copy.copy(world)
                 since.holds = [hold for hold in world.holds if hold.since_ms <= at_ms]
+                since.line = [place for place in world.line if place.since_ms <= at_ms]
                 if not any(since.waits(wish, job) for job in wish.jobs):
                     del polled[session]
             waiting = {place.wish.session for place in world.line} | set(polled)
@@ -371,7 +377,7 @@ class World:
         with_all = self.copied()
         with_all.runs[wish.session].want = None if wait else (wish, self.now_ms)
         if wait:
-            with_all.line.append(Place(wish, -1, self.now_ms, self.now_ms + 1))
+            with_all.line.append(Place(wish, -1, self.now_ms + 1, self.now_ms, self.now_ms + 1))
         without = with_all.copied()
         without.holds = [hold for hold in without.holds if hold.wish.session != wish.session]
         without.line = [place for place in without.line if place.wish.session != wish.session or place.number == -1]
@@ -379,6 +385,13 @@ class World:
         before.runs[wish.session].want = None  # this is what it asks for instead
         anyway = wish.session in without.stuck(wants=True) or wish.session in before.stuck(wants=True)
         return wish.session in with_all.stuck(wants=True), anyway
+
+    def would_close(self, wish: Wish, *jobs: str) -> bool:
+        """Whether granting these closes a circle: the session passes a line, in which somebody waits for it then."""
+        granted = self.copied()
+        for job in jobs:
+            granted.grant(wish, job)
+        return wish.session in granted.stuck(wants=False)
 
     # What may be asked
 
@@ -481,6 +494,8 @@ class World:
                 return {"queued"}
             self.line.remove(place)
         if not bad:
+            if self.would_close(wish, *[job for job in wish.jobs if self.judge(wish, job, ticket) == "free"]):
+                return {"deadlock"}
             self.take(wish, verdicts, ticket)
             self.serve()
             return {"granted"}
@@ -498,7 +513,7 @@ class World:
 
     def queue(self, wish: Wish) -> None:
         self.numbers += 1
-        self.line.append(Place(wish, self.numbers, self.now_ms, self.now_ms + limits.TICKET_MS))
+        self.line.append(Place(wish, self.numbers, self.now_ms, self.now_ms, self.now_ms + limits.TICKET_MS))
         run = self.runs.get(wish.session or "")
         if run is not None:
             run.want = None
@@ -506,8 +521,9 @@ class World:
     def refuse(self, wish: Wish) -> None:
         """The session was told to come back, or that it would wait for ever. It counts as waiting if it holds
         something."""
-        refused = [job for job in wish.jobs if self.judge(wish, job, None) not in ("mine", "free")]
-        self.want(_with(wish, jobs=tuple(refused)))
+        verdicts = {job: self.judge(wish, job, None) for job in wish.jobs if self.judge(wish, job, None) != "mine"}
+        refused = [job for job, verdict in verdicts.items() if verdict != "free"]
+        self.want(_with(wish, jobs=tuple(refused or verdicts)))
 
     def want(self, wish: Wish) -> None:
         run = self.runs.get(wish.session or "")
@@ -538,6 +554,8 @@ class World:
         before, got = self.copied(), 0
         for job in wish.jobs:
             if self.judge(wish, job, None, by_session=False) == "free":
+                if self.would_close(wish, job):
+                    continue
                 self.grant(wish, job)
                 got += 1
                 if got >= count:
@@ -623,7 +641,7 @@ class World:
                 if (place.wish.session, place.wish.jobs, place.wish.shared) == (heir, (job,), wish.shared):
                     self.line.remove(place)
                     self.served.append(place)
-        if heir is not None and heir in self.stuck(wants=True) and heir not in before.stuck(wants=True):
+        if heir is not None and heir in self.stuck(wants=False):
             self.__dict__.update(before.__dict__)
             return "deadlock"
         self.serve()

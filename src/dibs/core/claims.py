@@ -102,6 +102,8 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         return outcomes.AclDiffers(now_ms=draft.now_ms, name=lock.name)
     if verdict is None:
         granted = grant(draft, command, lock, command.fresh_lease_id)
+        if command.session is not None and (circle := closed_circle(draft, command, (command.name,))) is not None:
+            return circle
         if command.policy is not None:
             apply_policy(draft, command.policy, command.ns, granted)
         if command.acl is not None:
@@ -136,6 +138,23 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     place = queued(draft, join_line(draft, command, (command.name,)))
     note_wanted(draft, place)
     return place
+
+
+def closed_circle(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> outcomes.Deadlock | None:
+    """Take back a grant that closed a circle. Only a session whose parent or child has a job passes its line: whoever
+    stands there waits for this session, too, from now on, and this session may wait for one of them."""
+    session = draft.session(ask.session) if ask.session is not None else None
+    if session is None or not session.waits:
+        return None
+    if not any(ahead(draft, draft.lock(ask.ns, name), 0, ask.mode) for name in names):
+        return None
+    from dibs.core.deadlock import find_own_cycle  # rare
+
+    cycle = find_own_cycle(draft, session)
+    if not cycle:
+        return None
+    draft.discard()
+    return outcomes.Deadlock(now_ms=draft.now_ms, name=names[-1], cycle=cycle)
 
 
 def check_session(draft: Draft, ask: AcquireTerms) -> outcomes.SessionUnknown | outcomes.SessionOver | None:

@@ -3,8 +3,8 @@
 A session connects the jobs that it holds with those that it waits for, so sessions are nodes of the wait-for graph.
 Places in a line are nodes, too: a place waits for the owners of the job, for all places ahead, and for what their
 sessions will hold then. A session waits for the jobs in whose lines it has places, and for its last claim that was
-refused while it held something else (`SessionRecord.want`), for at most WANT_MS. Such a want waits only for owners
-that had the job at the refusal: a later owner took a job that the session could have had.
+refused while it held something else (`SessionRecord.want`), for at most WANT_MS. Such a want waits only for those whom
+the claim met: a later owner took a job that the session could have had, and a later place is met by its next claim.
 
 A node has needs. A need for U of N slots cannot be met if owners and earlier places that take more than N - U of them
 are stuck; any other need cannot be met if one of them is stuck. Remove every node whose needs can be met, until none
@@ -17,7 +17,7 @@ if two requests would close a cycle at the same moment, the second is decided ag
 
 from __future__ import annotations
 
-from dibs.core.exclusion import are_kin, blockers, covered, live_holders, misfit, own_hold, slots_of, without_kin
+from dibs.core.exclusion import are_kin, blockers, covered, misfit, own_hold, owners_of, slots_of, without_kin
 from dibs.core.expiry import session_over, ticket_over
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.queue import give_up, may_wait
@@ -44,13 +44,12 @@ def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
     graph = _Graph(draft, session)
     place = _LAST if may_wait(ask) else _NONE
     asked = [graph.ask(_Wanted(draft, ask, name, place, session.id)) for name in names]
-    return graph.cycle([_Need(1, [(node, (name,))]) for node, name in zip(asked, names, strict=True)])
+    return graph.cycle([_Need([(node, (name,), 1) for node, name in zip(asked, names, strict=True)])])
 
 
-def find_own_cycle(draft: Draft, session_id: str | None) -> tuple[str, ...]:
-    """The cycle of a session that waits and was handed another job; else empty."""
-    session = draft.session(session_id) if session_id is not None else None
-    return _Graph(draft, session).cycle([]) if session is not None else ()
+def find_own_cycle(draft: Draft, session: SessionRecord) -> tuple[str, ...]:
+    """The cycle of a session that waits and was given another job; else empty. Wants do not count, as below."""
+    return _Graph(draft, session, wants=False).cycle([])
 
 
 def closes_circle(draft: Draft, ticket: Ticket) -> bool:
@@ -61,7 +60,7 @@ def closes_circle(draft: Draft, ticket: Ticket) -> bool:
         return False
     graph = _Graph(draft, session, wants=False)
     node = graph.place(ticket)
-    return bool(graph.cycle([_Need(1, [(node, (ticket.name,))])], node))
+    return bool(graph.cycle([_Need([(node, (ticket.name,), 1)])], node))
 
 
 _LAST = 0  # its place will be the last
@@ -89,33 +88,35 @@ class _Wanted:
         self.number, self.session = number, session
         self.at_ms = at_ms  # None: it claims at this moment
 
-    def is_blocked_by(self, holder: Holder) -> bool:
-        return self.at_ms is None or holder.since_ms <= self.at_ms
+    def met(self, other: Holder | Ticket) -> bool:
+        return self.at_ms is None or other.since_ms <= self.at_ms
 
 
 class _Need:
-    """A need that cannot be met if `count` of these nodes are stuck. Each has the words that lead to it in a cycle."""
+    """A need that cannot be met if nodes with `count` of its slots are stuck; else one stuck node is enough. Each node
+    has the words that lead to it in a cycle, and how many slots it takes. Nodes may share a need."""
 
     __slots__ = ("count", "of")
 
-    def __init__(self, count: int, of: list[tuple[Node, Words]]) -> None:
-        self.count, self.of = count, of
+    def __init__(self, of: list[tuple[Node, Words, int]], count: int = 1) -> None:
+        self.of, self.count = of, count
 
     def in_vain(self, free: set[Node]) -> bool:
-        return len([node for node, _ in self.of if node not in free]) >= self.count
+        return sum([units for node, _, units in self.of if node not in free]) >= self.count
 
 
 class _Tickets:
     """The tickets of one line from its head, as far as they were loaded, and whose they are."""
 
-    __slots__ = ("_at", "_children", "_draft", "_ns", "_of", "_places", "tickets")
+    __slots__ = ("_at", "_children", "_draft", "_graph", "_ns", "_of", "_places", "busy", "tickets")
 
-    def __init__(self, draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
-        self._draft, self._ns, self._places = draft, ns, places
+    def __init__(self, graph: _Graph, draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
+        self._graph, self._draft, self._ns, self._places = graph, draft, ns, places
         self._at = {place: at for at, place in enumerate(places)}
         self._of: dict[str, list[int]] = {}  # places of a session
         self._children: dict[str, list[int]] = {}  # places of those whose parent it is
         self.tickets: list[Ticket | None] = []
+        self.busy: list[int] = []  # places whose sessions wait for something else, too
 
     def before(self, name: str, number: int) -> int:
         """Return how many come before this place; without a place, all."""
@@ -135,6 +136,8 @@ class _Tickets:
                 self._of.setdefault(session.id, []).append(at)
                 if session.parent is not None:
                     self._children.setdefault(session.parent, []).append(at)
+                if self._graph.waits(session.id, ticket):
+                    self.busy.append(at)
         self.tickets += tickets
 
     def kin(self, ticket: Ticket) -> list[int]:
@@ -147,7 +150,7 @@ class _Tickets:
 
 
 class _Graph:
-    """The part of the wait-for graph that can be reached from one session."""
+    """The part of the wait-for graph that can be reached from one session. It does not follow who waits for nothing."""
 
     def __init__(self, draft: Draft, asker: SessionRecord, *, wants: bool = True) -> None:
         self._draft = draft
@@ -156,6 +159,9 @@ class _Graph:
         self._root: Node = ("session", asker.id)
         self._wanted: dict[Node, list[_Wanted]] = {}
         self._lines: dict[str, _Tickets] = {}
+        self._owners: dict[str, list[Holder]] = {}  # those of a job that may be stuck
+        self._parents: dict[str, set[str]] = {}  # of a job's owners
+        self._alike: dict[tuple[str, int], _Need] = {}  # needs that all who wait for a job have
 
     def ask(self, wanted: _Wanted) -> Node:
         node = ("ask", wanted.ns, wanted.name, wanted.session or "")
@@ -165,9 +171,10 @@ class _Graph:
     def place(self, ticket: Ticket) -> Node:
         first = parts_of(ticket)[0]
         node = ("place", ticket.ns, first.name, str(first.number))
-        self._wanted[node] = [
-            _Wanted(self._draft, ticket, part.name, part.number, ticket.session) for part in parts_of(ticket)
-        ]
+        if node not in self._wanted:
+            self._wanted[node] = [
+                _Wanted(self._draft, ticket, part.name, part.number, ticket.session) for part in parts_of(ticket)
+            ]
         return node
 
     def cycle(self, asked: list[_Need], place: Node | None = None) -> tuple[str, ...]:
@@ -176,14 +183,19 @@ class _Graph:
         free = _free(needs)
         if self._root in free:
             return ()
-        seen = {self._root}
+        seen: set[Node | int] = {self._root}
         way: list[tuple[list[_Need], Words]] = [(asked or needs[self._root], (self._asker.owner,))]
         for here, path in way:  # grows during the loop
             for need in here:
-                for node, words in need.of if need.in_vain(free) else ():
+                if id(need) in seen or not need.in_vain(free):
+                    continue
+                seen.add(id(need))
+                for node, words, _ in need.of:
+                    if node in free:
+                        continue
                     if node == self._root or (node == place and len(path) > 1):
                         return path
-                    if node not in free and node not in seen:
+                    if node not in seen:
                         seen.add(node)
                         way.append((needs[node], (*path, *words)))
         return ()
@@ -191,13 +203,17 @@ class _Graph:
     def reach(self, root: Node, first: list[_Need]) -> dict[Node, list[_Need]]:
         """All nodes that can be reached, with their needs, in the order in which they were found."""
         needs = {root: first}
-        todo = [root]
+        todo = list(first)
+        known: set[int] = set()
         while todo:
-            for need in needs[todo.pop()]:
-                for node, _ in need.of:
-                    if node not in needs:
-                        needs[node] = self._needs(node)
-                        todo.append(node)
+            need = todo.pop()
+            if id(need) in known:
+                continue
+            known.add(id(need))
+            for node, _, _ in need.of:
+                if node not in needs:
+                    needs[node] = self._needs(node)
+                    todo += needs[node]
         return needs
 
     def _needs(self, node: Node) -> list[_Need]:
@@ -210,19 +226,32 @@ class _Graph:
         draft = self._draft
         draft.need(*[ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits])
         tickets = [draft.ticket(wait.ns, wait.name, wait.number) for wait in session.waits]
-        needs = [
-            _Need(1, [(self.place(ticket), (ticket.name,))])
+        found: list[tuple[Node, Words, int]] = [
+            (self.place(ticket), (ticket.name,), 1)
             for ticket in tickets
             if ticket is not None and not ticket_over(draft, ticket)
         ]
-        want = session.want if self._wants else None
-        # For the caller, only its present claim counts, not its earlier ones.
-        if want is not None and draft.now_ms < want.until_ms and session.id != self._asker.id:
-            names = (want.name, *want.more)
-            for name in names:
+        want = self._want(session)
+        if want is not None:
+            for name in (want.name, *want.more):
                 node = self.ask(_Wanted(draft, want, name, _NONE, session.id, want.at_ms))
-                needs.append(_Need(1, [(node, (name,))]))
-        return needs
+                found.append((node, (name,), 1))
+        return [_Need(found)] if found else []
+
+    def _want(self, session: SessionRecord) -> Want | None:
+        """The refused claim of a session that counts. Of the caller, only its present claim does."""
+        want = session.want if self._wants and session.id != self._asker.id else None
+        return want if want is not None and self._draft.now_ms < want.until_ms else None
+
+    def waits(self, session_id: str | None, besides: Ticket | None = None) -> bool:
+        """Return whether a session may be stuck: it waits for something, `besides` a place that is looked at anyway."""
+        session = self._draft.session(session_id) if session_id is not None else None
+        if session is None or session.id == self._asker.id or self._want(session) is not None:
+            return session is not None
+        if besides is None:
+            return bool(session.waits)
+        own = {(besides.ns, part.name, part.number) for part in parts_of(besides)}
+        return any((wait.ns, wait.name, wait.number) not in own for wait in session.waits)
 
     def _wanted_needs(self, wanted: _Wanted) -> list[_Need]:
         draft = self._draft
@@ -231,44 +260,101 @@ class _Graph:
             return []
         own = self._own_place(wanted)
         if own is not None:
-            return [_Need(1, [(self.place(own), (own.owner, own.name))])]
-        in_way = [
-            blocker
-            for blocker in blockers(draft, lock, wanted.mode, wanted.slots, wanted.session, wanted.units)
-            if wanted.is_blocked_by(blocker.holder)
-        ]
+            return [_Need([(self.place(own), (own.owner, own.name), 1)])]
         ahead: list[Ticket] = []
+        later: list[Ticket] = []
         if wanted.number != _NONE or not covered(draft, lock, wanted.mode, wanted.session):
             ahead = list(self._ahead(wanted, lock))
-        direct = ahead
+            later = self._later(wanted, lock, ahead)
         of_slots = wanted.slots > 1 or lock.pooled
-        if of_slots and ahead and not (in_tree(lock.name) or self._has_or_will(ahead[0])):
-            direct = ahead[:1]  # it waits for the others itself; they are here for what their sessions will hold
-        needs = [_Need(1, [(self.place(ticket), (ticket.owner, ticket.name))]) for ticket in direct]
-        # What a session will hold blocks others, never itself, its parent or its child.
-        later = [ticket for ticket in ahead if not _both_shared(ticket, wanted)]
-        later = [ticket for ticket in later if ticket.session != wanted.session]
-        if not lock.pooled:
-            later = [ticket for ticket in later if not are_kin(draft, wanted.session, ticket.session)]
-        taken: dict[str | None, tuple[str, int]] = {}  # a session has a job's slots once, by the first of its places
-        if of_slots:
-            taken = {each.session: (each.owner, each.units) for each in later if _alike(lock, each, wanted)}
-            later = [ticket for ticket in later if not _alike(lock, ticket, wanted)]
-            if lock.slots == wanted.slots:
-                live = without_kin(draft, live_holders(draft, lock), None if lock.pooled else wanted.session)
-                for holder in live:
-                    if wanted.is_blocked_by(holder) and (holder.slot_numbers or not lock.pooled):
-                        taken[holder.session] = (holder.owner, len(holder.slot_numbers) or 1)
-                # In a pool an owner without a slot must leave.
-                alone = [blocker for blocker in in_way if lock.pooled and not blocker.holder.slot_numbers]
-                in_way = [blocker for blocker in in_way if blocker.name != lock.name] + alone
-        owners = [(blocker.holder.session, blocker.holder.owner) for blocker in in_way]
-        owners += [(ticket.session, ticket.owner) for ticket in later]
-        needs += [_Need(1, [each]) for each in _sessions(owners)]
-        slots = [(session, owner) for session, (owner, units) in taken.items() for _ in range(units)]
+        counted = [each for each in later if of_slots and _alike(lock, each, wanted)]
+        alone = [(each.session, each.owner) for each in later if not (of_slots and _alike(lock, each, wanted))]
+        if in_tree(lock.name):
+            in_way = blockers(draft, lock, wanted.mode, wanted.slots, wanted.session, wanted.units)
+            others = [each.holder for each in in_way if each.name != lock.name and wanted.met(each.holder)]
+            alone += [(each.session, each.owner) for each in others if self.waits(each.session)]
+        needs = [_Need([(self.place(each), (each.owner, each.name), 1) for each in ahead] + _sessions(alone))]
+        if not (of_slots and lock.slots == wanted.slots):
+            if self._is_blocked(wanted, lock):
+                needs += self._owners_need(wanted, lock, [], 1)
+            return needs
+        if lock.pooled and owners_of(draft, lock).bare:  # an owner without a slot must leave
+            bare = [each for each in self._owners_of(wanted, lock) if not each.slot_numbers]
+            needs.append(_Need(_sessions([(each.session, each.owner) for each in bare])))
         stuck = wanted.slots - wanted.units + 1
         # A pool that is paused is not for its owners to free.
-        return [*needs, _Need(stuck, _sessions(slots))] if slots and stuck > 0 else needs
+        return [*needs, *self._owners_need(wanted, lock, counted, stuck)] if stuck > 0 else needs
+
+    def _owners_need(self, wanted: _Wanted, lock: LockRecord, counted: list[Ticket], stuck: int) -> list[_Need]:
+        """The need for the slots of a job's owners, and of places that will have theirs before."""
+        owners = self._owners_of(wanted, lock)
+        key = lock_key(lock.ns, lock.name)
+        is_alike = not counted and owners is self._owners[key]
+        if is_alike and (key, stuck) in self._alike:
+            return [self._alike[key, stuck]]
+        # A session has a job's slots once, by the first of its places, unless some were handed to it.
+        taken = {each.session: (each.owner, each.units) for each in counted}
+        held: dict[str | None, tuple[str, int]] = {}
+        for each in owners:
+            units = len(each.slot_numbers) or int(not lock.pooled)
+            held[each.session] = each.owner, units + held.get(each.session, ("", 0))[1]
+        need = _Need(
+            [(("session", session or ""), (owner,), units) for session, (owner, units) in {**taken, **held}.items()],
+            stuck,
+        )
+        if is_alike:
+            self._alike[key, stuck] = need
+        return [need]
+
+    def _owners_of(self, wanted: _Wanted, lock: LockRecord) -> list[Holder]:
+        """The owners that may be stuck, and whom this claim met. Its session's parent and children are not in its way,
+        but for the slots of a pool."""
+        key = lock_key(lock.ns, lock.name)
+        if key not in self._owners:
+            live = owners_of(self._draft, lock).live
+            self._owners[key] = [holder for holder in live if self.waits(holder.session)]
+        found = self._owners[key]
+        if wanted.at_ms is not None:
+            found = [holder for holder in found if wanted.met(holder)]
+        if self._has_kin(wanted, lock):
+            found = [holder for holder in found if not are_kin(self._draft, wanted.session, holder.session)]
+        return found
+
+    def _is_blocked(self, wanted: _Wanted, lock: LockRecord) -> bool:
+        owners = owners_of(self._draft, lock)
+        if owners.fits(lock, wanted.mode, wanted.slots, wanted.units):
+            return False
+        if not self._has_kin(wanted, lock):
+            return True
+        return not without_kin(self._draft, owners, wanted.session).fits(lock, wanted.mode, wanted.slots, wanted.units)
+
+    def _has_kin(self, wanted: _Wanted, lock: LockRecord) -> bool:
+        """Return whether the session's parent or a child of it is among the owners."""
+        session = self._draft.session(wanted.session) if wanted.session is not None else None
+        if session is None or lock.pooled or not lock.holders:
+            return False
+        owners = owners_of(self._draft, lock).of
+        key = lock_key(lock.ns, lock.name)
+        if key not in self._parents:
+            found = [self._draft.session(each) for each in owners if each is not None]
+            self._parents[key] = {each.parent for each in found if each is not None and each.parent is not None}
+        return session.id in self._parents[key] or (session.parent is not None and session.parent in owners)
+
+    def _later(self, wanted: _Wanted, lock: LockRecord, ahead: list[Ticket]) -> list[Ticket]:
+        """Places ahead whose sessions may not let go once they have the job, nearest first: they wait for something
+        else, too. What a session will hold blocks others, never itself, its parent or its child. Whoever counts slots
+        counts all of them; else a place that is ahead waits for those further ahead."""
+        if (wanted.slots > 1 or lock.pooled) and not in_tree(lock.name):
+            line = self._line(lock, wanted.number)
+            before = line.before(lock.name, wanted.number)
+            busy = [line.tickets[at] for at in reversed(line.busy) if at < before]
+            ahead = [each for each in busy if each is not None and self._comes_before(each, wanted)]
+        else:
+            ahead = [each for each in ahead if self.waits(each.session, each)]
+        found = [each for each in ahead if each.session != wanted.session and not _both_shared(each, wanted)]
+        if lock.pooled:
+            return found
+        return [each for each in found if not are_kin(self._draft, wanted.session, each.session)]
 
     def _own_place(self, wanted: _Wanted) -> Ticket | None:
         """An earlier place of the same session for the same job: when it is served, this place has what it wants. A
@@ -294,23 +380,25 @@ class _Graph:
         """Live places ahead of this one, nearest first; only as many as needed."""
         tree = in_tree(lock.name)
         line = self._line(lock, wanted.number)
+        in_turn = not tree and (wanted.slots != 1 or lock.pooled)  # see `_later`
         for at in range(line.before(lock.name, wanted.number) - 1, -1, -1):
             ticket = line.tickets[at]
             if ticket is None or not self._comes_before(ticket, wanted):
                 continue
             yield ticket
-            # This place waits for those further ahead, unless all of them are shared, or its session has the job, or
-            # will have it by an earlier place: they come after that. In a tree it may wait for fewer.
-            passes_on = wanted.slots == 1 and (ticket.mode == EXCLUSIVE or wanted.mode == SHARED)
+            # This place waits for those further ahead, unless it can have the job beside them, or its session has the
+            # job, or will have it by an earlier place: they come after that. In a tree it may wait for fewer.
+            alone = ticket.mode == EXCLUSIVE and ticket.slots <= 1
+            passes_on = wanted.slots == 1 and (alone or _both_shared(ticket, wanted))
             passes_on = passes_on and (not tree or ticket.name == lock.name or covers(ticket.name, lock.name))
-            if passes_on and not self._has_or_will(ticket):
+            if (passes_on or in_turn) and not self._has_or_will(ticket):
                 # It does not wait for what its session's parent or child will hold.
                 kin = [line.tickets[each] for each in line.kin(ticket) if each < at]
                 yield from [each for each in kin if each is not None and self._comes_before(each, wanted)]
                 return
 
     def _comes_before(self, ticket: Ticket, wanted: _Wanted) -> bool:
-        if ticket_over(self._draft, ticket):
+        if not wanted.met(ticket) or ticket_over(self._draft, ticket):
             return False
         if not in_tree(wanted.name):
             return True
@@ -324,7 +412,7 @@ class _Graph:
             places = [(lock.name, each) for each in lock.line]
             if tree:
                 places = [(place.name, place.number) for place in self._draft.tree(lock.ns).line]
-            self._lines[key] = _Tickets(self._draft, lock.ns, places)
+            self._lines[key] = _Tickets(self, self._draft, lock.ns, places)
         line = self._lines[key]
         line.load(line.before(lock.name, number))
         return line
@@ -340,22 +428,30 @@ class _Graph:
 
 def _free(needs: dict[Node, list[_Need]]) -> set[Node]:
     """The nodes whose needs can be met. Every edge is looked at once, however long the chain."""
-    spare: list[int] = []  # for each need, how many of its nodes must still become free, less one; below 0 it is met
-    behind: dict[Node, list[tuple[Node, int]]] = {}  # whose needs name this node, and which of them
+    spare: dict[int, int] = {}  # for each need, how many slots must still become free, less one; below 0 it is met
+    behind: dict[Node, list[tuple[int, int]]] = {}  # the needs that name this node, and how many slots it takes
+    whose: dict[int, list[Node]] = {}
     unmet: dict[Node, int] = {}
     for node, own in needs.items():
-        vain = [need for need in own if len(need.of) >= need.count]
-        unmet[node] = len(vain)
-        for need in vain:
-            for other, _ in need.of:
-                behind.setdefault(other, []).append((node, len(spare)))
-            spare.append(len(need.of) - need.count)
+        unmet[node] = 0
+        for need in own:
+            at = id(need)
+            if at not in spare:
+                spare[at] = sum([units for _, _, units in need.of]) - need.count
+                for other, _, units in need.of:
+                    behind.setdefault(other, []).append((at, units))
+            if spare[at] >= 0:
+                unmet[node] += 1
+                whose.setdefault(at, []).append(node)
     todo = [node for node, count in unmet.items() if not count]
     free = set(todo)
     while todo:
-        for node, at in behind.get(todo.pop(), ()):
-            spare[at] -= 1
-            if spare[at] == -1:
+        for at, units in behind.get(todo.pop(), ()):
+            left = spare[at]
+            spare[at] = left - units
+            if left < 0 or spare[at] >= 0:
+                continue
+            for node in whose[at]:
                 unmet[node] -= 1
                 if not unmet[node]:
                     free.add(node)
@@ -363,8 +459,8 @@ def _free(needs: dict[Node, list[_Need]]) -> set[Node]:
     return free
 
 
-def _sessions(owners: list[tuple[str | None, str]]) -> list[tuple[Node, Words]]:
-    return [(("session", session), (owner,)) for session, owner in owners if session is not None]
+def _sessions(owners: list[tuple[str | None, str]]) -> list[tuple[Node, Words, int]]:
+    return [(("session", session), (owner,), 1) for session, owner in owners if session is not None]
 
 
 def _alike(lock: LockRecord, ticket: Ticket, wanted: _Wanted) -> bool:
@@ -382,8 +478,9 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
 # A place of a session waits for nothing in the line of a job that the session holds, and for nothing but the
 # session's own earlier place in a line where it has one: when that place is served, the session has the job. When the
 # session loses this hold or this earlier place, however that happens, the place waits for everybody ahead of it. So a
-# loss can close a circle, as a new wait (`claims.py`, `several.py`) and a transfer (`leases.py`) can. Those two are
-# refused. So can a pool that gets fewer slots (`leases.py`). All other changes only take away what somebody waits for.
+# loss can close a circle, as a new wait (`claims.py`, `several.py`), a grant that passes a line (`closed_circle`) and a
+# transfer (`leases.py`) can. Those three are refused. So can a pool that gets fewer slots (`leases.py`). All other
+# changes only take away what somebody waits for.
 #
 # The place that closes the circle is given up in the same decision. Its owner asks again, and is told of the deadlock.
 
@@ -409,5 +506,5 @@ def _stuck(draft: Draft, ids: set[str]) -> set[str]:
     if not sessions:
         return set()
     graph = _Graph(draft, sessions[0], wants=False)
-    free = _free(graph.reach(("all",), [_Need(1, [(("session", each.id), ())]) for each in sessions]))
+    free = _free(graph.reach(("all",), [_Need([(("session", each.id), (), 1) for each in sessions])]))
     return {each.id for each in sessions if ("session", each.id) not in free}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dibs.core.events import Event
+    from dibs.core.exclusion import Owners
     from dibs.core.outcomes import Granted, GrantedAll, Outcome
     from dibs.core.overlap import Overlap, TreePlaces
     from dibs.core.records import Stored
@@ -99,7 +100,7 @@ class Draft:
 
     __slots__ = (
         *("_blanks", "_lines", "_meta", "_overlaps", "_view"),
-        *("events", "handed", "left", "losses", "now_ms", "vouched_ms", "writes"),
+        *("events", "handed", "left", "losses", "now_ms", "owners", "vouched_ms", "writes"),
     )
 
     def __init__(self, view: View) -> None:
@@ -113,6 +114,7 @@ class Draft:
         # whose place for it may wait for more owners of a pool than before.
         self.losses: list[tuple[str, str, str]] = []
         self.left = 0  # how many places `queue.advance` has taken out of their lines
+        self.owners: dict[int, Owners] = {}  # for `exclusion.owners_of`
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
         self._blanks: dict[str, LockRecord] = {}
         self._overlaps: dict[tuple[str, int], Overlap] = {}
@@ -209,6 +211,7 @@ class Draft:
         self.events.clear()
         self.handed.clear()
         self.losses.clear()
+        self.owners.clear()
 
 
 def _key(record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> str:

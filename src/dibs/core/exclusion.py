@@ -10,7 +10,7 @@ children of one parent exclude each other.
 
 from __future__ import annotations
 
-from dibs.core.expiry import is_at_ceiling, may_go_on, need_sessions, shown
+from dibs.core.expiry import live_now, need_sessions, shown
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.outcomes import Blocker, Differs
 from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, SHARED, lock_key
@@ -55,18 +55,75 @@ def _closes(closed: str, name: str) -> bool:
     return name == closed or (closed.endswith("/") and name.startswith(closed))
 
 
-def fits(lock: LockRecord, live: tuple[Holder, ...], mode: str, slots: int, units: int = 1) -> bool:
-    """Return whether one more owner is allowed beside the live owners of the same job. An owner from before the pool
-    has the job alone, or shares it without slots, until it leaves."""
-    if lock.pooled:
-        return units_of(live) + units <= lock.slots and all(holder.slot_numbers for holder in live)
-    if not live:
-        return True
-    if mode == SHARED:
-        return all(holder.mode == SHARED for holder in live)
-    if slots <= 1 or lock.slots != slots or units_of(live) + units > slots:
-        return False
-    return all(holder.mode == EXCLUSIVE for holder in live)
+class Owners:
+    """The live owners of a job, counted. A decision counts those of one record once, and the next ones as they come
+    (`owners_of`): a pool may have thousands, and as many who wait for it."""
+
+    __slots__ = ("_first", "_numbers", "bare", "holders", "live", "of", "shared", "units")
+
+    def __init__(self, holders: tuple[Holder, ...], live: Iterable[Holder]) -> None:
+        self.holders = holders
+        self.live: list[Holder] = []
+        self.of: dict[str | None, list[Holder]] = {}  # by session
+        self.units = self.bare = self.shared = 0  # slots taken; owners without one; shared ones
+        self._numbers = {number for holder in holders for number in holder.slot_numbers}
+        self._first = 0  # no number below it is free
+        for holder in live:
+            self._count(holder)
+
+    def _count(self, holder: Holder) -> None:
+        self.live.append(holder)
+        self.of.setdefault(holder.session, []).append(holder)
+        self.units += len(holder.slot_numbers) or 1  # one without a number is of an older version
+        self.bare += not holder.slot_numbers
+        self.shared += holder.mode == SHARED
+
+    def add(self, holders: tuple[Holder, ...], newest: Holder) -> None:
+        """One more than before."""
+        self.holders = holders
+        self._numbers.update(newest.slot_numbers)
+        self._count(newest)
+
+    def fits(self, lock: LockRecord, mode: str, slots: int, units: int) -> bool:
+        """Return whether one more is allowed beside these. An owner from before the pool has the job alone, or shares
+        it without slots, until it leaves."""
+        if lock.pooled:
+            return self.units + units <= lock.slots and not self.bare
+        if not self.live:
+            return True
+        if mode == SHARED:
+            return self.shared == len(self.live)
+        return 1 < slots == lock.slots and self.units + units <= slots and not self.shared
+
+    def free_numbers(self, units: int) -> tuple[int, ...]:
+        """The lowest numbers that no owner has. They are below the number of slots whenever the claim fits."""
+        while self._first in self._numbers:
+            self._first += 1
+        found: list[int] = []
+        number = self._first
+        while len(found) < units:
+            if number not in self._numbers:
+                found.append(number)
+            number += 1
+        return tuple(found)
+
+
+def owners_of(draft: Draft, lock: LockRecord) -> Owners:
+    """The owners of a job as this decision has them. Found by the tuple itself, which a record keeps until its owners
+    change."""
+    known = draft.owners.get(id(lock.holders))
+    if known is None:
+        need_sessions(draft, lock)
+        known = draft.owners[id(lock.holders)] = Owners(lock.holders, live_now(draft, lock))
+    return known
+
+
+def note_owner(draft: Draft, lock: LockRecord, before: tuple[Holder, ...], newest: Holder) -> None:
+    """Count a new owner, if the others were counted."""
+    known = draft.owners.pop(id(before), None)
+    if known is not None:
+        known.add(lock.holders, shown(draft, newest))
+        draft.owners[id(lock.holders)] = known
 
 
 def units_of(holders: tuple[Holder, ...]) -> int:
@@ -77,18 +134,6 @@ def units_of(holders: tuple[Holder, ...]) -> int:
 def slots_of(lock: LockRecord, asked: int) -> int:
     """Return of how many slots a claim is that names `asked` of them; 0: it names none."""
     return lock.slots if lock.pooled else asked or 1
-
-
-def free_numbers(lock: LockRecord, units: int) -> tuple[int, ...]:
-    """The lowest numbers that no owner has. They are below the number of slots whenever the claim fits."""
-    taken = {number for holder in lock.holders for number in holder.slot_numbers}
-    found: list[int] = []
-    number = 0
-    while len(found) < units:
-        if number not in taken:
-            found.append(number)
-        number += 1
-    return tuple(found)
 
 
 def is_paused(lock: LockRecord) -> bool:
@@ -116,11 +161,11 @@ def blockers(
     if lock.pooled:
         session = None  # the slots are counted, whoever has them
     found: list[Blocker] = []
-    live = live_holders(draft, lock)
-    if not fits(lock, live, mode, slots, units):
-        live = without_kin(draft, live, session)
-        if not fits(lock, live, mode, slots, units):
-            found += [Blocker(name=lock.name, holder=holder) for holder in live]
+    owners = owners_of(draft, lock)
+    if not owners.fits(lock, mode, slots, units):
+        others = without_kin(draft, owners, session)
+        if not others.fits(lock, mode, slots, units):
+            found += [Blocker(name=lock.name, holder=holder) for holder in others.live]
     if in_tree(lock.name):
         names = list(tree_neighbours(draft, lock.ns, lock.name, mode))
         draft.need(*[lock_key(lock.ns, name) for name in names])
@@ -144,27 +189,23 @@ def are_kin(draft: Draft, one: str | None, other: str | None) -> bool:
     return (child is not None and child.parent == other) or (parent is not None and parent.parent == one)
 
 
-def without_kin(draft: Draft, live: tuple[Holder, ...], session: str | None) -> tuple[Holder, ...]:
-    """The holds that are not those of the session's parent or children."""
+def without_kin(draft: Draft, owners: Owners, session: str | None) -> Owners:
+    """The owners that are not the session's parent or children."""
     if session is None:
-        return live
-    return tuple([holder for holder in live if not are_kin(draft, session, holder.session)])
+        return owners
+    return Owners((), [each for each in owners.live if not are_kin(draft, session, each.session)])
 
 
 def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
     """The live holds on `lock`, with their effective deadlines."""
-    need_sessions(draft, lock)
-    holders = [shown(draft, holder) for holder in lock.holders]
-    live = [holder for holder in holders if draft.vouched_ms < holder.expires_ms and may_go_on(draft, holder)]
-    return tuple([holder for holder in live if not holder.ends_ms or not is_at_ceiling(draft, holder)])
+    return tuple(owners_of(draft, lock).live) if lock.holders else ()
 
 
 def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> Holder | None:
     """The session's hold on this job in the same mode, if it has one."""
-    if session is None or all(holder.session != session for holder in lock.holders):
+    if session is None or not lock.holders:
         return None
-    live = live_holders(draft, lock)
-    return next((holder for holder in live if (holder.session, holder.mode) == (session, mode)), None)
+    return next((holder for holder in owners_of(draft, lock).of.get(session, ()) if holder.mode == mode), None)
 
 
 def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> bool:

@@ -113,10 +113,6 @@ def own_deadline_ms(draft: Draft, holder: Holder) -> int:
     return capped_ms(credited, holder.ends_ms) if holder.ends_ms else credited
 
 
-def is_at_ceiling(draft: Draft, holder: Holder) -> bool:
-    return 0 < holder.ends_ms <= draft.now_ms
-
-
 def may_go_on(draft: Draft, holder: Holder) -> bool:
     """Return whether a heartbeat may still renew this hold, as far as is written: its session has not ended."""
     if holder.session is None or not holder.ephemeral:
@@ -141,14 +137,27 @@ def need_sessions(draft: Draft, *locks: LockRecord) -> None:
         draft.need(*keys)
 
 
+def live_now(draft: Draft, lock: LockRecord) -> list[Holder]:
+    """The holds that are not over, with their effective deadlines."""
+    holders = [shown(draft, holder) for holder in lock.holders]
+    return [holder for holder in holders if not _is_over(draft, holder, holder.expires_ms)]
+
+
+def _is_over(draft: Draft, holder: Holder, deadline: int) -> bool:
+    return draft.vouched_ms >= deadline or 0 < holder.ends_ms <= draft.now_ms or not may_go_on(draft, holder)
+
+
 def end_expired(draft: Draft, lock: LockRecord) -> LockRecord:
     """End the expired holds of a stored lock, with events; `queue.advance` gives the job to a waiter."""
     if not lock.holders:
         return lock
+    known = draft.owners.get(id(lock.holders))
+    if known is not None and len(known.live) == len(lock.holders):
+        return lock
     need_sessions(draft, lock)
     for holder in lock.holders:
         over_ms = deadline_ms(draft, holder)
-        if draft.vouched_ms >= over_ms or is_at_ceiling(draft, holder) or not may_go_on(draft, holder):
+        if _is_over(draft, holder, over_ms):
             lock = _end_over(draft, lock, holder, over_ms or draft.now_ms)
     return lock
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.exclusion import free_numbers
+from dibs.core.exclusion import note_owner, owners_of
 from dibs.core.expiry import capped_ms, event_of, shown
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
@@ -94,18 +94,21 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
         wanted=in_tree(name) and draft.tree_places(ask.ns).first(name, EXCLUSIVE) is not None,
         ends_ms=ends_ms,
-        slot_numbers=free_numbers(lock, ask.units) if has_slot else (),
+        slot_numbers=owners_of(draft, lock).free_numbers(ask.units) if has_slot else (),
     )
     previous = lock.endings[0] if lock.endings else None
+    others = lock.holders
     lock = lock.replace(
         token=token,
-        holders=(*lock.holders, lease),
+        holders=(*others, lease),
         slots=slots,
         max_attempts=ask.max_attempts or lock.max_attempts,
         done=None,
         delay_until_ms=0,
     )
     put_hold(draft, lock, lease, number, ask.since_ms if isinstance(ask, Ticket) else None)
+    if others:
+        note_owner(draft, lock, others, lease)
     if lease.session is not None:
         lease = shown(draft, lease)  # without a session it has its own deadline, and no credit yet
     return Granted(now_ms=draft.now_ms, name=name, lease=lease, previous=previous)

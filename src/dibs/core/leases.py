@@ -105,9 +105,12 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
         in_way = blockers(draft, rest, lease.mode, rest.slots, lease.session, units)
     if in_way:
         return Held(now_ms=draft.now_ms, name=lock.name, blockers=in_way)
-    from dibs.core.deadlock import find_own_cycle  # only for a transfer
+    heir = draft.session(lease.session) if lease.session is not None else None
+    if heir is None or not heir.waits:
+        return None
+    from dibs.core.deadlock import find_own_cycle  # rare
 
-    cycle = find_own_cycle(draft, lease.session)
+    cycle = find_own_cycle(draft, heir)
     return Deadlock(now_ms=draft.now_ms, name=lock.name, cycle=cycle) if cycle else None
 
 

@@ -118,6 +118,7 @@ def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
         give_back(draft, session.charge, "sessions")
         session = session.replace(ended_ms=ended_ms, how=how, want=None, charge=None)
         draft.put(session)
+        draft.owners.clear()  # what it holds is over
         draft.events.append(_session_event(draft, session, events.SESSION_ENDED, reason=session.reason or how))
     _leave_lines(draft, session)
     _free_holds(draft, session)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core import groups
-from dibs.core.claims import check_session, judge, other_units, waits_otherwise
+from dibs.core.claims import check_session, closed_circle, judge, other_units, waits_otherwise
 from dibs.core.exclusion import own_hold
 from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
     """Claim the first of the names that can be claimed now; with a `count`, the first so many of them or none. A repeat
     with the same request key gets the same jobs. Jobs that the caller's session holds are skipped, so a new request
-    gets the next ones."""
+    gets the next ones, and so is one that would close a circle."""
+    circles: dict[str, Deadlock] = {}
+    while isinstance(outcome := _acquire_any(draft, command, circles), Deadlock):
+        circles[outcome.name] = outcome
+    return outcome
+
+
+def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, Deadlock]) -> Outcome:
     refused = check_session(draft, command)
     if refused is not None:
         return refused
@@ -37,12 +44,14 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
     grants: list[Granted] = []
     for name in command.names:
         lock = refresh(draft, command.ns, name, command.mode)
-        verdict = judge(draft, command, lock, by_session=False)
+        verdict = circles.get(name) or judge(draft, command, lock, by_session=False)
         own = own_hold(draft, lock, command.session, command.mode)
         if verdict is None and own is not None:  # one of several owners already
             verdict = Held(now_ms=draft.now_ms, name=name, blockers=(Blocker(name=name, holder=own),))
         if verdict is None:
             grants.append(grant(draft, command, lock, command.fresh_lease_id))
+            if (circle := closed_circle(draft, command, (name,))) is not None:
+                return circle
             if len(grants) < command.count:
                 continue
             if command.session is not None:
@@ -125,6 +134,10 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
             else grant(draft, command, draft.lock(command.ns, name), command.fresh_lease_id)
             for name, verdict in zip(command.names, verdicts, strict=True)
         ]
+        new = tuple([name for name, verdict in zip(command.names, verdicts, strict=True) if verdict is None])
+        if (circle := closed_circle(draft, command, new)) is not None:
+            note_want(draft, command, new)
+            return circle
         if command.session is not None:
             serve_own(draft, command.ns, command.session)
         if command.replaces is not None and not held:

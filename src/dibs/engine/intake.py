@@ -30,7 +30,7 @@ from dibs.base.record import Record
 from dibs.core.commands import Freeze, Thaw
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
-from dibs.core.limits import TOKEN_FLOOR_MAX, WEBHOOKS_MAX
+from dibs.core.limits import CLOSURES_MAX, TOKEN_FLOOR_MAX, WEBHOOKS_MAX
 from dibs.core.moved import Renumbering, merged, moved, without_history
 from dibs.core.records import META_KEY, LockRecord, Meta, Ticket, Tree, shifted, tree_key
 from dibs.core.webhooks import WebhookRegister
@@ -213,6 +213,14 @@ class _Intake:
         if len(ids) > WEBHOOKS_MAX:
             raise InvalidInput(
                 f"The file and the store have {len(ids)} webhooks, and a store may have {WEBHOOKS_MAX}. Remove some."
+            )
+        seen = self._store.read((META_KEY,))
+        own = seen.records[META_KEY].record
+        closures = (*self._contents.meta.closures, *(own.closures if isinstance(own, Meta) else ()))
+        closed = {(each.ns, each.name) for each in closures if seen.now_ms < each.until_ms}
+        if len(closed) > CLOSURES_MAX:
+            raise InvalidInput(
+                f"The file and the store have {len(closed)} closures, and a store may have {CLOSURES_MAX}. Open some."
             )
         if self._adds:
             both = [ns for ns in sorted(self._contents.namespaces) if self._has(ns)]

@@ -255,14 +255,14 @@ def _transfer(ns: str, name: str, document: Document, caller: Caller) -> command
 
 def _break(ns: str, name: str, document: Document, caller: Caller) -> commands.Break:
     reason = values.text_of(document, "reason")
-    if not reason:
+    if not reason or not reason.strip():
         raise InvalidInput("Breaking a claim needs a reason: the old owner is told.")
     return commands.Break(ns=ns, name=name, principal=caller.principal, reason=reason)
 
 
 def _close(ns: str, name: str, document: Document, caller: Caller) -> commands.Close:
     reason, most = values.text_of(document, "reason"), limits.CLOSURE_REASON_CHARS_MAX
-    if not reason or len(reason) > most:
+    if not reason or not reason.strip() or len(reason) > most:
         raise InvalidInput(f"Closing a job needs a reason of {most} characters at most: who asks for it is told.")
     if ("until" in document) == ("for_seconds" in document):
         raise InvalidInput("Say until when: send until or for_seconds, one of the two.")

@@ -96,7 +96,7 @@ def open_(call: Call) -> Answer:
 
 def _opened(call: Call, body: Document) -> Answer:
     name = plain(body["name"])
-    text = f"{call.paint.good('Open:')} {name} can be claimed again. Its line goes on."
+    text = f"{call.paint.good('Open:')} {name} is not closed any more."
     if not body["opened"]:
         text = f"{name} is not closed. Nothing was changed."
     if "closed" in body:

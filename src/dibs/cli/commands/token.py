@@ -352,7 +352,7 @@ PAGES = f"""
 token create
     The token is shown this once; the store keeps its hash. All its servers accept the token within a second. --url
         names the store, if you may write to it, or a server, which needs an admin's token. Viewers look; agents claim,
-        heartbeat and release; operators may also break; admins may do all.
+        heartbeat and release; operators may also break, free, close and set pools; admins may do all.
     $ dibs token create ops --role admin --url sqlite:dibs.db  # the first one, on the store itself
     $ dibs token create acme-ci --namespace acme --expires 30d  # one that only sees one project
     $ dibs token create visitor --max-held 10 --rate 20/s  # one that cannot take everything
@@ -387,7 +387,8 @@ token import
     exits 0 imported | 64 the file cannot be read | {_NOT_ADMIN}
 token new
     The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored nowhere.
-        Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all.
+        Viewers look; agents claim, heartbeat and release; operators may also break, free, close and set pools; admins
+        may do all.
     $ dibs token new ci --append tokens  # a first token
     $ dibs token new acme-ci --namespace acme --append tokens  # one that only sees one project
     $ dibs token new visitor --expires 30d --append tokens  # one for a month

@@ -16,7 +16,7 @@ from dibs.cli.text.words import WIDTH_DEFAULT, Paint, plain, shell_line, span, w
 from dibs.client.queueing import PendingClaim, StillWaiting, drive, status_of
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
-from dibs.wire.codes import NO, YES
+from dibs.wire.codes import NO, TRY_LATER, YES
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import closed, held
 
@@ -262,4 +262,6 @@ def time_is_over(call: Call, body: Document) -> Answer:
         names = call.values.get("name") or [call.values["job"]]
         wait = ["--wait", call.values.get("wait") or "5m", "--ticket", ticket]
         lines.append(f"To continue:  {shell_line(['dibs', call.command, *flags, *wait, '--', *names])}")
-    return no(NO, body, "\n".join(lines), code="queued", message=message, quiet=plain(ticket or ""))
+    # As without a wait. Of several jobs, one that is closed is one that is not available.
+    exits = TRY_LATER if "closed" in body and call.command != "claim-all" else NO
+    return no(exits, body, "\n".join(lines), code="queued", message=message, quiet=plain(ticket or ""))
