@@ -293,9 +293,7 @@ class Runner:
         known = {f"{place(each)} {each.number} {each.what}": each for each in chosen}
         path = Path(self._options.out).with_suffix(".json")
         old = json.loads(path.read_text()) if path.exists() else []
-        return {
-            known[at, what, number]: (word, by) for at, what, number, word, by in old if (at, what, number) in known
-        }
+        return {known[name]: (word, by) for name, word, by in old if name in known}
 
     def _chosen(self) -> list[Mutant]:
         return [each for each in self._wanted() if words_of(each) not in self._equal]
