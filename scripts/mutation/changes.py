@@ -37,7 +37,7 @@ NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 WORDS_FOR_PEOPLE = ("__repr__", "__str__", "notices")
 LOGS = ("log", "logger", "_log")
 # Reading ahead: what is not read then is read later, and the answer is the same.
-READ_AHEAD = ("need", "need_sessions", "_need_jobs", "_load", "keys_of")
+READ_AHEAD = ("need_sessions", "_need_jobs", "_load", "keys_of")
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _is_beside(node: ast.AST) -> bool:
         return True
     call = node.value.func if isinstance(node.value, ast.Call) else None
     if isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name):
-        return call.value.id in LOGS or call.attr in READ_AHEAD
+        return call.value.id in LOGS or (call.value.id, call.attr) == ("draft", "need")
     return isinstance(call, ast.Name) and call.id in READ_AHEAD
 
 
