@@ -179,9 +179,19 @@ def _inside(function: ast.AST) -> Iterator[tuple[ast.AST, int]]:
             children = [node.value] if node.value is not None else []
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             children = list(node.body)
+        elif isinstance(node, ast.Compare) and _is_about_time(node):
+            children = [each for each in children if not isinstance(each, ast.Constant)]
         elif isinstance(node, ast.Subscript):
             children = [node.value, node.slice] if not _is_type(node) else []
         waiting.extend((each, line) for each in reversed(children))
+
+
+def _is_about_time(node: ast.Compare) -> bool:
+    """Whether there is a time, most likely: 0 stands for none, and no time of a store is 1."""
+    sides = [node.left, *node.comparators]
+    return any(getattr(each, "attr", getattr(each, "id", "")).endswith("_ms") for each in sides) and any(
+        isinstance(each, ast.Constant) and each.value == 0 for each in sides
+    )
 
 
 def _is_type(node: ast.Subscript) -> bool:

@@ -6,9 +6,9 @@
 
 One process imports dibs and collects the tests. A child of it runs them once, with every statement noting itself, so
 that it is known which test comes to which. Each mutant is another child: it has one function with one change, and runs
-the tests that come to the changed statement, the quickest first, until one fails. A test that takes ten times its time
-has noticed, too. Every 25th mutant has a twin that changes nothing: if its tests fail, they are not to be trusted, and
-the run says so.
+the tests that come to the changed statement, the most promising first, until one fails. A test that takes ten times its
+CPU time, or waits without end, has noticed, too. Every 25th mutant has a twin that changes nothing: if its tests fail,
+they are not to be trusted, and the run says so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collections import Counter, defaultdict
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
@@ -60,6 +60,7 @@ TESTS = (
     *sorted(str(path) for path in (ROOT / "tests/stores").glob("test_sqlite_*.py")),
 )
 NOTICED, UNNOTICED, HUNG, INVALID = 1, 0, 2, 3
+STILL_S = 90.0  # longer than any wait of a test
 WORDS = {NOTICED: "killed", UNNOTICED: "survived", HUNG: "hung", INVALID: "invalid"}
 CONTROL_EVERY = 25
 
@@ -93,12 +94,21 @@ class Noted:
                     self.tests[file, line].append(test)
 
 
-class Child(NamedTuple):
+class Child:
     """A process with a temporary folder of its own."""
 
-    pid: int
-    folder: str
-    until: float
+    def __init__(self, pid: int, folder: str) -> None:
+        self.pid, self.folder = pid, folder
+        self._cpu_s, self._looked_s = 0.0, time.monotonic()
+
+    def stands_still(self) -> bool:
+        """Return whether it took no CPU time for STILL_S. On a busy machine it may take long for its work."""
+        if time.monotonic() - self._looked_s < STILL_S:
+            return False
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        before, self._cpu_s = self._cpu_s, (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        self._looked_s = time.monotonic()
+        return self._cpu_s - before < 0.1
 
 
 class Runner:
@@ -114,6 +124,7 @@ class Runner:
         # Answered: nobody can see these from outside. A line is `words_of` a mutant, and the reason.
         self._equal = {line.rpartition("`:")[0] + "`" for line in EQUAL.read_text().splitlines() if "`:" in line}
         self._noted = Noted()
+        self._kills = Counter[str]()  # by test, with all its parameters
         self._top = tempfile.mkdtemp(prefix="dibs-mutants-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         os.chmod(self._top, 0o755)  # some tests are another user for a while
 
@@ -151,7 +162,7 @@ class Runner:
         unknown = [item for name, item in self._items.items() if name not in self._noted.cpu_s]
         if unknown:
             began = time.monotonic()
-            child = self._start(lambda: self._note_all(unknown, kept, source), wall_s=7200)
+            child = self._start(lambda: self._note_all(unknown, kept, source))
             while (code := self._ended(child)) is None:
                 time.sleep(0.1)
             if code != UNNOTICED:
@@ -202,7 +213,7 @@ class Runner:
                 return NOTICED
         return UNNOTICED
 
-    def _start(self, work: Callable[[], int], wall_s: float) -> Child:
+    def _start(self, work: Callable[[], int]) -> Child:
         folder = tempfile.mkdtemp(dir=self._top)
         os.chmod(folder, 0o755)
         pid = os.fork()
@@ -219,12 +230,12 @@ class Runner:
                 code = work()
             finally:
                 os._exit(code)
-        return Child(pid, folder, time.monotonic() + wall_s)
+        return Child(pid, folder)
 
     def _ended(self, child: Child) -> int | None:
-        """What its work returned. HUNG: it did not return in time. None: it may still."""
+        """What its work returned. HUNG: it was killed for its CPU time, or stands still. None: it may still."""
         found, status = os.waitpid(child.pid, os.WNOHANG)
-        if not found and time.monotonic() < child.until:
+        if not found and not child.stands_still():
             return None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -236,21 +247,24 @@ class Runner:
     # The run.
 
     def _tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that come to the changed statement, the quickest first."""
+        """The tests that come to the changed statement, those first that cost little for what they noticed so far."""
         noted, bad = self._noted, {*self._noted.failed}
+        known = [name for name in noted.tests[str(mutant.path), mutant.statement] if name in self._items]
+        known.sort(key=lambda name: noted.cpu_s[name] / (1 + 10 * self._kills[name.partition("[")[0]]))
         found: list[str] = []
         total_s = 0.0
-        for name in noted.tests[str(mutant.path), mutant.statement]:
+        for name in known:
             total_s += noted.cpu_s[name]
             if total_s > self._options.budget:
                 break
-            if name not in bad and name in self._items:
+            if name not in bad:
                 found.append(name)
         return found
 
     def _all(self) -> None:
         chosen = self._chosen()
         results = self._earlier(chosen) if self._options.more else {}
+        self._kills.update([by.partition("[")[0] for _, by in results.values()])
         waiting = [each for each in chosen if each not in results]
         controls = Counter[str]()
         running: list[tuple[Child, Mutant, bool]] = []
@@ -264,7 +278,7 @@ class Runner:
                 changes = [True, False] if len(results) % CONTROL_EVERY == CONTROL_EVERY - 1 else [True]
                 for does in changes:
                     work = partial(self._try, tests, mutant if does else None, self._said(mutant, does))
-                    running.append((self._start(work, wall_s=240), mutant, does))
+                    running.append((self._start(work), mutant, does))
                 continue
             time.sleep(0.005)
             for each in list(running):
@@ -279,6 +293,7 @@ class Runner:
                     controls["sound" if code == UNNOTICED else f"{test} failed, code {code}"] += 1
                     continue
                 results[mutant] = (WORDS[code], test)
+                self._kills[test.partition("[")[0]] += 1
                 if code == UNNOTICED or self._options.show:
                     say(f"{len(results)}/{len(chosen)} {WORDS[code]}: {place(mutant)} {mutant.what} {test}")
                 report(results, controls, self._options)
@@ -374,7 +389,7 @@ def main() -> int:
     parser.add_argument("--skip", type=int, default=0, help="of the same seed, leave out so many first")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--budget", type=float, default=12, help="CPU seconds of tests for one mutant")
+    parser.add_argument("--budget", type=float, default=30, help="CPU seconds of tests for one mutant")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="mutants at once")
     parser.add_argument("--more", action="store_true", help="go on with the last report, of the same seed and source")
     parser.add_argument("--again", help="a report: only its survivors")

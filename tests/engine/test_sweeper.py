@@ -520,3 +520,44 @@ def test_a_round_can_be_hurried_but_not_put_off() -> None:
     made.hurry(1)
     assert rounds.acquire(timeout=WAIT_S_MAX)
     assert made.stop(10_000)
+
+
+class Wake:
+    """In place of the thread's event: notes how long it would sleep, and lets that time pass."""
+
+    def __init__(self, made: Rounds, clock: ManualClock, sleeps: int) -> None:
+        self._made, self._clock, self._left = made, clock, sleeps
+        self.slept_ms: list[int] = []
+        self.is_set = False
+
+    def wait(self, seconds: float) -> None:
+        self.slept_ms.append(0 if self.is_set else round(seconds * 1000))
+        self._clock.advance(self.slept_ms[-1])
+        self._left -= 1
+        self._made._stopping = not self._left
+
+    def set(self) -> None:
+        self.is_set = True
+
+    def clear(self) -> None:
+        self.is_set = False
+
+
+def test_the_thread_sleeps_until_its_next_round_is_wanted_and_no_longer_than_the_bound() -> None:
+    rests = [30, 500, 0, 2 * SWEEP_LATE_MS_MAX, 1_000]
+    clock = ManualClock()
+
+    def step() -> int:
+        if len(rests) == 4:
+            made.hurry(7)  # meanwhile: not lost, though the round wants none so soon
+        return rests.pop(0)
+
+    made = Rounds(step)
+    made._steady = clock.steady_ms
+    made._step_at_ms = clock.steady_ms() + 5
+    made._wake = wake = Wake(made, clock, 8)  # type: ignore[assignment]
+    made.hurry(5)
+    assert not wake.is_set, "it comes as soon anyway"
+    made._work()
+    assert wake.slept_ms == [5, 30, 0, 7, 0, SWEEP_LATE_MS_MAX, SWEEP_LATE_MS_MAX, SWEEP_LATE_MS_MAX]
+    assert rests == []
