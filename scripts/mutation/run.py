@@ -57,6 +57,8 @@ TESTS = (
     "tests/contract/test_memory_store.py",
     "tests/contract/test_sqlite_store.py",
     "tests/stores/test_waiters.py",
+    "tests/stores/test_moves.py",
+    "tests/stores/test_registry.py",
     *sorted(str(path) for path in (ROOT / "tests/stores").glob("test_sqlite_*.py")),
 )
 NOTICED, UNNOTICED, HUNG, INVALID = 1, 0, 2, 3

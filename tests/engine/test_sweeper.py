@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreBroken, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core import events
 from dibs.core.commands import Acquire, EndSession, OpenSession, Renew, Sweep
+from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     PRUNE_INTERVAL_MS,
@@ -28,7 +29,7 @@ from dibs.engine.liveness import Decider
 from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict, StoreProxy
+from dibs.stores.port import Conflict, Due, StoreProxy
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import lock
@@ -466,6 +467,41 @@ def test_a_claim_on_an_idle_store_is_followed_by_a_pulse_at_once() -> None:
     before = world.store.commits_tried
     world.sweeper.step()
     assert world.store.commits_tried == before + 1
+
+
+@pytest.mark.parametrize(
+    ("due", "results", "has_more"),
+    [
+        (Due(keys=[], next_ms=None), [], False),
+        (Due(keys=[], next_ms=None, has_more=True), [], True),
+        (Due(keys=["lock/d/a"], next_ms=0), [Swept(now_ms=0, key="")], False),
+        (Due(keys=["lock/d/a"], next_ms=0, has_more=True), [Swept(now_ms=0, key="")], True),
+        (Due(keys=["lock/d/a"], next_ms=0), [Swept(now_ms=0, key="", unfinished=True)], True),
+        (Due(keys=["lock/d/a", "lock/d/b"], next_ms=0), [Swept(now_ms=0, key="", unfinished=True)] * 2, True),
+        (Due(keys=["lock/d/a"], next_ms=0, has_more=True), [Swept(now_ms=0, key="", frozen=True)], False),
+        (Due(keys=["lock/d/a"], next_ms=0), [InvalidInput("a fault of one record")], False),
+        (Due(keys=["newer/a"], next_ms=0), [], False),
+        (Due(keys=["lock/d/a"] * SWEEP_BATCH_MIN, next_ms=0), [Swept(now_ms=0, key="")] * SWEEP_BATCH_MIN, True),
+    ],
+)
+def test_the_next_round_follows_at_once_if_there_is_more(
+    monkeypatch: pytest.MonkeyPatch, due: Due, results: list[Result], has_more: bool
+) -> None:
+    world = World()
+    monkeypatch.setattr(world.store, "due", lambda limit: due)
+    monkeypatch.setattr(world.decider, "upkeep", lambda commands: results)
+    assert world.sweeper.sweep() == has_more
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), StoreBroken("another format")])
+def test_a_store_that_fails_in_a_sweep_fails_the_round(
+    monkeypatch: pytest.MonkeyPatch, error: StoreUnavailable | StoreBroken
+) -> None:
+    world = World()
+    monkeypatch.setattr(world.store, "due", lambda limit: Due(keys=["lock/d/a"], next_ms=0))
+    monkeypatch.setattr(world.decider, "upkeep", lambda commands: [error])
+    with pytest.raises(type(error)):
+        world.sweeper.sweep()
 
 
 # Its thread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 import threading
 from typing import TYPE_CHECKING, Any
@@ -243,6 +244,18 @@ def test_who_deletes_a_record_wakes_those_who_wait_for_it_in_this_store(
         (store_id,) = db.execute("SELECT store_id FROM progress").fetchone()
     db.close()
     assert told == [(store_id, [A])]
+
+
+def test_another_system_has_no_names_to_wake_by_and_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint.ways, "IS_LINUX", False)
+    monkeypatch.setattr(socket, "socket", None)  # nobody may make one
+    checkpoint.wake("store", [A])
+    slept: list[float] = []
+    monkeypatch.setattr(checkpoint, "sleep", slept.append)
+    with checkpoint.Wakeup("store", A) as wakeup:
+        assert not wakeup.can_hear
+        wakeup.wait(250)
+    assert slept == [0.25]
 
 
 # Forks.
