@@ -48,6 +48,7 @@ from dibs.core.commands import (
 )
 from dibs.core.decide import decide
 from dibs.core.draft import Missing, View
+from dibs.core.outcomes import Deadlock
 from dibs.core.records import EXCLUSIVE, META_KEY, SHARED, Holder, LockRecord, Meta, SessionRecord, Ticket
 from tests.build import COMPILED
 
@@ -89,7 +90,7 @@ class Walk:
         self.gone: list[tuple[str, Holder]] = []  # leases that there were once
         self.places: list[Ticket] = []  # and places
         self.ways: list[tuple[int, Callable[[], Command | None]]] = [
-            (28, self.acquire),
+            (28 if self.rate > 0.5 else 45, self.acquire),
             (4, self.acquire_any),
             (7, self.acquire_all),
             (8, self.again),
@@ -97,7 +98,7 @@ class Walk:
             (7, self.release),
             (4, self.transfer),
             (6, self.sweep),
-            (6, self.session),
+            (6 if self.rate > 0.5 else 1, self.session),
             (5, self.line),
             (int(9 * self.rate), self.operator),
             (5, self.look),
@@ -121,21 +122,15 @@ class Walk:
 
     def step(self) -> tuple[Command, Decision]:
         command = self.server() if isinstance(self.last, Freeze) else None
+        if self.rate < 0.5 and self.fresh < 5:
+            command = self.session()
         while command is None:
             weights = [weight for weight, _ in self.ways]
             command = self.chance.choices([way for _, way in self.ways], weights)[0]()
-        self.now_ms += self.chance.choice(PASSES_MS) if self.chance.random() > 0.006 else 8 * 24 * 3600 * 1000
-        view = View(self.now_ms, dict(self.records))
-        if self.chance.random() < 0.08:
-            view.vouched_ms = self.now_ms - 6_000
+        passes = PASSES_MS[:6] if self.rate < 0.5 else PASSES_MS
+        self.now_ms += self.chance.choice(passes) if self.chance.random() > 0.006 else 8 * 24 * 3600 * 1000
         self.last = command
-        while True:
-            try:
-                decision = decide(view, command)
-            except Missing as missing:
-                view.records.update(dict.fromkeys(missing.keys))
-            else:
-                break
+        decision = self.decided(command, 6_000 if self.chance.random() < 0.08 else 0)
         for key, record in decision.writes.items():
             before = self.records.get(key)
             if isinstance(before, LockRecord):
@@ -144,6 +139,25 @@ class Walk:
                 self.places = [*self.places, before][-3:]
             self.records[key] = record
         return command, decision
+
+    def decided(self, command: Command, unvouched_ms: int = 0) -> Decision:
+        view = View(self.now_ms, dict(self.records))
+        view.vouched_ms = self.now_ms - unvouched_ms
+        while True:
+            try:
+                return decide(view, command)
+            except Missing as missing:
+                view.records.update(dict.fromkeys(missing.keys))
+
+    def what_if(self) -> list[Decision]:
+        """The answers to what each session could ask now, which nobody does."""
+        asks: list[Command] = []
+        for session in [each for each in self.found(SessionRecord) if not each.ended_ms]:
+            for name in sorted(set(self.names)):
+                terms = self.terms() | {"session": session.id, "principal": session.principal, "ttl_ms": 0}
+                asks.append(Acquire(name=name, **terms, **self.maybe(0.7, wait=True)))
+            asks.append(AcquireAll(names=self.several(), **terms, **self.maybe(0.7, wait=True)))
+        return [self.decided(each) for each in asks]
 
     # Claims
 
@@ -285,7 +299,7 @@ class Walk:
     def session(self) -> Command:
         known = self.found(SessionRecord)
         principal = self.chance.choice(("team", "team", "solo"))
-        if len(known) < 3 or self.chance.random() < 0.2:
+        if len(known) < (3 if self.rate > 0.5 else 5) or self.chance.random() < 0.2:
             parents = [each.id for each in known if each.principal == principal]
             more = self.maybe(0.5, parent=self.chance.choice(parents)) if parents else {}
             more |= self.maybe(0.3, process="p1") | self.maybe(0.2, metadata="m")
@@ -293,7 +307,10 @@ class Walk:
                 more |= {"payer": f"{NS}/solo", "sessions_max": self.chance.choice((0, 1))}
             ids = [each.id for each in known]
             fresh = self.chance.choice(ids) if ids and self.chance.random() < 0.1 else self.id("S")
-            owner, ttl_ms = self.chance.choice(("ann", "bob")), self.chance.choice((30_000, 120_000))
+            owner, ttl_ms = (
+                self.chance.choice(("ann", "bob")),
+                self.chance.choice((30_000, 120_000) if self.rate > 0.5 else (900_000,)),
+            )
             return OpenSession(fresh_id=fresh, ns=NS, principal=principal, owner=owner, ttl_ms=ttl_ms, **more)
         one = self.chance.choice(known)
         own: dict[str, Any] = {"session": one.id, "principal": one.principal} | self.maybe(0.1, bound="other")
@@ -392,16 +409,28 @@ def words_of(command: Command) -> str:
     return f"{type(command).__name__} {about or getattr(command, 'session', '') or getattr(command, 'key', '')}".strip()
 
 
-def line_of(command: Command, decision: Decision) -> str:
+def text_of(decision: Decision) -> str:
     writes = sorted(decision.writes.items())
-    said = f"{command}\n{decision.outcome}\n{decision.events}\n{writes}\n{decision.handed}"
+    return f"{decision.outcome}\n{decision.events}\n{writes}\n{decision.handed}"
+
+
+def line_of(command: Command, decision: Decision) -> str:
+    said = f"{command}\n{text_of(decision)}"
     return f"{words_of(command)}: {type(decision.outcome).__name__} {crc32(said.encode()):08x}"
 
 
-def walked(name: str) -> list[tuple[str, Command, Decision]]:
+def walked(name: str) -> list[tuple[str, object, object]]:
     walk = Walk(name)
-    steps = [walk.step() for _ in range(STEPS)]
-    return [(line_of(*step), *step) for step in steps]
+    lines: list[tuple[str, object, object]] = []
+    for at in range(STEPS):
+        step = walk.step()
+        lines.append((line_of(*step), *step))
+        if name.startswith("circles") and at % 6 == 5:
+            answers = walk.what_if()
+            circles = len([each for each in answers if isinstance(each.outcome, Deadlock)])
+            said = crc32("".join(map(text_of, answers)).encode())
+            lines.append((f"what if: {circles} circles of {len(answers)} {said:08x}", "what if", answers))
+    return lines
 
 
 def recorded() -> dict[str, list[str]]:
