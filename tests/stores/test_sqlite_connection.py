@@ -12,7 +12,7 @@ import pytest
 
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.port import Busy, Conflict
-from dibs.stores.sqlite import SqliteStore, checkpoint, connection
+from dibs.stores.sqlite import SqliteStore, checkpoint, connection, rows
 from dibs.stores.waiters import StoreWaiter, StoreWaiters, wait_until
 from dibs.testing.contract_base import event, key_of, lock, put
 from tests.programs import WAIT_S_MAX
@@ -223,6 +223,76 @@ def test_a_file_that_is_not_what_the_cache_says_is_a_conflict(store: SqliteStore
         with pytest.raises(Conflict):
             store.commit({A: version}, {A: lock("a", token=2)}, ())
     assert store.read([B]).records[B].record == lock("b")
+
+
+def test_a_file_on_a_medium_that_cannot_be_written_is_opened_afresh_each_time(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, lock("a"))
+    store.close()
+
+    def cannot(self: connection.SqliteConnection) -> sqlite3.Connection:
+        raise disk_error(sqlite3.SQLITE_READONLY)
+
+    monkeypatch.setattr(connection.SqliteConnection, "_try_until_settled", cannot)
+    with pytest.raises(StoreUnavailable):
+        SqliteStore(store.path)
+    monkeypatch.setattr(connection.opener, "is_read_only_media", lambda path, error: True)
+    frozen = SqliteStore(store.path)
+    before = frozen._link._db
+    assert frozen.read([A]).records[A].record == lock("a")
+    assert frozen._link._db is not before, "it might be another file by now"
+    frozen.close()
+
+
+@pytest.mark.parametrize("failures", [connection.OPENINGS_MAX - 1, connection.OPENINGS_MAX])
+def test_a_file_that_is_being_put_in_place_is_opened_again_so_often(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    tries: list[str] = []
+
+    def replaced(how: str) -> sqlite3.Connection:
+        tries.append(how)
+        if len(tries) <= failures:
+            raise connection.ReplacedWhileOpening("again")
+        return sqlite3.connect(":memory:")
+
+    monkeypatch.setattr(store._link, "_try", replaced)
+    if failures < connection.OPENINGS_MAX:
+        store._link._try_until_settled().close()
+    else:
+        with pytest.raises(connection.ReplacedWhileOpening):
+            store._link._try_until_settled()
+    assert tries == ["mode=rw"] * connection.OPENINGS_MAX
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR])
+def test_a_file_that_may_not_be_written_has_a_time_without_an_anchor_and_other_errors_are_told(
+    tmp_path: Path, code: int
+) -> None:
+    boot = ["one"]
+    store = SqliteStore(str(tmp_path / "dibs.db"), boot_id=lambda: boot[0], wall_ms=lambda: 10**12, steady_ms=lambda: 7)
+    boot[0] = "two"
+    db = sqlite3.connect(f"file:{store.path}?mode=ro", uri=True, isolation_level=None)
+    if code == sqlite3.SQLITE_READONLY:
+        store._opened(db, "id", 2 * 10**12, (None, None))
+        assert store._clock.now_ms() == 2 * 10**12 + rows.UNWRITTEN_MS
+        assert not db.in_transaction
+    else:
+        db.execute("BEGIN")  # a second one is an error of its own
+        with pytest.raises(sqlite3.OperationalError):
+            store._opened(db, "id", 0, (None, None))
+    db.close()
+    store.close()
+
+
+def test_an_error_of_the_disk_while_opening_is_not_taken_for_a_new_file(store: SqliteStore) -> None:
+    class Failing(sqlite3.Connection):
+        def execute(self, *args: Any) -> sqlite3.Cursor:
+            raise disk_error()
+
+    with pytest.raises(sqlite3.OperationalError):
+        store._link._look(Failing(":memory:"))
 
 
 def test_what_is_checked_is_the_file_and_a_write(store: SqliteStore) -> None:
