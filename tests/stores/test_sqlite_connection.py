@@ -399,8 +399,8 @@ class Moves(checkpoint.Checkpointer):
 def test_the_log_is_moved_when_about_so_many_pages_were_written(commits: list[tuple[int, int]], moved: int) -> None:
     checkpointer = Moves(10)
     db = sqlite3.connect(":memory:")
-    for rows, events in commits:
-        checkpointer.committed(db, rows, events)
+    for records, events in commits:
+        checkpointer.committed(db, records, events)
         checkpointer.close()
     assert checkpointer.moved == moved
     db.close()
