@@ -122,7 +122,8 @@ class Runner:
         self._failed = ""
         self._items: dict[str, pytest.Item] = {}
         self._functions: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
-        self._files = {str(SOURCE / f"{name}.py") for name in options.modules}
+        self._modules = dict.fromkeys([*MODULES, *options.modules])  # all are noted, whichever are changed
+        self._files = {str(SOURCE / f"{name}.py") for name in self._modules}
         # Answered: nobody can see these from outside. A line is `words_of` a mutant, and the reason.
         self._equal = {line.rpartition("`:")[0] + "`" for line in EQUAL.read_text().splitlines() if "`:" in line}
         self._noted = Noted()
@@ -141,7 +142,7 @@ class Runner:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {each.nodeid: each for each in session.items}
-        for name in self._options.modules:
+        for name in self._modules:
             importlib.import_module(f"dibs.{name.replace('/', '.')}")  # some are imported when they are needed
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename in self._files:
@@ -316,7 +317,7 @@ class Runner:
         return [each for each in self._wanted() if words_of(each) not in self._equal]
 
     def _wanted(self) -> list[Mutant]:
-        known = [each for path in sorted(self._files) for each in mutants(Path(path))]
+        known = [each for name in sorted(self._options.modules) for each in mutants(SOURCE / f"{name}.py")]
         names = tuple([f"{name}.py " for name in self._options.modules])
         for old in sorted(self._equal - {words_of(each) for each in known}):
             if old.startswith(names):
