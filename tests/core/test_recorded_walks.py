@@ -153,10 +153,10 @@ class Walk:
         """The answers to what each session could ask now, which nobody does."""
         asks: list[Command] = []
         for session in [each for each in self.found(SessionRecord) if not each.ended_ms]:
+            own = {"session": session.id, "principal": session.principal, "ttl_ms": 0}
             for name in sorted(set(self.names)):
-                terms = self.terms() | {"session": session.id, "principal": session.principal, "ttl_ms": 0}
-                asks.append(Acquire(name=name, **terms, **self.maybe(0.7, wait=True)))
-            asks.append(AcquireAll(names=self.several(), **terms, **self.maybe(0.7, wait=True)))
+                asks.append(Acquire(name=name, **(self.terms() | own), **self.maybe(0.7, wait=True)))
+            asks.append(AcquireAll(names=self.several(), **(self.terms() | own), **self.maybe(0.7, wait=True)))
         return [self.decided(each) for each in asks]
 
     # Claims

@@ -371,7 +371,7 @@ class BatcherWalk(Lines):
                 command = Renew(ns="d", name=name, principal="p")
             is_gone = (lambda: True) if self.chance.random() < 0.2 else None
             try:
-                self.batcher.post(command, lambda result, name=name: self.answered(name, result), is_gone)  # type: ignore[misc]
+                self.batcher.post(command, lambda result, name=name: self.answered(name, result), is_gone)
             except (DibsError, RuntimeError) as error:
                 self.say(kind(error))
                 break

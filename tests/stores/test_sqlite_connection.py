@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base import ways
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.port import Busy, Conflict
-from dibs.stores.sqlite import SqliteStore, checkpoint, connection, rows
+from dibs.stores.sqlite import SqliteStore, checkpoint, connection, opener, rows
 from dibs.stores.waiters import StoreWaiter, StoreWaiters, wait_until
 from dibs.testing.contract_base import event, key_of, lock, put
 from tests.programs import WAIT_S_MAX
@@ -81,7 +82,7 @@ def test_only_the_thread_that_asked_for_it_is_impatient(store: SqliteStore) -> N
         thread.start()
         thread.join(WAIT_S_MAX)
     assert got == [type(store._link._lock)]
-    assert store._link.turn is store._link._lock
+    assert not isinstance(store._link.turn, connection.ShortTurn)
 
 
 # What a failure leaves.
@@ -237,7 +238,7 @@ def test_a_file_on_a_medium_that_cannot_be_written_is_opened_afresh_each_time(
     monkeypatch.setattr(connection.SqliteConnection, "_try_until_settled", cannot)
     with pytest.raises(StoreUnavailable):
         SqliteStore(store.path)
-    monkeypatch.setattr(connection.opener, "is_read_only_media", lambda path, error: True)
+    monkeypatch.setattr(opener, "is_read_only_media", lambda path, error: True)
     frozen = SqliteStore(store.path)
     before = frozen._link._db
     assert frozen.read([A]).records[A].record == lock("a")
@@ -317,7 +318,7 @@ def test_who_deletes_a_record_wakes_those_who_wait_for_it_in_this_store(
 
 
 def test_another_system_has_no_names_to_wake_by_and_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint.ways, "IS_LINUX", False)
+    monkeypatch.setattr(ways, "IS_LINUX", False)
     monkeypatch.setattr(socket, "socket", None)  # nobody may make one
     checkpoint.wake("store", [A])
     slept: list[float] = []
@@ -357,6 +358,22 @@ def test_after_a_fork_both_go_on_whatever_was_under_way(store: SqliteStore, in_c
     thread.start()
     thread.join(WAIT_S_MAX)
     assert got, "the lock was not given back"
+
+
+def test_an_interrupt_as_soon_as_a_fork_has_the_lock_does_not_keep_it(store: SqliteStore) -> None:
+    link, real = store._link, store._link._lock
+
+    class Interrupted:
+        def acquire(self, timeout: float) -> bool:
+            real.acquire()
+            raise KeyboardInterrupt
+
+    link._lock = Interrupted()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        link.before_fork()
+    link._lock = real
+    link.after_fork(in_child=False)
+    assert not link._is_mine()
 
 
 def test_a_fork_in_the_middle_of_a_block_leaves_it_alone(store: SqliteStore) -> None:
@@ -407,7 +424,8 @@ def test_the_log_is_moved_when_about_so_many_pages_were_written(commits: list[tu
 
 
 def test_while_the_thread_works_no_other_begins_and_the_next_commit_moves_the_rest() -> None:
-    checkpointer, asked = Moves(10), []
+    checkpointer = Moves(10)
+    asked: list[str] = []
     db = sqlite3.connect(":memory:")
     db.set_trace_callback(asked.append)
     with checkpointer._working:

@@ -25,6 +25,8 @@ from dibs.stores.sqlite import SqliteStore, queries, rows
 from dibs.testing.contract_base import key_of, lock
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dibs.core.records import Stored
 
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
@@ -97,7 +99,9 @@ class Walk:
             return made.replace(holders=(), acl=("team",))
         return made.replace(acl=("x" * 3_000,)) if kind == 3 else made
 
-    def commit(self, store: SqliteStore, puts: dict[str, Stored | None], also: list[str], events: list[Event]) -> str:
+    def commit(
+        self, store: SqliteStore, puts: Mapping[str, Stored | None], also: list[str], events: list[Event]
+    ) -> str:
         """As the coordinator does: by what is remembered first, then by what is read."""
         keys = [*dict.fromkeys([*puts, *also])]
         recalls = self.chance.random() < 0.6
@@ -176,8 +180,9 @@ class Walk:
         return f" {len(found)}"
 
     def prune(self, store: SqliteStore) -> str:
+        keeps = (0, 5, 40) if self.name != "many events" else (5, 600, 900, 900)
         bounds = {
-            "keep": self.chance.choice((0, 5, 40)),
+            "keep": self.chance.choice(keeps),
             "before_ms": self.now_ms - self.chance.choice((0, 500, DAY_MS)),
         }
         count = store.prune(**bounds)
