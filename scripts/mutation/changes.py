@@ -32,9 +32,12 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
+LARGE = 100  # one more of so many is no change that anybody sees
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 WORDS_FOR_PEOPLE = ("__repr__", "__str__", "notices")
 LOGS = ("log", "logger", "_log")
+# Reading ahead: what is not read then is read later, and the answer is the same.
+READ_AHEAD = ("need_sessions", "_need_jobs", "_load", "keys_of")
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Mutant:
     function: str
     first_line: int  # of the function, its decorators included
     line: int
-    end_line: int
+    statement: int  # the line of the statement that has it
     what: str
     number: int  # of the change among those of the file
 
@@ -67,9 +70,34 @@ def mutants(path: Path) -> list[Mutant]:
     """All mutants of one file, in the order of its lines."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return [
-        Mutant(path, each.function, each.first_line, each.line, each.end_line, each.what, each.number)
+        Mutant(path, each.function, each.first_line, each.line, each.statement, each.what, each.number)
         for each in _changes(tree)
     ]
+
+
+def probed(path: Path) -> Iterator[tuple[int, CodeType]]:
+    """Its functions, by their first line, such that each statement notes itself: `__noted__[its line] = 1`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    places = list(_functions(tree, ""))
+    for place in places:
+        for node in ast.walk(place.node):
+            for name in ("body", "orelse", "finalbody"):
+                block = getattr(node, name, None)
+                if isinstance(block, list):
+                    setattr(node, name, [each for statement in block for each in (_probe(statement), statement)])
+    whole = compile(ast.fix_missing_locations(tree), str(path), "exec", dont_inherit=True)
+    for place in places:
+        code = _find(whole, place.function, place.first_line)
+        if code is not None:
+            yield place.first_line, code
+
+
+def _probe(statement: ast.AST) -> ast.stmt:
+    line: int = getattr(statement, "lineno")  # noqa: B009
+    made = ast.parse(f"__noted__[{line}] = 1").body[0]
+    for each in ast.walk(made):
+        ast.copy_location(each, statement)
+    return made
 
 
 def _find(code: CodeType, function: str, first_line: int) -> CodeType | None:
@@ -80,13 +108,11 @@ def _find(code: CodeType, function: str, first_line: int) -> CodeType | None:
 
 
 class _Change:
-    def __init__(self, number: int, place: _Place, node: ast.AST, new: ast.AST, what: str) -> None:
+    def __init__(self, number: int, place: _Place, statement: int, node: ast.AST, new: ast.AST, what: str) -> None:
         self.number = number
         self.function, self.first_line = place.function, place.first_line
         self.line: int = getattr(node, "lineno", place.first_line)
-        self.end_line: int = getattr(node, "end_lineno", None) or self.line
-        if isinstance(node, (ast.If, ast.While)):
-            self.end_line = node.test.end_lineno or self.line
+        self.statement = statement
         self.what = what
         self._place = place
         self._node, self._new = node, new
@@ -113,16 +139,16 @@ class _Place:
 def _changes(tree: ast.Module) -> Iterator[_Change]:
     number = 0
     for place in _functions(tree, ""):
-        for node in _inside(place.node):
+        for node, statement in _inside(place.node):
             for new, what in _replacements(node):
-                yield _Change(number, place, node, new, what)
+                yield _Change(number, place, statement, node, new, what)
                 number += 1
 
 
 def _functions(node: ast.AST, within: str) -> Iterator[_Place]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if child.name not in WORDS_FOR_PEOPLE:
+            if child.name not in WORDS_FOR_PEOPLE + READ_AHEAD:
                 first = min([child.lineno, *(each.lineno for each in child.decorator_list)])
                 yield _Place(child, within + child.name, first)
         elif isinstance(child, ast.ClassDef):
@@ -135,15 +161,17 @@ def _is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
-def _inside(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of its body that decide something: no annotations, no messages, no logs, no assertions."""
+def _inside(function: ast.AST) -> Iterator[tuple[ast.AST, int]]:
+    """The nodes of its body that decide something (no annotations, messages, logs or assertions, no reading ahead), and
+    the lines of their statements."""
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-    waiting: list[ast.AST] = list(reversed(function.body))
+    waiting: list[tuple[ast.AST, int]] = [(each, each.lineno) for each in reversed(function.body)]
     while waiting:
-        node = waiting.pop()
-        if _is_for_people(node):
+        node, line = waiting.pop()
+        if _is_beside(node):
             continue
-        yield node
+        line = node.lineno if isinstance(node, ast.stmt) else line
+        yield node, line
         if isinstance(node, ast.Raise):
             continue  # its message
         children = list(ast.iter_child_nodes(node))
@@ -151,16 +179,26 @@ def _inside(function: ast.AST) -> Iterator[ast.AST]:
             children = [node.value] if node.value is not None else []
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             children = list(node.body)
+        elif isinstance(node, ast.Compare) and _is_about_time(node):
+            children = [each for each in children if not isinstance(each, ast.Constant)]
         elif isinstance(node, ast.Subscript):
             children = [node.value, node.slice] if not _is_type(node) else []
-        waiting.extend(reversed(children))
+        waiting.extend((each, line) for each in reversed(children))
+
+
+def _is_about_time(node: ast.Compare) -> bool:
+    """Whether there is a time, most likely: 0 stands for none, and no time of a store is 1."""
+    sides = [node.left, *node.comparators]
+    return any(getattr(each, "attr", getattr(each, "id", "")).endswith("_ms") for each in sides) and any(
+        isinstance(each, ast.Constant) and each.value == 0 for each in sides
+    )
 
 
 def _is_type(node: ast.Subscript) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id in ("list", "dict", "set", "tuple", "cast")
 
 
-def _is_for_people(node: ast.AST) -> bool:
+def _is_beside(node: ast.AST) -> bool:
     if isinstance(node, ast.keyword) and node.arg == "strict":  # of `zip`: a check of the code itself
         return True
     if isinstance(node, (ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom, ast.arguments)):
@@ -169,13 +207,10 @@ def _is_for_people(node: ast.AST) -> bool:
         return False
     if isinstance(node.value, ast.Constant):
         return True
-    call = node.value
-    return (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and isinstance(call.func.value, ast.Name)
-        and call.func.value.id in LOGS
-    )
+    call = node.value.func if isinstance(node.value, ast.Call) else None
+    if isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name):
+        return call.value.id in LOGS or (call.value.id, call.attr) == ("draft", "need")
+    return isinstance(call, ast.Name) and call.id in READ_AHEAD
 
 
 def _replacements(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
@@ -204,7 +239,7 @@ def _new_nodes(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node.value, bool):
             yield ast.Constant(not node.value)
         elif isinstance(node.value, int):
-            yield ast.Constant(node.value + 1)
+            yield ast.Constant(node.value + 1 if node.value < LARGE else node.value * 2)
     elif isinstance(node, ast.Name) and node.id in NAMES and isinstance(node.ctx, ast.Load):
         yield ast.Name(NAMES[node.id], ast.Load())
     elif isinstance(node, ast.IfExp):
@@ -220,7 +255,7 @@ def _new_statements(node: ast.stmt) -> Iterator[ast.AST]:
         if node.orelse:
             yield ast.If(node.test, node.orelse, node.body)
     elif isinstance(node, ast.Return):
-        if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        if node.value is not None and not _is_nothing(node.value):
             yield ast.Return(ast.Constant(None))
     elif isinstance(node, ast.Break):
         yield ast.Continue()
@@ -235,6 +270,13 @@ def _new_statements(node: ast.stmt) -> Iterator[ast.AST]:
 
 def _if(node: ast.If, test: ast.expr) -> ast.If:
     return ast.If(ast.copy_location(test, node.test), node.body, node.orelse)
+
+
+def _is_nothing(node: ast.expr) -> bool:
+    """False, 0, None, (), [], {}: whoever asks whether there is something is answered as by None."""
+    if isinstance(node, ast.Tuple | ast.List):
+        return not node.elts
+    return not node.keys if isinstance(node, ast.Dict) else isinstance(node, ast.Constant) and not node.value
 
 
 def _is_text(node: ast.BinOp) -> bool:

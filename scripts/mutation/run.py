@@ -4,15 +4,17 @@
     scripts/mutants --count 50 --seed 7 core/queue.py engine/batcher.py
     scripts/mutants --only core/queue.py:120 all mutants of one line, or of one file without a number
 
-One process imports dibs and collects the tests. A child of it runs them once and notes which test runs which lines.
-Each mutant is another child: it has one function with one change, and runs the tests that come to the changed line, the
-quickest first, until one fails. A test that takes ten times its time has noticed, too. Every 25th child changes
-nothing: if its tests fail, they are not to be trusted, and the run says so.
+One process imports dibs and collects the tests. A child of it runs them once, with every statement noting itself, so
+that it is known which test comes to which. Each mutant is another child: it has one function with one change, and runs
+the tests that come to the changed statement, the most promising first, until one fails. A test that takes ten times its
+CPU time, or waits without end, has noticed, too. Every 25th mutant has a twin that changes nothing: if its tests fail,
+they are not to be trusted, and the run says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import json
@@ -22,17 +24,22 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
-from changes import Mutant, mutants
+from changes import Mutant, mutants, probed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "dibs"
@@ -50,54 +57,60 @@ TESTS = (
     "tests/contract/test_memory_store.py",
     "tests/contract/test_sqlite_store.py",
     "tests/stores/test_waiters.py",
+    "tests/stores/test_moves.py",
+    "tests/stores/test_registry.py",
     *sorted(str(path) for path in (ROOT / "tests/stores").glob("test_sqlite_*.py")),
 )
-SLOW_S = 4.0  # a test that takes more CPU than this, with its lines noted, is not a fast one
-TRACED_CALLS = 40  # so many calls of a function have their lines noted, in each test
 NOTICED, UNNOTICED, HUNG, INVALID = 1, 0, 2, 3
+STILL_S = 90.0  # longer than any wait of a test
+WORDS = {NOTICED: "killed", UNNOTICED: "survived", HUNG: "hung", INVALID: "invalid"}
 CONTROL_EVERY = 25
 
 
 class Noted:
-    """Which test runs which lines and functions of the modules, and the CPU time it takes."""
+    """Which tests come to which statements of the modules, and the CPU time of each."""
 
-    def __init__(self, files: set[str]) -> None:
-        self._files = files
-        # Answered: nobody can see these from outside. A line is `words_of` a mutant, and the reason.
-        self._equal = {line.rpartition("`:")[0] + "`" for line in EQUAL.read_text().splitlines()}
-        self.lines: dict[str, set[str]] = defaultdict(set)  # "file:line": tests
-        self.calls: dict[str, set[str]] = defaultdict(set)  # "file:first line of a function": tests
+    def __init__(self) -> None:
+        self.tests: dict[tuple[str, int], list[str]] = defaultdict(list)  # by file and line
         self.cpu_s: dict[str, float] = {}
         self.failed: list[str] = []
-        self._test = ""
-        self._counts: Counter[CodeType] = Counter()
+        self._lines: dict[str, dict[str, list[int]]] = {}  # by test and file
 
-    def begin(self, test: str) -> None:
-        self._test = test
-        self._counts.clear()
+    def note(self, test: str, cpu_s: float, hits: dict[str, bytearray]) -> None:
+        self.cpu_s[test] = cpu_s
+        self._lines[test] = {path: [at for at, hit in enumerate(own) if hit] for path, own in hits.items() if any(own)}
 
-    def on_call(self, frame: FrameType, event: str, _: Any) -> Any:
-        code = frame.f_code
-        if code.co_filename not in self._files:
-            return None
-        self._counts[code] += 1
-        if self._counts[code] == 1:
-            self.calls[f"{code.co_filename}:{code.co_firstlineno}"].add(self._test)
-        return self._on_line if self._counts[code] <= TRACED_CALLS else None
+    def save(self, path: str, source: int) -> None:
+        Path(path).write_text(json.dumps([source, self._lines, self.cpu_s, self.failed]))
 
-    def _on_line(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line":
-            self.lines[f"{frame.f_code.co_filename}:{frame.f_lineno}"].add(self._test)
-        return self._on_line
+    def load(self, path: str, source: int) -> None:
+        """What is known of this source."""
+        of, *kept = json.loads(Path(path).read_text()) if os.path.exists(path) else (0, {}, {}, [])
+        if of == source:
+            self._lines, self.cpu_s, self.failed = kept
 
-    def save(self, path: str) -> None:
-        sets = [{key: sorted(tests) for key, tests in each.items()} for each in (self.lines, self.calls)]
-        Path(path).write_text(json.dumps([*sets, self.cpu_s, self.failed]))
+    def sort(self) -> None:
+        for test in sorted(self.cpu_s, key=lambda test: (self.cpu_s[test], test)):
+            for file, own in self._lines[test].items():
+                for line in own:
+                    self.tests[file, line].append(test)
 
-    def load(self, path: str) -> None:
-        lines, calls, self.cpu_s, self.failed = json.loads(Path(path).read_text())
-        self.lines.update((key, set(tests)) for key, tests in lines.items())
-        self.calls.update((key, set(tests)) for key, tests in calls.items())
+
+class Child:
+    """A process with a temporary folder of its own."""
+
+    def __init__(self, pid: int, folder: str) -> None:
+        self.pid, self.folder = pid, folder
+        self._cpu_s, self._looked_s = 0.0, time.monotonic()
+
+    def stands_still(self) -> bool:
+        """Return whether it took no CPU time for STILL_S. On a busy machine it may take long for its work."""
+        if time.monotonic() - self._looked_s < STILL_S:
+            return False
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        before, self._cpu_s = self._cpu_s, (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        self._looked_s = time.monotonic()
+        return self._cpu_s - before < 0.1
 
 
 class Runner:
@@ -109,12 +122,14 @@ class Runner:
         self._failed = ""
         self._items: dict[str, pytest.Item] = {}
         self._functions: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
-        files = {str(SOURCE / f"{name}.py") for name in options.modules}
-        self._files = files
+        self._modules = dict.fromkeys([*MODULES, *options.modules])  # all are noted, whichever are changed
+        self._files = {str(SOURCE / f"{name}.py") for name in self._modules}
         # Answered: nobody can see these from outside. A line is `words_of` a mutant, and the reason.
-        self._equal = {line.rpartition("`:")[0] + "`" for line in EQUAL.read_text().splitlines()}
-        self._noted = Noted(files)
+        self._equal = {line.rpartition("`:")[0] + "`" for line in EQUAL.read_text().splitlines() if "`:" in line}
+        self._noted = Noted()
+        self._kills = Counter[str]()  # by test, with all its parameters
         self._top = tempfile.mkdtemp(prefix="dibs-mutants-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        os.chmod(self._top, 0o755)  # some tests are another user for a while
 
     # pytest calls these.
 
@@ -127,7 +142,7 @@ class Runner:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {each.nodeid: each for each in session.items}
-        for name in self._options.modules:
+        for name in self._modules:
             importlib.import_module(f"dibs.{name.replace('/', '.')}")  # some are imported when they are needed
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename in self._files:
@@ -144,38 +159,40 @@ class Runner:
     # The children.
 
     def _note(self) -> None:
-        known = f"{self._top}/noted"
-        kept = self._options.notes
-        if kept and os.path.exists(kept):
-            self._noted.load(kept)
-            return
-        began = time.monotonic()
-        code = self._child(lambda: self._note_all(known), wall_s=7200)
-        if code != UNNOTICED:
-            raise SystemExit(f"The tests could not be run without a change: {code}.")
-        self._noted.load(known)
-        if kept:
-            shutil.copy(known, kept)
-        say(
-            f"{len(self._noted.cpu_s)} tests in {time.monotonic() - began:.0f} s;"
-            f" failed without a change: {self._noted.failed}"
-        )
+        kept = self._options.notes or f"{self._top}/noted"
+        source = crc32("".join([Path(file).read_text(encoding="utf-8") for file in sorted(self._files)]).encode())
+        self._noted.load(kept, source)
+        unknown = [item for name, item in self._items.items() if name not in self._noted.cpu_s]
+        if unknown:
+            began = time.monotonic()
+            child = self._start(lambda: self._note_all(unknown, kept, source))
+            while (code := self._ended(child)) is None:
+                time.sleep(0.1)
+            if code != UNNOTICED:
+                raise SystemExit(f"The tests could not be run without a change: {code}.")
+            say(f"{len(unknown)} tests were run to see which lines they come to: {time.monotonic() - began:.0f} s.")
+            self._noted.load(kept, source)
+        self._noted.sort()
+        say(f"{len(self._noted.cpu_s)} tests; failed without a change: {self._noted.failed}")
 
-    def _note_all(self, path: str) -> int:
-        noted = self._noted
-        threading.settrace(noted.on_call)
-        items = list(self._items.values())
+    def _note_all(self, items: list[pytest.Item], path: str, source: int) -> int:
+        hits: dict[str, bytearray] = {}
+        for file in self._files:
+            hits[file] = bytearray(2 + Path(file).read_text(encoding="utf-8").count("\n"))
+            for first_line, code in probed(Path(file)):
+                for each in self._functions[file, first_line]:
+                    each.__globals__["__noted__"] = hits[file]
+                    each.__code__ = code
         for item, following in zip(items, [*items[1:], None], strict=True):
-            noted.begin(item.nodeid)
             began = time.process_time()
             self._failed = ""
-            sys.settrace(noted.on_call)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            sys.settrace(None)
-            noted.cpu_s[item.nodeid] = time.process_time() - began
+            self._noted.note(item.nodeid, time.process_time() - began, hits)
+            for own in hits.values():
+                own[:] = bytes(len(own))
             if self._failed:
-                noted.failed.append(self._failed)
-        noted.save(path)
+                self._noted.failed.append(self._failed)
+        self._noted.save(path, source)
         return UNNOTICED
 
     def _try(self, names: list[str], mutant: Mutant | None, said: str) -> int:
@@ -199,9 +216,9 @@ class Runner:
                 return NOTICED
         return UNNOTICED
 
-    def _child(self, work: Any, wall_s: float) -> int:
-        """What `work` returns in a child with a temporary folder of its own. HUNG: it did not return in time."""
+    def _start(self, work: Callable[[], int]) -> Child:
         folder = tempfile.mkdtemp(dir=self._top)
+        os.chmod(folder, 0o755)
         pid = os.fork()
         if pid == 0:
             os.setsid()
@@ -216,72 +233,91 @@ class Runner:
                 code = work()
             finally:
                 os._exit(code)
-        until = time.monotonic() + wall_s
-        status = None
-        while status is None and time.monotonic() < until:
-            found, got = os.waitpid(pid, os.WNOHANG)
-            status = got if found else None
-            time.sleep(0.005)
-        try:
-            os.killpg(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        if status is None:
-            os.waitpid(pid, 0)
-        shutil.rmtree(folder, ignore_errors=True)
-        return os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else HUNG
+        return Child(pid, folder)
+
+    def _ended(self, child: Child) -> int | None:
+        """What its work returned. HUNG: it was killed for its CPU time, or stands still. None: it may still."""
+        found, status = os.waitpid(child.pid, os.WNOHANG)
+        if not found and not child.stands_still():
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        if not found:
+            os.waitpid(child.pid, 0)
+        shutil.rmtree(child.folder, ignore_errors=True)
+        return os.WEXITSTATUS(status) if found and os.WIFEXITED(status) else HUNG
 
     # The run.
 
     def _tests_of(self, mutant: Mutant) -> list[str]:
-        """Tests that come to the changed line, then those that call the function, the quickest first."""
-        noted, path = self._noted, str(mutant.path)
-        lines = range(mutant.line, mutant.end_line + 1)
-        near = set().union(*(noted.lines.get(f"{path}:{line}", set()) for line in lines))
-        far = noted.calls.get(f"{path}:{mutant.first_line}", set()) - near
-        bad = set(noted.failed)
+        """The tests that come to the changed statement, those first that cost little for what they noticed so far."""
+        noted, bad = self._noted, {*self._noted.failed}
+        known = [name for name in noted.tests[str(mutant.path), mutant.statement] if name in self._items]
+        known.sort(key=lambda name: noted.cpu_s[name] / (1 + 10 * self._kills[name.partition("[")[0]]))
         found: list[str] = []
-        for each in (near, far):
-            ready = [name for name in each if noted.cpu_s[name] <= SLOW_S and name not in bad and name in self._items]
-            found += sorted(ready, key=lambda name: (noted.cpu_s[name], name))
         total_s = 0.0
-        for index, name in enumerate(found):
+        for name in known:
             total_s += noted.cpu_s[name]
             if total_s > self._options.budget:
-                return found[:index]
+                break
+            if name not in bad:
+                found.append(name)
         return found
 
     def _all(self) -> None:
         chosen = self._chosen()
-        results: list[tuple[Mutant, str, str]] = []
-        said = f"{self._top}/said"
+        results = self._earlier(chosen) if self._options.more else {}
+        self._kills.update([by.partition("[")[0] for _, by in results.values()])
+        waiting = [each for each in chosen if each not in results]
         controls = Counter[str]()
-        for number, mutant in enumerate(chosen):
-            if time.monotonic() > self._end:
-                break
-            tests = self._tests_of(mutant)
-            Path(said).write_text("")
-            if number % CONTROL_EVERY == CONTROL_EVERY - 1 and tests:
-                code = self._child(lambda tests=tests: self._try(tests, None, said), wall_s=600)
-                controls["sound" if code == UNNOTICED else f"{Path(said).read_text()} failed, code {code}"] += 1
-            if not tests:
-                code = UNNOTICED
-            else:
-                code = self._child(lambda tests=tests, mutant=mutant: self._try(tests, mutant, said), wall_s=240)
-            word = {NOTICED: "killed", UNNOTICED: "survived", HUNG: "hung", INVALID: "invalid"}[code]
-            results.append((mutant, word if tests else "no test", Path(said).read_text()))
-            if word == "survived" or self._options.show:
-                say(f"{number + 1}/{len(chosen)} {results[-1][1]}: {place(mutant)} {mutant.what} {results[-1][2]}")
-            if number % CONTROL_EVERY == 0:
+        running: list[tuple[Child, Mutant, bool]] = []
+        while running or (waiting and time.monotonic() < self._end):
+            if waiting and len(running) < self._options.workers and time.monotonic() < self._end:
+                mutant = waiting.pop(0)
+                tests = self._tests_of(mutant)
+                if not tests:
+                    results[mutant] = ("no test", "")
+                    continue
+                changes = [True, False] if len(results) % CONTROL_EVERY == CONTROL_EVERY - 1 else [True]
+                for does in changes:
+                    work = partial(self._try, tests, mutant if does else None, self._said(mutant, does))
+                    running.append((self._start(work), mutant, does))
+                continue
+            time.sleep(0.005)
+            for each in list(running):
+                child, mutant, does = each
+                code = self._ended(child)
+                if code is None:
+                    continue
+                running.remove(each)
+                by = Path(self._said(mutant, does))
+                test = by.read_text() if by.exists() else ""
+                if not does:
+                    controls["sound" if code == UNNOTICED else f"{test} failed, code {code}"] += 1
+                    continue
+                results[mutant] = (WORDS[code], test)
+                self._kills[test.partition("[")[0]] += 1
+                if code == UNNOTICED or self._options.show:
+                    say(f"{len(results)}/{len(chosen)} {WORDS[code]}: {place(mutant)} {mutant.what} {test}")
                 report(results, controls, self._options)
         print(report(results, controls, self._options))
-        say(f"Survivors are in {self._options.out}.")
+        say(f"{len(waiting)} were not tried. Survivors are in {self._options.out}.")
+
+    def _said(self, mutant: Mutant, does: bool) -> str:
+        return f"{self._top}/{mutant.path.stem}-{mutant.number}-{does}"
+
+    def _earlier(self, chosen: list[Mutant]) -> dict[Mutant, tuple[str, str]]:
+        """The results of an earlier run of the same changes."""
+        known = {f"{place(each)} {each.number} {each.what}": each for each in chosen}
+        path = Path(self._options.out).with_suffix(".json")
+        old = json.loads(path.read_text()) if path.exists() else []
+        return {known[name]: (word, by) for name, word, by in old if name in known}
 
     def _chosen(self) -> list[Mutant]:
         return [each for each in self._wanted() if words_of(each) not in self._equal]
 
     def _wanted(self) -> list[Mutant]:
-        known = [each for path in sorted(self._files) for each in mutants(Path(path))]
+        known = [each for name in sorted(self._options.modules) for each in mutants(SOURCE / f"{name}.py")]
         names = tuple([f"{name}.py " for name in self._options.modules])
         for old in sorted(self._equal - {words_of(each) for each in known}):
             if old.startswith(names):
@@ -316,9 +352,9 @@ def words_of(mutant: Mutant) -> str:
     return f"{mutant.path.relative_to(SOURCE)} {mutant.function} {mutant.what}"
 
 
-def report(results: list[tuple[Mutant, str, str]], controls: Counter[str], options: argparse.Namespace) -> str:
+def report(results: dict[Mutant, tuple[str, str]], controls: Counter[str], options: argparse.Namespace) -> str:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for mutant, word, _ in results:
+    for mutant, (word, _) in results.items():
         name = str(mutant.path.relative_to(SOURCE))
         name = name if not name.startswith("stores/sqlite/") else "stores/sqlite/"
         for each in (name, "all"):
@@ -330,17 +366,22 @@ def report(results: list[tuple[Mutant, str, str]], controls: Counter[str], optio
         lived = count["survived"] + count["no test"]
         share = f"{100 * killed / (killed + lived):.0f}" if killed + lived else ""
         rows.append(f"| {name} | {killed + lived} | {killed} | {lived} | {share} |")
-    text = "\n".join(rows) + f"\n\nSeed {options.seed}. Runs without a change: {dict(controls)}.\n\n"
-    for mutant, word, _ in sorted(results, key=lambda each: (str(each[0].path), each[0].line)):
+    text = (
+        "\n".join(rows)
+        + f"\n\nCommit {options.commit}, seed {options.seed}. Runs without a change: {dict(controls)}.\n\n"
+    )
+    for mutant in sorted(results, key=lambda each: (str(each.path), each.line)):
+        word, _ = results[mutant]
         if word in ("survived", "no test"):
             text += f"- {word}: {place(mutant)} {mutant.what}\n"
-    hung = [f"- hung: {place(mutant)} {mutant.what}\n" for mutant, word, _ in results if word == "hung"]
+    text += "".join(
+        [f"- hung: {place(mutant)} {mutant.what}\n" for mutant, (word, _) in results.items() if word == "hung"]
+    )
     out = Path(options.out)
     out.parent.mkdir(exist_ok=True)
-    out.write_text(text + "".join(hung))
-    (out.with_suffix(".json")).write_text(
-        json.dumps([[place(mutant), mutant.what, word, by] for mutant, word, by in results], indent=0)
-    )
+    out.write_text(text)
+    rest = [[f"{place(each)} {each.number} {each.what}", *result] for each, result in results.items()]
+    out.with_suffix(".json").write_text(json.dumps(rest, indent=0))
     return "\n".join(rows)
 
 
@@ -351,7 +392,9 @@ def main() -> int:
     parser.add_argument("--skip", type=int, default=0, help="of the same seed, leave out so many first")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--budget", type=float, default=12, help="CPU seconds of tests for one mutant")
+    parser.add_argument("--budget", type=float, default=30, help="CPU seconds of tests for one mutant")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="mutants at once")
+    parser.add_argument("--more", action="store_true", help="go on with the last report, of the same seed and source")
     parser.add_argument("--again", help="a report: only its survivors")
     parser.add_argument("--only", help="FILE or FILE:LINE of src/dibs")
     parser.add_argument("--tests", nargs="*", default=TESTS)
@@ -363,6 +406,9 @@ def main() -> int:
     if options.only:
         options.modules = [options.only.partition(":")[0].removesuffix(".py")]
     os.chdir(ROOT)
+    options.commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     words = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "0", "--no-header", *options.tests]
     return int(pytest.main(words, plugins=[Runner(options)]))
 

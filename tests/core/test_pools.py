@@ -240,6 +240,22 @@ def test_with_fewer_slots_nobody_is_thrown_out_and_the_next_comes_when_enough_ha
     assert pool.owners() == {"d": (0,)}
 
 
+@pytest.mark.promise("deadlock")
+@pytest.mark.parametrize(("slots", "left"), [(1, ["deadlock"]), (3, [])])
+def test_a_pool_with_fewer_slots_may_close_a_circle_and_a_place_in_it_is_given_up(slots: int, left: list[str]) -> None:
+    pool = Pool()
+    for one in ("s1", "s2"):
+        pool.coordinator.one(OpenSession(ns=NS, fresh_id=one, principal="team", owner=one, ttl_ms=60_000))
+    pool.set(2)
+    pool.take("s1", "a", session="s1")
+    pool.take("s2", session="s2")
+    pool.take("free")  # it may go, so nobody is stuck
+    assert isinstance(pool.claim("s1", wait=True, session="s1"), outcomes.Queued)
+    assert isinstance(pool.claim("s2", "a", wait=True, session="s2"), outcomes.Queued)
+    pool.set(slots)  # of one slot both owners must leave, and one of them waits
+    assert [event.reason for event in pool.store.events(0, 100) if event.kind == LEFT] == left
+
+
 @pytest.mark.promise("pool:change")
 def test_more_slots_serve_the_line_in_the_same_decision() -> None:
     pool = Pool()

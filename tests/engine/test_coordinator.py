@@ -619,6 +619,19 @@ def test_a_break_that_was_postponed_is_not_in_doubt_with_those_before_it(world: 
     assert isinstance(result, lease_outcomes.Broken)
 
 
+def test_a_break_in_doubt_is_not_repeated_when_its_batch_becomes_too_large(world: World) -> None:
+    def too_large() -> None:
+        raise CommitTooLarge("too long")
+
+    world.one(acquire("a1"))
+    world.store.before_commit += [lost, too_large]
+    other, result = world.coordinator.run([acquire("b1", "issue-2"), BREAK])
+    assert isinstance(other, outcomes.Granted)
+    assert isinstance(result, StoreUnavailable)
+    assert result.unknown
+    assert [each.owner for each in world.lock().holders] == ["a1"]
+
+
 def test_a_change_of_access_of_unknown_outcome_is_not_repeated_and_says_so(world: World) -> None:
     world.one(acquire("a1"))
     world.loses_reply()

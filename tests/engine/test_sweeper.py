@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreBroken, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core import events
 from dibs.core.commands import Acquire, EndSession, OpenSession, Renew, Sweep
+from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     PRUNE_INTERVAL_MS,
@@ -28,7 +29,7 @@ from dibs.engine.liveness import Decider
 from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict, StoreProxy
+from dibs.stores.port import Conflict, Due, StoreProxy
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import lock
@@ -468,6 +469,41 @@ def test_a_claim_on_an_idle_store_is_followed_by_a_pulse_at_once() -> None:
     assert world.store.commits_tried == before + 1
 
 
+@pytest.mark.parametrize(
+    ("due", "results", "has_more"),
+    [
+        (Due(keys=[], next_ms=None), [], False),
+        (Due(keys=[], next_ms=None, has_more=True), [], True),
+        (Due(keys=["lock/d/a"], next_ms=0), [Swept(now_ms=0, key="")], False),
+        (Due(keys=["lock/d/a"], next_ms=0, has_more=True), [Swept(now_ms=0, key="")], True),
+        (Due(keys=["lock/d/a"], next_ms=0), [Swept(now_ms=0, key="", unfinished=True)], True),
+        (Due(keys=["lock/d/a", "lock/d/b"], next_ms=0), [Swept(now_ms=0, key="", unfinished=True)] * 2, True),
+        (Due(keys=["lock/d/a"], next_ms=0, has_more=True), [Swept(now_ms=0, key="", frozen=True)], False),
+        (Due(keys=["lock/d/a"], next_ms=0), [InvalidInput("a fault of one record")], False),
+        (Due(keys=["newer/a"], next_ms=0), [], False),
+        (Due(keys=["lock/d/a"] * SWEEP_BATCH_MIN, next_ms=0), [Swept(now_ms=0, key="")] * SWEEP_BATCH_MIN, True),
+    ],
+)
+def test_the_next_round_follows_at_once_if_there_is_more(
+    monkeypatch: pytest.MonkeyPatch, due: Due, results: list[Result], has_more: bool
+) -> None:
+    world = World()
+    monkeypatch.setattr(world.store, "due", lambda limit: due)
+    monkeypatch.setattr(world.decider, "upkeep", lambda commands: results)
+    assert world.sweeper.sweep() == has_more
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), StoreBroken("another format")])
+def test_a_store_that_fails_in_a_sweep_fails_the_round(
+    monkeypatch: pytest.MonkeyPatch, error: StoreUnavailable | StoreBroken
+) -> None:
+    world = World()
+    monkeypatch.setattr(world.store, "due", lambda limit: Due(keys=["lock/d/a"], next_ms=0))
+    monkeypatch.setattr(world.decider, "upkeep", lambda commands: [error])
+    with pytest.raises(type(error)):
+        world.sweeper.sweep()
+
+
 # Its thread
 
 
@@ -520,3 +556,44 @@ def test_a_round_can_be_hurried_but_not_put_off() -> None:
     made.hurry(1)
     assert rounds.acquire(timeout=WAIT_S_MAX)
     assert made.stop(10_000)
+
+
+class Wake:
+    """In place of the thread's event: notes how long it would sleep, and lets that time pass."""
+
+    def __init__(self, made: Rounds, clock: ManualClock, sleeps: int) -> None:
+        self._made, self._clock, self._left = made, clock, sleeps
+        self.slept_ms: list[int] = []
+        self.is_set = False
+
+    def wait(self, seconds: float) -> None:
+        self.slept_ms.append(0 if self.is_set else round(seconds * 1000))
+        self._clock.advance(self.slept_ms[-1])
+        self._left -= 1
+        self._made._stopping = not self._left
+
+    def set(self) -> None:
+        self.is_set = True
+
+    def clear(self) -> None:
+        self.is_set = False
+
+
+def test_the_thread_sleeps_until_its_next_round_is_wanted_and_no_longer_than_the_bound() -> None:
+    rests = [30, 500, 0, 2 * SWEEP_LATE_MS_MAX, 1_000]
+    clock = ManualClock()
+
+    def step() -> int:
+        if len(rests) == 4:
+            made.hurry(7)  # meanwhile: not lost, though the round wants none so soon
+        return rests.pop(0)
+
+    made = Rounds(step)
+    made._steady = clock.steady_ms
+    made._step_at_ms = clock.steady_ms() + 5
+    made._wake = wake = Wake(made, clock, 8)  # type: ignore[assignment]
+    made.hurry(5)
+    assert not wake.is_set, "it comes as soon anyway"
+    made._work()
+    assert wake.slept_ms == [5, 30, 0, 7, 0, SWEEP_LATE_MS_MAX, SWEEP_LATE_MS_MAX, SWEEP_LATE_MS_MAX]
+    assert rests == []

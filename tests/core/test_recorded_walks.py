@@ -1,0 +1,453 @@
+"""Random walks through all commands, with the answers, events and records that the rules gave when they were recorded.
+
+The models of the other tests say what is right of the parts that they know. A walk does not: it says that something is
+no longer as it was, in any field of any answer, event or record, with every option beside every other. Who changes a
+rule looks at the steps that changed, and records them anew with `DIBS_REWRITE=1`. Walks are short and begin from
+nothing, so that one change does not change them all.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import pytest
+
+from dibs.core.commands import (
+    Acquire,
+    AcquireAll,
+    AcquireAny,
+    Beat,
+    BeginCount,
+    Break,
+    ClaimPolicy,
+    Close,
+    CountUsage,
+    EndSession,
+    Free,
+    Freeze,
+    Identify,
+    Inspect,
+    InspectSession,
+    KeepPlaces,
+    KeepSession,
+    Leave,
+    Open,
+    OpenSession,
+    RaiseFloor,
+    Release,
+    Renew,
+    SetAcl,
+    SetPool,
+    Sweep,
+    Thaw,
+    Transfer,
+)
+from dibs.core.decide import decide
+from dibs.core.draft import Missing, View
+from dibs.core.outcomes import Deadlock
+from dibs.core.records import EXCLUSIVE, META_KEY, SHARED, Holder, LockRecord, Meta, SessionRecord, Ticket
+from tests.build import COMPILED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.core.commands import Command
+    from dibs.core.draft import Decision
+    from dibs.core.records import Stored
+
+REWRITE = os.environ.get("DIBS_REWRITE") == "1"
+FILE = Path(__file__).with_name("recorded_walks.txt")
+STEPS = 40
+NS = "default"
+# The names, and how often a claim has options. With few of them, sessions hold and wait for much at once.
+THEMES = {
+    "one job": (("a",), 1.0),
+    "one path": (("path:a", "path:a/b"), 1.0),
+    "jobs": (("a", "b", "lab/c"), 1.0),
+    "pools": (("gpu", "gpu", "a"), 0.7),
+    "trees": (("path:src", "path:src/a", "path:src/a/b", "path:lib", "repo:one"), 0.7),
+    "circles": (("a", "b", "c", "d"), 0.15),
+    "circles in trees": (("path:a", "path:a/b", "path:a/b/c", "path:d", "e"), 0.15),
+    "circles of slots": (("gpu", "a", "b"), 0.3),
+}
+WALKS = [f"{theme} {number}" for theme in THEMES for number in range(12)]
+PASSES_MS = (0, 0, 0, 0, 1, 250, 500, 1_000, 2_000, 5_000, 9_000)
+
+
+class Walk:
+    """One store's records, and commands that somebody might send next."""
+
+    def __init__(self, name: str) -> None:
+        self.chance = Random(name)
+        self.names, self.rate = THEMES[name.rpartition(" ")[0]]
+        self.records: dict[str, Stored | None] = {}
+        self.now_ms = 1_000_000
+        self.fresh = 0
+        self.gone: list[tuple[str, Holder]] = []  # leases that there were once
+        self.places: list[Ticket] = []  # and places
+        self.ways: list[tuple[int, Callable[[], Command | None]]] = [
+            (28 if self.rate > 0.5 else 45, self.acquire),
+            (4, self.acquire_any),
+            (7, self.acquire_all),
+            (8, self.again),
+            (8, self.renew),
+            (7, self.release),
+            (4, self.transfer),
+            (6, self.sweep),
+            (6 if self.rate > 0.5 else 1, self.session),
+            (5, self.line),
+            (int(9 * self.rate), self.operator),
+            (5, self.look),
+            (2, self.server),
+        ]
+        self.last: Command | None = None
+
+    def id(self, letter: str) -> str:
+        self.fresh += 1
+        return f"{letter}{self.fresh}"
+
+    def maybe(self, chance: float, **more: Any) -> dict[str, Any]:
+        return more if self.chance.random() < chance else {}
+
+    def option(self, chance: float, **more: Any) -> dict[str, Any]:
+        """As some claims have it."""
+        return self.maybe(chance * self.rate, **more)
+
+    def found(self, kind: type[Any]) -> list[Any]:
+        return [each for each in self.records.values() if isinstance(each, kind)]
+
+    def step(self) -> tuple[Command, Decision]:
+        command = self.server() if isinstance(self.last, Freeze) else None
+        if self.rate < 0.5 and self.fresh < 5:
+            command = self.session()
+        while command is None:
+            weights = [weight for weight, _ in self.ways]
+            command = self.chance.choices([way for _, way in self.ways], weights)[0]()
+        passes = PASSES_MS[:6] if self.rate < 0.5 else PASSES_MS
+        self.now_ms += self.chance.choice(passes) if self.chance.random() > 0.006 else 8 * 24 * 3600 * 1000
+        self.last = command
+        decision = self.decided(command, 6_000 if self.chance.random() < 0.08 else 0)
+        for key, record in decision.writes.items():
+            before = self.records.get(key)
+            if isinstance(before, LockRecord):
+                self.gone = [*self.gone, *[(before.name, each) for each in before.holders]][-8:]
+            if isinstance(before, Ticket):
+                self.places = [*self.places, before][-3:]
+            self.records[key] = record
+        return command, decision
+
+    def decided(self, command: Command, unvouched_ms: int = 0) -> Decision:
+        view = View(self.now_ms, dict(self.records))
+        view.vouched_ms = self.now_ms - unvouched_ms
+        while True:
+            try:
+                return decide(view, command)
+            except Missing as missing:
+                view.records.update(dict.fromkeys(missing.keys))
+
+    def what_if(self) -> list[Decision]:
+        """The answers to what each session could ask now, which nobody does."""
+        asks: list[Command] = []
+        for session in [each for each in self.found(SessionRecord) if not each.ended_ms]:
+            own = {"session": session.id, "principal": session.principal, "ttl_ms": 0}
+            for name in sorted(set(self.names)):
+                asks.append(Acquire(name=name, **(self.terms() | own), **self.maybe(0.7, wait=True)))
+            asks.append(AcquireAll(names=self.several(), **(self.terms() | own), **self.maybe(0.7, wait=True)))
+        return [self.decided(each) for each in asks]
+
+    # Claims
+
+    def caller(self) -> dict[str, Any]:
+        principal = self.chance.choice(("team", "team", "solo"))
+        mine = [each.id for each in self.found(SessionRecord) if each.principal == principal and not each.ended_ms]
+        session = self.chance.choice(mine) if mine and self.chance.random() > 0.4 * self.rate else None
+        return {
+            "ns": NS,
+            "principal": principal,
+            "owner": "" if session and self.chance.random() < 0.5 else self.chance.choice(("ann", "bob")),
+            "session": session,
+            "ttl_ms": 0 if session and self.chance.random() < 0.5 else self.chance.choice((5_000, 20_000, 60_000)),
+            "badges": (principal, "gh:ann"),
+        }
+
+    def terms(self) -> dict[str, Any]:
+        caller = self.caller()
+        if caller["principal"] == "solo":
+            caller |= (
+                self.option(0.7, payer=f"{NS}/solo") | self.option(0.3, held_max=2) | self.option(0.3, waiting_max=2)
+            )
+        return (
+            caller
+            | {"fresh_lease_id": self.id("L")}
+            | self.option(0.25, mode=SHARED)
+            | self.option(0.2, request_key=self.chance.choice("kl"))
+            | self.option(0.2, slots=self.chance.choice((1, 2, 2, 3)))
+            | self.option(0.2, units=self.chance.choice((1, 2, 2, 3)))
+            | self.option(0.15, metadata="m" * self.chance.choice((1, 70_000)))
+            | self.option(0.15, delay_ms=3_000)
+            | self.option(0.1, max_attempts=self.chance.choice((1, 2, 2)))
+            | self.option(0.15, max_hold_ms=self.chance.choice((5_000, 40_000)))
+            | self.option(0.25, replaces=self.chance.choice(("main", "next")))
+            | self.option(0.1, ephemeral=False)
+            | self.option(0.1, again=True)
+            | self.option(0.1, audited=True)
+            | self.option(0.05, admin=True)
+            | self.option(0.04, over_quota=True)
+            | self.option(0.05, bound=self.chance.choice((NS, "other")))
+        )
+
+    def name(self) -> str:
+        return self.chance.choice(self.names)
+
+    def several(self) -> tuple[str, ...]:
+        names = sorted(set(self.names))
+        return tuple(sorted(self.chance.sample(names, min(2, len(names)))))
+
+    def acquire(self) -> Command:
+        terms = self.terms()
+        if self.chance.random() < 0.05:
+            terms["policy"] = ClaimPolicy(delays_release=True, one_counter=True)
+        more = self.maybe(0.75, wait=True) | self.option(0.1, acl=("team",))
+        return Acquire(name=self.name(), **terms, **more)
+
+    def acquire_any(self) -> Command:
+        return AcquireAny(names=self.several(), **self.terms(), **self.maybe(0.3, count=self.chance.choice((1, 2))))
+
+    def acquire_all(self) -> Command:
+        return AcquireAll(names=self.several(), **self.terms(), **self.maybe(0.7, wait=True))
+
+    def again(self) -> Command | None:
+        """Somebody repeats the last command, comes back with its ticket, or shows its lease."""
+        places = [*self.found(Ticket), *self.places]
+        if self.chance.random() < 0.3 or not places:
+            if self.last is not None and self.chance.random() < 0.5:
+                return self.last
+            lease = self.lease()
+            if lease is None:
+                return None
+            name, hold = lease
+            terms = self.terms() | {"principal": hold.principal, "mode": hold.mode}
+            return Acquire(name=name, lease_id=hold.lease_id, **terms)
+        place = self.chance.choice(places)
+        names = tuple(part.name for part in place.whole)
+        terms = {field: getattr(place, field) for field in ("ns", "principal", "owner", "ttl_ms", "session", "mode")}
+        terms |= {"slots": place.slots, "units": place.units, "badges": place.badges, "replaces": place.replaces}
+        terms |= self.maybe(0.1, units=place.units + 1) | self.maybe(0.5, wait=True) | self.maybe(0.1, principal="solo")
+        seat = place.seat or place.lease_id
+        terms |= {"fresh_lease_id": self.id("L"), "ticket_id": place.lease_id} | self.maybe(0.6, follows=seat)
+        if names:
+            number = place.whole[0].number
+            return AcquireAll(names=names, ticket=number, **terms)
+        return Acquire(name=place.name, ticket=place.number, **terms)
+
+    # Owners
+
+    def lease(self) -> tuple[str, Holder] | None:
+        held = [(lock.name, each) for lock in self.found(LockRecord) for each in lock.holders]
+        if self.gone and (not held or self.chance.random() < 0.08):
+            held = self.gone
+        return self.chance.choice(held) if held else None
+
+    def proof(self, hold: Holder) -> dict[str, Any]:
+        proof: dict[str, Any] = {"ns": NS, "principal": hold.principal, "lease_id": hold.lease_id}
+        if hold.session is not None and self.chance.random() < 0.3:
+            proof |= {"lease_id": None, "session": hold.session}
+        return proof | self.maybe(0.1, principal=None) | self.maybe(0.05, principal="nobody")
+
+    def seat(self, hold: Holder) -> dict[str, Any]:
+        return self.maybe(0.15, seat=self.chance.choice((hold.lease_id, hold.seat, "L1")))
+
+    def renew(self) -> Command | None:
+        lease = self.lease()
+        if lease is None:
+            return None
+        name, hold = lease
+        more = self.maybe(0.3, ttl_ms=self.chance.choice((2_000, 30_000)))
+        more |= self.maybe(0.3, checkpoint="c" * self.chance.choice((1, 300_000)))
+        more |= self.maybe(0.2, metadata="n" * self.chance.choice((1, 90_000)))
+        more |= self.maybe(0.2, mode=self.chance.choice((SHARED, EXCLUSIVE))) | self.maybe(0.3, audited=True)
+        if hold.principal == "solo":
+            more |= self.maybe(0.4, payer=f"{NS}/solo")
+        return Renew(name=name, **self.proof(hold), **self.seat(hold), **more)
+
+    def release(self) -> Command | None:
+        lease = self.lease()
+        if lease is None:
+            return None
+        name, hold = lease
+        more = self.option(0.2, done_ms=30_000, result="42") | self.maybe(0.2, checkpoint="half")
+        more |= self.option(0.3, failed=True, reason="broke", retry_ms=self.chance.choice((0, 4_000)))
+        return Release(name=name, **self.proof(hold), **self.seat(hold), **more, **self.maybe(0.1, uncounted=True))
+
+    def transfer(self) -> Command | None:
+        lease = self.lease()
+        if lease is None:
+            return None
+        name, hold = lease
+        sessions = [each.id for each in self.found(SessionRecord)]
+        more = self.maybe(0.5, to_owner="cy") | self.maybe(0.3, checkpoint="here") | self.maybe(0.3, ttl_ms=15_000)
+        if sessions:
+            more |= self.maybe(0.6, to_session=self.chance.choice([*sessions, "S0"]))
+        return Transfer(name=name, fresh_lease_id=self.id("L"), **self.proof(hold), **more)
+
+    # Sessions and lines
+
+    def session(self) -> Command:
+        known = self.found(SessionRecord)
+        principal = self.chance.choice(("team", "team", "solo"))
+        if len(known) < (3 if self.rate > 0.5 else 5) or self.chance.random() < 0.2:
+            parents = [each.id for each in known if each.principal == principal]
+            more = self.maybe(0.5, parent=self.chance.choice(parents)) if parents else {}
+            more |= self.maybe(0.3, process="p1") | self.maybe(0.2, metadata="m")
+            if principal == "solo":
+                more |= {"payer": f"{NS}/solo", "sessions_max": self.chance.choice((0, 1))}
+            ids = [each.id for each in known]
+            fresh = self.chance.choice(ids) if ids and self.chance.random() < 0.1 else self.id("S")
+            owner, ttl_ms = (
+                self.chance.choice(("ann", "bob")),
+                self.chance.choice((30_000, 120_000) if self.rate > 0.5 else (900_000,)),
+            )
+            return OpenSession(fresh_id=fresh, ns=NS, principal=principal, owner=owner, ttl_ms=ttl_ms, **more)
+        one = self.chance.choice(known)
+        own: dict[str, Any] = {"session": one.id, "principal": one.principal} | self.maybe(0.1, bound="other")
+        if self.chance.random() < 0.5:
+            more = self.maybe(0.3, ttl_ms=45_000) | self.maybe(0.2, process=self.chance.choice(("", "p2")))
+            more |= self.maybe(0.5, active=True)
+            if one.principal == "solo":
+                more |= self.maybe(0.5, payer=f"{NS}/solo")
+            return KeepSession(**own, **more)
+        if self.chance.random() < 0.4:
+            return InspectSession(**own)
+        more = self.maybe(0.3, dead=True, principal=None) | self.maybe(0.2, by="op", reason="stuck", principal=None)
+        return EndSession(**(own | more), **self.maybe(0.3, process="p1"))
+
+    def line(self) -> Command | None:
+        places = self.found(Ticket)
+        if not places:
+            return None
+        if self.chance.random() < 0.5:
+            kept = [(each.ns, each.name, each.number) for each in places]
+            return KeepPlaces(places=(*kept, (NS, "a", 99)))
+        place = self.chance.choice(places)
+        seat = self.maybe(0.4, seat=self.chance.choice((place.lease_id, place.seat)))
+        principal = "nobody" if self.chance.random() < 0.1 else place.principal
+        return Leave(ns=NS, name=place.name, principal=principal, ticket=place.number, ticket_id=place.lease_id, **seat)
+
+    # Operators and servers
+
+    def operator(self) -> Command:
+        job: dict[str, Any] = {"ns": NS, "name": self.name(), "principal": "op"}
+        return self.chance.choice(
+            (
+                lambda: Break(reason="stuck", **job),
+                lambda: Free(**job),
+                lambda: Close(
+                    reason="upgrade",
+                    **(job | self.maybe(0.3, name="lab/")),
+                    length_ms=self.chance.choice((7_000, 30_000)),
+                ),
+                lambda: Open(**(job | self.maybe(0.3, name="lab/"))),
+                lambda: SetPool(slots=self.chance.choice((None, 0, 1, 2, 3)), **job),
+                lambda: SetPool(slots=self.chance.choice((1, 2, 3)), **job),
+                lambda: SetAcl(
+                    acl=self.chance.choice(((), ("team",), ("gh:ann", "op"))),
+                    **(job | self.maybe(0.3, principal="team")),
+                    **self.maybe(0.7, admin=True),
+                    **self.maybe(0.6, ahead=True),
+                ),
+            )
+        )()
+
+    def look(self) -> Command:
+        known = self.found(SessionRecord)
+        if known and self.chance.random() < 0.3:
+            return InspectSession(session=self.chance.choice(known).id, principal=None)
+        return Inspect(ns=NS, name=self.name())
+
+    def sweep(self) -> Command | None:
+        """What is due, and sometimes what is not."""
+        due = [
+            key
+            for key, record in self.records.items()
+            if record is not None and (record.due_ms() or self.now_ms + 1) <= self.now_ms
+        ]
+        if not due and self.chance.random() < 0.3:
+            due = [key for key, record in self.records.items() if record is not None]
+        return Sweep(key=self.chance.choice(due)) if due else None
+
+    def server(self) -> Command:
+        payer, before_ms = f"{NS}/solo", self.now_ms - 9_000
+        meta = self.records.get(META_KEY)
+        if isinstance(meta, Meta) and meta.frozen is not None and self.chance.random() < 0.8:
+            return Thaw(id=self.chance.choice((meta.frozen.id, meta.frozen.id, None)))
+        return self.chance.choice(
+            (
+                lambda: Beat(server="one"),
+                lambda: Beat(server="two", alive_since_ms=self.now_ms, doubt_ms=before_ms, heard_ms=before_ms - 5_000),
+                lambda: Beat(server="two", alive_since_ms=self.now_ms, gone=("one",), **self.maybe(0.3, idle=True)),
+                lambda: BeginCount(payer=payer),
+                lambda: (
+                    CountUsage(payer=payer, key=self.chance.choice([*self.records]))
+                    if self.records
+                    else Identify(fresh_id="id")
+                ),
+                lambda: RaiseFloor(floor=self.chance.choice((3, 50))),
+                lambda: Freeze(
+                    id=self.chance.choice("xy"), **self.maybe(0.5, over="x"), **self.maybe(0.3, incomplete=True)
+                ),
+                lambda: Thaw(id=self.chance.choice(("x", None))),
+            )
+        )()
+
+
+def words_of(command: Command) -> str:
+    about = getattr(command, "name", None) or " ".join(getattr(command, "names", ()))
+    return f"{type(command).__name__} {about or getattr(command, 'session', '') or getattr(command, 'key', '')}".strip()
+
+
+def text_of(decision: Decision) -> str:
+    writes = sorted(decision.writes.items())
+    return f"{decision.outcome}\n{decision.events}\n{writes}\n{decision.handed}"
+
+
+def line_of(command: Command, decision: Decision) -> str:
+    said = f"{command}\n{text_of(decision)}"
+    return f"{words_of(command)}: {type(decision.outcome).__name__} {crc32(said.encode()):08x}"
+
+
+def walked(name: str) -> list[tuple[str, object, object]]:
+    walk = Walk(name)
+    lines: list[tuple[str, object, object]] = []
+    for at in range(STEPS):
+        step = walk.step()
+        lines.append((line_of(*step), *step))
+        if name.startswith("circles") and at % 10 == 9:
+            answers = walk.what_if()
+            circles = len([each for each in answers if isinstance(each.outcome, Deadlock)])
+            said = crc32("".join(map(text_of, answers)).encode())
+            lines.append((f"what if: {circles} circles of {len(answers)} {said:08x}", "what if", answers))
+    return lines
+
+
+def recorded() -> dict[str, list[str]]:
+    blocks = FILE.read_text(encoding="utf-8").strip().split("\n\n")
+    return {lines[0]: lines[1:] for lines in (block.splitlines() for block in blocks)}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_every_step_of_a_walk_is_as_it_was_recorded(name: str) -> None:
+    before = {} if REWRITE else recorded()
+    for at, (line, command, decision) in enumerate(walked(name) if name in before else ()):
+        assert line == before[name][at], (
+            f"step {at}: {command}\n\n{decision}\n\nIf this is meant: DIBS_REWRITE=1 scripts/test {Path(__file__).name}"
+        )
+
+
+@pytest.mark.skipif(not REWRITE or COMPILED, reason="DIBS_REWRITE=1 records them anew")
+def test_the_walks_are_recorded() -> None:
+    blocks = ["\n".join([name, *[line for line, _, _ in walked(name)]]) for name in WALKS]
+    FILE.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
