@@ -1,5 +1,5 @@
 # Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv,
-# use_node, use_memory, wait_for, WAITING, test_beside_others, test_alone, write_bytecode, make_compiled.
+# use_node, want_quint, use_memory, wait_for, WAITING, test_beside_others, test_alone, write_bytecode, make_compiled.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -147,6 +147,9 @@ use_node() {
     (cd "$client" && npm ci --ignore-scripts --loglevel=error && cp package-lock.json node_modules/made-from) ||
         say "TYPESCRIPT IS NOT INSTALLED: the TypeScript client is not tested."
 }
+
+# want_quint: installs what checks the model in models/. If that fails, the model is not checked.
+want_quint() { "$VENV/bin/python" "$ROOT/scripts/model" --install || say "QUINT IS NOT INSTALLED: the model is not checked."; }
 
 is_new_node() { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; }
 

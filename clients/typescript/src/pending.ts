@@ -5,8 +5,9 @@
 import { pause, steadyMs } from "./clock.js";
 import { FATE_UNKNOWN } from "./errors.js";
 import { statusOf } from "./reply.js";
-import type { Document, Reply } from "./reply.js";
+import type { Reply } from "./reply.js";
 import type { Ask } from "./servers.js";
+import type { Document } from "./types.js";
 
 const SLICE_MS = 20_000;
 const FIRST_SLICE_MS = 1_000;
@@ -19,13 +20,14 @@ const GIVING_UP_PAUSE_MS = 100;
 /** How the refusal of a request key begins whose lease has ended. */
 export const KEY_SPENT = "This request key's lease";
 
+export type ClaimVerb = "acquire" | "acquire-any" | "acquire-all";
 export type Asking = (asked: Ask, signal?: AbortSignal) => Promise<Reply>;
 
 export class PendingClaim {
   /** When the last answered request was sent. */
   sentMs = 0;
   readonly names: readonly string[];
-  readonly #verb: "acquire" | "acquire-any" | "acquire-all";
+  readonly #verb: ClaimVerb;
   readonly #name: string;
   #document: Document;
   #lineName: string;
@@ -34,7 +36,7 @@ export class PendingClaim {
   #waited = false;
   #unsure = false; // an answer was lost: we may have a place, or the job
 
-  constructor(verb: "acquire" | "acquire-any" | "acquire-all", names: readonly string[], document: Document) {
+  constructor(verb: ClaimVerb, names: readonly string[], document: Document) {
     this.#verb = verb;
     this.names = names;
     this.#name = this.#lineName = verb === "acquire" ? names[0]! : "";

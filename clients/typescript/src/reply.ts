@@ -3,9 +3,7 @@
 
 import { BadReply, DibsError, NOT_NOW, Unavailable, refusalOf } from "./errors.js";
 import { REQUIRED } from "./types.js";
-import type { Acquired, Document, Error as ErrorAnswer } from "./types.js";
-
-export type { Document, ErrorAnswer };
+import type { Acquired, Document } from "./types.js";
 
 /** `error` is set when nobody answered, or not as dibs does; `sent` is false if the request surely reached nobody. */
 export interface Reply {

@@ -9,7 +9,8 @@
 import { steadyMs } from "./clock.js";
 import { DibsError, FATE_UNKNOWN, InvalidInput, InvalidName, NOT_NOW, Unavailable } from "./errors.js";
 import { decode } from "./reply.js";
-import type { Document, RawReply, Reply, Verb } from "./reply.js";
+import type { RawReply, Reply, Verb } from "./reply.js";
+import type { Document } from "./types.js";
 
 const AWAY_MS = 15_000; // how long a server that failed is asked last
 const STAYS_MS = 300_000; // how long a client stays with one before it picks again
