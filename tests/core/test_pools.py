@@ -30,10 +30,8 @@ from tests.core.test_coordination import NS, WORDS, Predicted, granted_in
 from tests.models.queue import Run
 
 if TYPE_CHECKING:
-    from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Holder
-    from tests.models.queue import Wish
 
 JOBS = ("gpu", "gpu", "a", "b")
 POOLS = ("gpu", "a")

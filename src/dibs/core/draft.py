@@ -26,9 +26,9 @@ from dibs.core.records import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
     from dibs.core.events import Event
-    from dibs.core.exclusion import Owners
     from dibs.core.outcomes import Granted, GrantedAll, Outcome
     from dibs.core.overlap import Overlap, TreePlaces
     from dibs.core.records import Stored
@@ -114,7 +114,7 @@ class Draft:
         # whose place for it may wait for more owners of a pool than before.
         self.losses: list[tuple[str, str, str]] = []
         self.left = 0  # how many places `queue.advance` has taken out of their lines
-        self.owners: dict[int, Owners] = {}  # for `exclusion.owners_of`
+        self.owners: dict[int, Any] = {}  # `exclusion.Owners`, for `exclusion.owners_of`
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
         self._blanks: dict[str, LockRecord] = {}
         self._overlaps: dict[tuple[str, int], Overlap] = {}

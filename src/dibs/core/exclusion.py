@@ -111,7 +111,7 @@ class Owners:
 def owners_of(draft: Draft, lock: LockRecord) -> Owners:
     """The owners of a job as this decision has them. Found by the tuple itself, which a record keeps until its owners
     change."""
-    known = draft.owners.get(id(lock.holders))
+    known: Owners | None = draft.owners.get(id(lock.holders))
     if known is None:
         need_sessions(draft, lock)
         known = draft.owners[id(lock.holders)] = Owners(lock.holders, live_now(draft, lock))
@@ -120,7 +120,7 @@ def owners_of(draft: Draft, lock: LockRecord) -> Owners:
 
 def note_owner(draft: Draft, lock: LockRecord, before: tuple[Holder, ...], newest: Holder) -> None:
     """Count a new owner, if the others were counted."""
-    known = draft.owners.pop(id(before), None)
+    known: Owners | None = draft.owners.pop(id(before), None)
     if known is not None:
         known.add(lock.holders, shown(draft, newest))
         draft.owners[id(lock.holders)] = known
