@@ -363,11 +363,11 @@ class BatcherWalk(Lines):
         return [Busy("wait") if late and at % 2 else Inspect(ns="d", name="done") for at, _ in enumerate(commands)]
 
     def post(self) -> None:
-        for _ in range(self.chance.choice((1, 3, 700))):
+        for _ in range(self.chance.choice((1, 3, 700, 1_500))):
             self.count += 1
             name = f"{self.count}"
             command: Command = Inspect(ns="d", name=name)
-            if self.chance.random() < 0.4:
+            if self.chance.random() < 0.6:
                 command = Renew(ns="d", name=name, principal="p")
             is_gone = (lambda: True) if self.chance.random() < 0.2 else None
             try:
