@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -371,7 +372,7 @@ class BatcherWalk(Lines):
                 command = Renew(ns="d", name=name, principal="p")
             is_gone = (lambda: True) if self.chance.random() < 0.2 else None
             try:
-                self.batcher.post(command, lambda result, name=name: self.answered(name, result), is_gone)
+                self.batcher.post(command, partial(self.answered, name), is_gone)
             except (DibsError, RuntimeError) as error:
                 self.say(kind(error))
                 break
@@ -454,7 +455,7 @@ class SweeperWalk(Lines):
             steady=self.clock.steady_ms,
             has_waiters=lambda: self.has_waiters,
         )
-        self.sweeper._share._server = "one"  # type: ignore[attr-defined]
+        self.sweeper._share._server = "one"
         self.has_waiters = False
         self.fresh = 0
         self.ran = 0
