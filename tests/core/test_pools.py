@@ -254,6 +254,15 @@ def test_a_pool_with_fewer_slots_may_close_a_circle_and_a_place_in_it_is_given_u
     assert [event.reason for event in pool.store.events(0, 100) if event.kind == LEFT] == left
 
 
+@pytest.mark.promise("pool:operator")
+def test_an_owner_from_before_a_pool_of_one_slot_cannot_share_it() -> None:
+    pool = Pool()
+    lease = pool.take("a")
+    pool.set(1)
+    share = Renew(ns=NS, name="gpu", principal="team", lease_id=lease.lease_id, mode=SHARED)
+    assert refused_as(pool.coordinator.one(share)) == ("mode", "exclusive in 1 slots", "shared")
+
+
 @pytest.mark.promise("pool:change")
 def test_more_slots_serve_the_line_in_the_same_decision() -> None:
     pool = Pool()

@@ -8,7 +8,7 @@ import pytest
 
 from dibs.core.draft import Draft, View
 from dibs.core.exclusion import fits, free_numbers, is_paused, longest, misfit, slots_of, state_of, units_of
-from dibs.core.expiry import capped_ms, deadline_ms, is_at_ceiling, may_go_on
+from dibs.core.expiry import capped_ms, deadline_ms, end_hold, is_at_ceiling, may_go_on
 from dibs.core.grants import check_room
 from dibs.core.limits import (
     CHECKPOINTS_BYTES_MAX,
@@ -26,11 +26,12 @@ from dibs.core.records import (
     Outage,
     Pulse,
     SessionRecord,
+    Want,
     session_key,
 )
 from dibs.core.several import overlapping_pair
 from dibs.core.upkeep import gone_servers, live_servers, remember
-from tests.core.make import acquire, draft, holder, lock, outage
+from tests.core.make import KEY, acquire, draft, holder, lock, outage
 
 NOW_MS = 100_000
 
@@ -199,6 +200,16 @@ def test_a_ceiling_is_reached_at_its_very_moment(ends_ms: int, is_over: bool) ->
     made = draft(NOW_MS)
     assert is_at_ceiling(made, holder(ends_ms=ends_ms)) == is_over
     assert may_go_on(made, holder(ttl_ms=10**9))
+
+
+def test_a_session_that_lets_one_of_two_holds_on_a_job_go_is_not_stuck() -> None:
+    mine, other = holder(session="s"), holder(session="s", lease_id="lease-2", token=2)
+    of = session(40, holds=(KEY,), want=Want(ns="default", name="b", until_ms=90))
+    made = Draft(View(20, {session_key("s"): of, META_KEY: None}))
+    end_hold(made, lock(mine, other), mine, how="released", at_ms=20)
+    kept = made.session("s")
+    assert kept is not None
+    assert (kept.want, kept.holds) == (None, (KEY,))
 
 
 # Notes of several owners.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -363,15 +364,15 @@ class BatcherWalk(Lines):
         return [Busy("wait") if late and at % 2 else Inspect(ns="d", name="done") for at, _ in enumerate(commands)]
 
     def post(self) -> None:
-        for _ in range(self.chance.choice((1, 3, 700))):
+        for _ in range(self.chance.choice((1, 3, 700, 1_500))):
             self.count += 1
             name = f"{self.count}"
             command: Command = Inspect(ns="d", name=name)
-            if self.chance.random() < 0.4:
+            if self.chance.random() < 0.6:
                 command = Renew(ns="d", name=name, principal="p")
             is_gone = (lambda: True) if self.chance.random() < 0.2 else None
             try:
-                self.batcher.post(command, lambda result, name=name: self.answered(name, result), is_gone)
+                self.batcher.post(command, partial(self.answered, name), is_gone)
             except (DibsError, RuntimeError) as error:
                 self.say(kind(error))
                 break
@@ -454,7 +455,7 @@ class SweeperWalk(Lines):
             steady=self.clock.steady_ms,
             has_waiters=lambda: self.has_waiters,
         )
-        self.sweeper._share._server = "one"  # type: ignore[attr-defined]
+        self.sweeper._share._server = "one"
         self.has_waiters = False
         self.fresh = 0
         self.ran = 0

@@ -376,6 +376,27 @@ def test_an_interrupt_as_soon_as_a_fork_has_the_lock_does_not_keep_it(store: Sql
     assert not link._is_mine()
 
 
+def test_a_fork_does_not_close_what_another_thread_uses_for_too_long(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "FORK_WAIT_S", 0.01)
+    before, inside, leave = store._link._db, threading.Event(), threading.Event()
+
+    def use() -> None:
+        with store._link.turn:
+            inside.set()
+            leave.wait(WAIT_S_MAX)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    assert inside.wait(WAIT_S_MAX)
+    store._link.before_fork()
+    store._link.after_fork(in_child=False)
+    leave.set()
+    thread.join(WAIT_S_MAX)
+    assert store._link._db is before
+
+
 def test_a_fork_in_the_middle_of_a_block_leaves_it_alone(store: SqliteStore) -> None:
     with store._link.turn, store._link as db:
         store._link.before_fork()

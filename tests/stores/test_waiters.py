@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from dibs.base.clock import wall_ms
+from dibs.base.errors import InvalidInput
+from dibs.stores.memory import open_url
+from dibs.stores.port import Opening
 from dibs.stores.waiters import POLL_MS_MIN, StoreWaiter, pauses
 
 
@@ -18,3 +24,10 @@ def test_a_waiter_knows_the_newest_event_it_heard_of() -> None:
     for heard in (5, 3):
         waiter.wake(heard)
         assert waiter.heard == 5
+
+
+def test_the_time_of_a_store_in_memory_begins_with_the_clock_on_the_wall() -> None:
+    store = open_url("memory://", Opening())
+    assert abs(store.read(()).now_ms - wall_ms()) < 60_000
+    with pytest.raises(InvalidInput):
+        open_url("memory://elsewhere", Opening())
