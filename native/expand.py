@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 from constants import write_constants
@@ -24,7 +25,11 @@ _TYPING = """
 MYPY = False
 if MYPY:
     from typing import Any, ClassVar, Final
+
+    from mypy_extensions import mypyc_attr
 """
+# Classes that interpreted ones inherit from: the threads of a server, and tests.
+_OPEN = re.compile(r"^class (?:EngineThread|Decider)\b", re.MULTILINE)
 _IMPORT = "from dibs.base.record import Record\n"
 _IMPORT_KEEP = "\nfrom dibs.base.record import KEEP\n"
 _BASE_HEAD = '''"""The base of every record. The build wrote the methods of each record into its class."""
@@ -198,6 +203,6 @@ def expand_tree(folder: Path, compiled: set[str]) -> None:
         source = path.read_text(encoding="utf-8")
         text = expand(module, source)
         if path.as_posix() in compiled and module != BASE:
-            text = write_constants(text)
+            text = _OPEN.sub(r"@mypyc_attr(allow_interpreted_subclasses=True)\n\g<0>", write_constants(text))
         if text != source:
             path.write_text(text if module == BASE else with_typing(text), encoding="utf-8")
