@@ -29,7 +29,7 @@ if MYPY:
     from mypy_extensions import mypyc_attr
 """
 # Classes that interpreted ones inherit from: the threads of a server, and tests.
-_OPEN = re.compile(r"^class (?:EngineThread|Decider)\b", re.MULTILINE)
+_OPEN = re.compile(r"^class (?:Batcher|Decider|EngineThread)\b", re.MULTILINE)
 _IMPORT = "from dibs.base.record import Record\n"
 _IMPORT_KEEP = "\nfrom dibs.base.record import KEEP\n"
 _BASE_HEAD = '''"""The base of every record. The build wrote the methods of each record into its class."""

@@ -33,6 +33,7 @@ MODULES = (
     "wire/refusals.py",
     "wire/requests.py",
     "wire/values.py",
+    "engine/batcher.py",
     "engine/coordinator.py",
     "engine/liveness.py",
     "engine/metrics.py",
