@@ -1,6 +1,7 @@
 """What one acquire, renew, get and release costs, part by part, and a check that it does not grow.
 
 python bench/budget.py              the whole budget: instructions, CPU time and wall time by part; writes nothing
+python bench/budget.py --server     only wall and CPU time by part in a real server at one connection; ten seconds
 python bench/budget.py --check      instructions against the baseline; exit code 1 if any part has grown by more than
                                     the margin. About half a minute, and the same figures on a busy machine
 python bench/budget.py --record     makes the baseline anew for this build, this Python and this machine's architecture
@@ -21,9 +22,11 @@ import shutil
 import signal
 import socket
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,12 +145,36 @@ def traced_server(folder: Path, wrapper: tuple[str, ...] = ()) -> Iterator[tuple
         child.wait(60.0)
 
 
+@contextlib.contextmanager
+def cores_awake() -> Iterator[None]:
+    """A process of lowest priority for each core keeps it from going idle: nobody waits until it has woken up."""
+    code = "import os\nos.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile os.getppid() != 1: pass"
+    spinning = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
+
+
+def _on_the_way(phase: dict[str, Any], asked: list[tuple[int, int]]) -> None:
+    """Add what lies between client and server. `asked`: when the client sent each request, and had its answer."""
+    there = [read - sent for (read, _), (sent, _) in zip(phase["edges"], asked, strict=True)]
+    back = [had - answered for (_, answered), (_, had) in zip(phase.pop("edges"), asked, strict=True)]
+    for part, taken in (("request on its way", there), ("answer on its way", back)):
+        phase["parts"][part] = {"wall_us": statistics.median(taken) / 1e3, "cpu_us": 0.0}
+    whole = sorted(had - sent for sent, had in asked)
+    phase["p50_us"], phase["p99_us"] = (whole[len(whole) * part // 100] / 1e3 for part in (50, 99))
+
+
 def server_traced(folder: Path, count: int, *, counting: bool = False) -> list[dict[str, Any]]:
     """One entry for each operation, at one connection."""
     with tempfile.TemporaryDirectory(prefix="dibs-trace-", dir=folder) as temp:
         place = Path(temp)
         wrapper = (*CALLGRIND, f"--callgrind-out-file={place / 'count'}") if counting else ()
         mark = request("get", MARK.decode().removeprefix("/locks/"), "")
+        asked: dict[str, list[tuple[int, int]]] = {}
         with (
             traced_server(place, wrapper) as (port, log),
             socket.create_connection(("127.0.0.1", port)) as link,
@@ -157,14 +184,20 @@ def server_traced(folder: Path, count: int, *, counting: bool = False) -> list[d
                 leases = [""] * times
                 for operation in OPERATIONS:
                     _ask(link, mark)
+                    asked[operation] = []
                     for number in range(times):
-                        body = _ask(link, request(operation, f"{tag}{number:08}", leases[number]))
+                        raw = request(operation, f"{tag}{number:08}", leases[number])
+                        sent = time.perf_counter_ns()
+                        body = _ask(link, raw)
+                        asked[operation].append((sent, time.perf_counter_ns()))
                         if operation == "acquire":
                             leases[number] = json.loads(body)["lease_id"]
             _ask(link, mark)
         text = log.read_text(errors="replace").splitlines()
         phases = json.loads(next(line for line in text if line.startswith("[{")))
         measured = [dict(phase, operation=name) for phase, name in zip(phases[-4:], OPERATIONS, strict=True)]
+        for phase in measured:
+            _on_the_way(phase, asked[phase["operation"]])
         if counting:
             # The first mark ends what went before; from then on each mark ends the phase of one operation.
             first = len(OPERATIONS) + 2
@@ -191,6 +224,13 @@ def check(about: dict[str, str], counts: Budget) -> int:
     return 1 if grown else 0
 
 
+def both_ways(folder: Path, times: int) -> dict[str, Any]:
+    """A real server at one connection: as it is, and while no core goes idle."""
+    measured = server_traced(folder, times)
+    with cores_awake():
+        return {"server": measured, "server_awake": server_traced(folder, times)}
+
+
 def whole_budget(folder: Path, times: int) -> dict[str, Any]:
     counted = parts_measured(folder, counting=True)
     timed = parts_measured(folder, counting=False)
@@ -199,7 +239,7 @@ def whole_budget(folder: Path, times: int) -> dict[str, Any]:
         "instructions": table_of(counted, "instructions"),
         "loop_cpu_us": table_of(timed, "cpu_us"),
         "loop_wall_us": table_of(timed, "wall_us"),
-        "server": server_traced(folder, times),
+        **both_ways(folder, times),
         "server_instructions": {
             each["operation"]: each["instructions"] for each in server_traced(folder, COUNT, counting=True)
         },
@@ -208,6 +248,7 @@ def whole_budget(folder: Path, times: int) -> dict[str, Any]:
 
 def main() -> int:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--server", action="store_true", help="only a real server at one connection")
     made.add_argument("--check", action="store_true", help="compare with the baseline")
     made.add_argument("--record", action="store_true", help="make the baseline")
     made.add_argument("--times", type=int, default=2000, help="requests of each kind to the traced server")
@@ -226,6 +267,9 @@ def main() -> int:
             record(about, counts | client)
             print("\n".join(budget_report.counts_table(counts)))
             print(f"\nA claim block in the client: {client['client']['claim block'] / 1e3:.1f} thousand instructions.")
+            return 0
+        if args.server:
+            print("\n".join(budget_report.server_tables(both_ways(args.folder, args.times))))
             return 0
         found = whole_budget(args.folder, args.times)
     except BenchError as error:

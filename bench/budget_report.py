@@ -11,15 +11,20 @@ SLACK = 1_000  # instructions: a part this small may change by more than the mar
 INSIDE = {"encode": "store commit"}  # counted once more in the part it belongs to
 LOOP_PARTS = ("parse", "decide", "store read", "encode", "store commit", "answer")
 SERVER_PARTS = (
-    "I/O, and the client",
+    "request on its way",
     "parse",
     "hand-over to the writer",
     "decide",
     "store read",
     "store commit",
+    "encode",
+    "statements",
+    "COMMIT",
     "hand-over back",
     "answer",
+    "answer on its way",
 )
+SERVER_INSIDE = ("encode", "statements", "COMMIT")  # of the commit
 
 
 def total(parts: dict[str, float]) -> float:
@@ -49,9 +54,9 @@ def loop_table(found: dict[str, Any]) -> list[str]:
     return [*lines, "| **all of these** | " + " | ".join(sums) + " |"]
 
 
-def server_table(found: dict[str, Any]) -> list[str]:
+def server_table(measured: list[dict[str, Any]]) -> list[str]:
     """Medians in a real server at one connection: wall time, and CPU time where one thread does the part."""
-    phases = {each["operation"]: each for each in found["server"]}
+    phases = {each["operation"]: each for each in measured}
     lines = ["| µs of wall (CPU) | " + " | ".join(phases) + " |", "| --- |" + " ---: |" * len(phases)]
     for part in SERVER_PARTS:
         cells = []
@@ -60,18 +65,27 @@ def server_table(found: dict[str, Any]) -> list[str]:
             spent = "-" if each is None or not each["wall_us"] else f"{each['wall_us']:.0f}"
             used = f" ({each['cpu_us']:.0f})" if each is not None and each["cpu_us"] >= 0.5 else ""
             cells.append(spent + used)
-        lines.append(f"| {part} | " + " | ".join(cells) + " |")
+        name = f"*of the commit: {part}*" if part in SERVER_INSIDE else part
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     walls = [f"{phase['wall_us']:.0f} ({phase['cpu_us']:.0f})" for phase in phases.values()]
     lines.append("| **a request, mean, all threads** | " + " | ".join(walls) + " |")
-    counts = found["server_instructions"]
-    parts = found["instructions"]
-    whole = [f"{counts[op] / 1e3:.0f}" for op in phases]
-    rest = [f"{(counts[op] - total(parts[op])) / 1e3:.0f}" for op in phases]
-    lines.append("| thousand instructions of the process | " + " | ".join(whole) + " |")
+    whole = [f"{phase['p50_us']:.0f} / {phase['p99_us']:.0f}" for phase in phases.values()]
+    return [*lines, "| **p50 / p99 at the client** | " + " | ".join(whole) + " |"]
+
+
+def _process_lines(found: dict[str, Any]) -> list[str]:
+    counts, parts = found["server_instructions"], found["instructions"]
+    whole = ", ".join(f"{op} {counts[op] / 1e3:.0f}" for op in counts)
+    rest = ", ".join(f"{op} {(counts[op] - total(parts[op])) / 1e3:.0f}" for op in counts)
     return [
-        *lines,
-        "| of these not in the parts above: I/O, hand-over, chores, clocks | " + " | ".join(rest) + " |",
+        f"Thousand instructions of the process: {whole}.",
+        f"Of these in none of the parts (I/O, hand-over, chores, clocks): {rest}.",
     ]
+
+
+def server_tables(found: dict[str, Any]) -> list[str]:
+    awake = server_table(found["server_awake"])
+    return [*server_table(found["server"]), "", "The same, no core goes idle:", "", *awake]
 
 
 def tables(found: dict[str, Any]) -> list[str]:
@@ -83,7 +97,9 @@ def tables(found: dict[str, Any]) -> list[str]:
         "",
         *loop_table(found),
         "",
-        *server_table(found),
+        *server_tables(found),
+        "",
+        *_process_lines(found),
     ]
 
 

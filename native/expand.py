@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 from constants import write_constants
@@ -24,7 +25,11 @@ _TYPING = """
 MYPY = False
 if MYPY:
     from typing import Any, ClassVar, Final
+
+    from mypy_extensions import mypyc_attr
 """
+# Classes that interpreted ones inherit from: the threads of a server, and tests.
+_OPEN = re.compile(r"^class (?:Batcher|Decider|EngineThread)\b", re.MULTILINE)
 _IMPORT = "from dibs.base.record import Record\n"
 _IMPORT_KEEP = "\nfrom dibs.base.record import KEEP\n"
 _BASE_HEAD = '''"""The base of every record. The build wrote the methods of each record into its class."""
@@ -42,7 +47,7 @@ KEEP: Final = object()  # the default of each argument of `replace`
 _MISSING: Final = object()
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
+@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class Record:
     """Base of every record."""
 
@@ -54,8 +59,9 @@ class Record:
 '''
 
 
-def expand(module: str, source: str) -> str:
-    """The source of a module with its records written out. A module without records is returned as it is."""
+def expand(module: str, source: str, *, compiled: bool = False) -> str:
+    """The source of a module with its records written out. A module without records is returned as it is. Records
+    hold only what was there before them, so they are in no cycle: the collector need not look at compiled ones."""
     if module == BASE:
         return _base(source)
     tree = ast.parse(source)
@@ -69,6 +75,8 @@ def expand(module: str, source: str) -> str:
         lines[node.end_lineno : node.end_lineno] = [f"    {line}\n" if line else "\n" for line in made]
         for field in reversed(_fields_of(node)):
             _without_default(lines, field)
+        if compiled:
+            lines.insert(node.lineno - 1, "@mypyc_attr(acyclic=True)\n")
     return "".join(lines).replace(_FUTURE, _FUTURE + _IMPORT_KEEP, 1) if records else source
 
 
@@ -196,8 +204,9 @@ def expand_tree(folder: Path, compiled: set[str]) -> None:
     for path in sorted(folder.rglob("*.py")):
         module = ".".join([folder.name, *path.relative_to(folder).with_suffix("").parts])
         source = path.read_text(encoding="utf-8")
-        text = expand(module, source)
-        if path.as_posix() in compiled and module != BASE:
-            text = write_constants(text)
+        is_compiled = path.as_posix() in compiled
+        text = expand(module, source, compiled=is_compiled)
+        if is_compiled and module != BASE:
+            text = _OPEN.sub(r"@mypyc_attr(allow_interpreted_subclasses=True)\n\g<0>", write_constants(text))
         if text != source:
             path.write_text(text if module == BASE else with_typing(text), encoding="utf-8")

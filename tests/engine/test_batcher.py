@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base.errors import StoreUnavailable, Unavailable
+from dibs.base.errors import Overloaded, StoreUnavailable, Unavailable
 from dibs.core.commands import Acquire, Inspect, KeepPlaces, Release, Renew
 from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import COMMIT_BATCH_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
-from dibs.engine import batcher as batcher_module
-from dibs.engine.batcher import Batcher, Overloaded
+from dibs.engine.batcher import Batcher
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.metrics import Metrics
 from dibs.stores.memory import MemoryStore
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dibs.core.commands import Command
-    from dibs.engine.batcher import Result
+    from dibs.engine.batcher import Callback, Result
 
 
 def command(name: str) -> Inspect:
@@ -60,7 +59,7 @@ class Answers:
         self.got: dict[str, Result] = {}
         self._some = threading.Condition()
 
-    def callback(self, name: str) -> batcher_module.Callback:
+    def callback(self, name: str) -> Callback:
         def got(result: Result) -> None:
             with self._some:
                 self.got[name] = result
@@ -195,9 +194,8 @@ def test_stopping_a_store_that_hangs_is_bounded(runner: Runner) -> None:
     assert made.stop(10_000)
 
 
-def test_a_queue_that_is_far_too_long_is_refused(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batcher_module, "COMMIT_QUEUE_MAX", 3)
-    made = Batcher(runner, deliver=lambda call, *args: call(*args))
+def test_a_queue_that_is_far_too_long_is_refused(runner: Runner) -> None:
+    made = Batcher(runner, deliver=lambda call, *args: call(*args), queue_max=3)
     for _ in range(3):
         made.post(command("x"), lambda result: None)
     with pytest.raises(Overloaded) as refused:
@@ -280,9 +278,9 @@ def test_heartbeats_go_before_claims_and_claims_have_their_share(decided: list[l
 
 @pytest.mark.fault("F-009")
 @pytest.mark.promise("lease:never-early")
-def test_a_queue_full_of_claims_takes_heartbeats(decided: list[list[Command]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batcher_module, "COMMIT_QUEUE_MAX", 3)
+def test_a_queue_full_of_claims_takes_heartbeats(decided: list[list[Command]]) -> None:
     made = by_hand(decided)
+    made.queue_max = 3
     for number in range(3):
         made.post(a_claim(f"{number}"), lambda result: None)
     with pytest.raises(Overloaded):

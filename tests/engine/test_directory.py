@@ -220,11 +220,11 @@ def test_looking_goes_on_by_itself_and_sooner_when_somebody_heard_of_a_change(sc
         for _ in range(2_000):
             if directory.caller(key("t")) is not None:
                 break
-            directory._thread.join(0.005)
+            directory._works.join(0.005)
         assert directory.caller(key("t")) is not None
     finally:
         directory.stop()
-    assert not directory._thread.is_alive()
+    assert not directory._works.is_alive()
 
 
 @pytest.mark.promise("auth:revoked")

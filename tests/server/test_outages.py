@@ -9,7 +9,6 @@ import pytest
 from dibs.base.errors import StoreUnavailable
 from dibs.core import limits
 from dibs.core.limits import COMMIT_QUEUE_MAX
-from dibs.engine import batcher
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Maintenance
 from dibs.testing.clock import ManualClock
@@ -148,12 +147,10 @@ def test_a_fault_of_ours_is_told_without_its_insides(tmp_path: Path, caplog: pyt
     assert "secret insides" in caplog.text
 
 
-def test_more_than_can_be_written_is_refused_with_a_time_to_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_can_be_written_is_refused_with_a_time_to_come_back(tmp_path: Path) -> None:
     assert COMMIT_QUEUE_MAX > 1_000
     with running(tmp_path) as server:
-        monkeypatch.setattr(batcher, "COMMIT_QUEUE_MAX", 0)
+        server.engine.batcher.queue_max = 0
         reply = server.acquire("job")
         body = assert_error(reply, 409, "capacity_exceeded")
         assert (body["retry_after_ms"], reply.headers["retry-after"]) == (1_000, "1")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scripts.pages.performance.figures import (
     BUILDS,
+    LOOP_PARTS,
     P50,
     RATE,
     Figures,
@@ -97,7 +98,7 @@ def _cold_cpu(command: str) -> Ratio:
 def _counted(measured: Measured, build: str) -> list[float]:
     """Thousand instructions of an acquire in a batch of its own, without sockets."""
     found = instructions_of(measured["instructions"]).get(BUILDS[build][0])
-    return [sum(found["acquire"].values()) / 1e3] if found else []
+    return [sum(found["acquire"].get(part, 0) for part in LOOP_PARTS) / 1e3] if found else []
 
 
 def _stores(database: str, contender: str) -> Ratio:

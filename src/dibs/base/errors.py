@@ -88,6 +88,12 @@ class Unavailable(DibsError):
     claim that you have goes on until its deadline."""
 
     code = "upstream_unavailable"
+    retry_after_ms: int | None = None
+
+    def __init__(self, details: str, *, retry_after_ms: int | None = None) -> None:
+        super().__init__(details)
+        if retry_after_ms is not None:
+            self.retry_after_ms = retry_after_ms
 
 
 class ServerUnreachable(Unavailable):
@@ -99,9 +105,11 @@ class ServerDraining(Unavailable):
 
     code = "draining"
 
-    def __init__(self, details: str, *, retry_after_ms: int) -> None:
-        super().__init__(details)
-        self.retry_after_ms = retry_after_ms
+
+class Overloaded(Unavailable):
+    """More requests than the store can write. Nothing was done; try again after `retry_after_ms`."""
+
+    code = "capacity_exceeded"
 
 
 class StoreUnavailable(Unavailable):

@@ -22,7 +22,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import Unavailable
+from dibs.base.errors import Overloaded, Unavailable
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Inspect, InspectSession, OpenSession
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.engine.liveness import EngineThread
@@ -48,13 +48,6 @@ _LATER = frozenset((Acquire, AcquireAny, AcquireAll, Inspect, InspectSession, Op
 _LATERS_SHARE = COMMIT_BATCH_MAX // 4  # of a batch, however many heartbeats there are
 
 
-class Overloaded(Unavailable):
-    """More requests than the store can write. Nothing was done; come back after `retry_after_ms`."""
-
-    code = "capacity_exceeded"
-    retry_after_ms = OVERLOAD_RETRY_MS
-
-
 class Batcher(EngineThread):
     """Commands and answers are on the event loop's thread. This starts the other thread.
 
@@ -77,8 +70,10 @@ class Batcher(EngineThread):
         is_quick: Callable[[], bool] = lambda: True,
         steady: Callable[[], int] = steady_ms,
         metrics: Metrics | None = None,
+        queue_max: int = COMMIT_QUEUE_MAX,
     ) -> None:
         super().__init__("dibs-batcher")
+        self.queue_max = queue_max
         self._run = run
         self._run_at_once = run_at_once
         self._is_quick = is_quick
@@ -104,9 +99,10 @@ class Batcher(EngineThread):
             raise Unavailable("The server is shutting down. Try again in a moment.")
         now_ms = self._steady()
         queue = self._later if type(command) in _LATER else self._first
-        if len(queue) >= COMMIT_QUEUE_MAX or (queue is self._later and queue and now_ms - queue[0][3] > QUEUE_MS_MAX):
+        if len(queue) >= self.queue_max or (queue is self._later and queue and now_ms - queue[0][3] > QUEUE_MS_MAX):
             self.metrics.overloaded += 1
-            raise Overloaded("More is asked of the server than its store takes now. Try again later.")
+            says = "More is asked of the server than its store takes now. Try again later."
+            raise Overloaded(says, retry_after_ms=OVERLOAD_RETRY_MS)
         queue.append((command, callback, is_gone, now_ms))
         if not (self._is_gathering or self._is_running):
             self._gather()

@@ -176,18 +176,18 @@ class EngineThread:
         self._wake = threading.Event()
         self._stopping = False
         # A daemon: a store that never answers must not keep the process from ending.
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._works = threading.Thread(target=self._work, name=name, daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self._works.start()
 
     def stop(self, timeout_ms: int) -> bool:
         """End the work that was begun, and begin no more. False if that was not finished in time."""
         self._stopping = True
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout_ms / 1000)
-        return not self._thread.is_alive()
+        if self._works.is_alive():
+            self._works.join(timeout_ms / 1000)
+        return not self._works.is_alive()
 
     def _work(self) -> None:
         raise NotImplementedError

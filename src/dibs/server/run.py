@@ -58,7 +58,9 @@ log = logging.getLogger("dibs")
 # One thread reads requests, another waits for the disk. The default of 5 ms between switches starves the second.
 SWITCH_INTERVAL_S = 0.001
 # Almost no object of a server is in a reference cycle. To collect after 700 objects would take a tenth of its time.
-GC_THRESHOLDS = (50_000, 20, 100)
+# After 50,000, which are mostly records of new leases, all requests would wait for 25 ms. While as many records are
+# forgotten as remembered (`stores/sqlite/rows.py`: a thousand at a time, of four objects each), nothing is collected.
+GC_THRESHOLDS = (10_000, 100, 100)
 
 # For the store, its readers, refused connections that are still being answered, and Python's own files.
 FILES_OF_OUR_OWN = 100 + CONNECTIONS_TURNED_AWAY_MAX

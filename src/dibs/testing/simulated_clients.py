@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dibs.base.errors import DibsError
+from dibs.base.errors import DibsError, Overloaded
 from dibs.core import commands, outcomes
 from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
 from dibs.core.records import EXCLUSIVE, LOST, SHARED
-from dibs.engine.batcher import Overloaded
 from dibs.testing.checker import NS
 from dibs.testing.judge import OK, REFUSED, UNKNOWN, RecordedCall
 from dibs.testing.simulation import EPISODE, FAULTS, World

@@ -106,7 +106,8 @@ class HttpRequest:
 
     has_task = False
     # For the log and the spans.
-    principal = outcome = ""
+    principal = ""
+    outcome = ""
     trace: tuple[str, str, bool] | None = None
     span: Any = None
     # Of the body, and of an answer in parts.
