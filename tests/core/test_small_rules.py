@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dibs.core.draft import Draft, View
-from dibs.core.exclusion import fits, free_numbers, is_paused, longest, misfit, slots_of, state_of, units_of
-from dibs.core.expiry import capped_ms, deadline_ms, end_hold, is_at_ceiling, may_go_on
+from dibs.core.exclusion import Owners, is_paused, longest, misfit, slots_of, state_of, units_of
+from dibs.core.expiry import capped_ms, deadline_ms, end_hold, live_now, may_go_on
 from dibs.core.grants import check_room
 from dibs.core.limits import (
     CHECKPOINTS_BYTES_MAX,
@@ -59,8 +59,8 @@ def test_the_state_of_a_job_is_one_word(changes: dict[str, Any], state: str) -> 
 def test_an_owner_of_an_older_version_takes_one_slot_though_it_has_no_number() -> None:
     old, two = holder(), holder(slot_numbers=(0, 3))
     assert [units_of(each) for each in ((), (old,), (two,), (old, two))] == [0, 1, 2, 3]
-    assert free_numbers(lock(old, two), 3) == (1, 2, 4)
-    assert free_numbers(lock(), 0) == ()
+    assert Owners((old, two), ()).free_numbers(3) == (1, 2, 4)
+    assert Owners((), ()).free_numbers(0) == ()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_one_more_owner_fits_or_not(
     pooled: bool, slots: int, live: list[tuple[int, ...]], mode: str, asked: int, units: int, allowed: bool
 ) -> None:
     owners = tuple(holder(slot_numbers=each) for each in live)
-    assert fits(lock(slots=slots, pooled=pooled), owners, mode, asked, units) == allowed
+    assert Owners(owners, owners).fits(lock(slots=slots, pooled=pooled), mode, asked, units) == allowed
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_one_more_owner_fits_or_not(
 )
 def test_shared_and_exclusive_owners_do_not_mix(modes: list[str], mode: str, slots: int, allowed: bool) -> None:
     owners = tuple(holder(mode=each) for each in modes)
-    assert fits(lock(slots=2), owners, mode, slots) == allowed
+    assert Owners(owners, owners).fits(lock(slots=2), mode, slots, 1) == allowed
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_hold_ends_with_its_time_its_session_or_its_ceiling(
 @pytest.mark.parametrize(("ends_ms", "is_over"), [(0, False), (NOW_MS - 1, True), (NOW_MS, True), (NOW_MS + 1, False)])
 def test_a_ceiling_is_reached_at_its_very_moment(ends_ms: int, is_over: bool) -> None:
     made = draft(NOW_MS)
-    assert is_at_ceiling(made, holder(ends_ms=ends_ms)) == is_over
+    assert (not live_now(made, lock(holder(expires_ms=10**9, ends_ms=ends_ms)))) == is_over
     assert may_go_on(made, holder(ttl_ms=10**9))
 
 

@@ -77,6 +77,10 @@ class Lines:
         self._now, self._more = [], []
 
 
+def is_gone_now() -> bool:
+    return True
+
+
 def kind(result: object) -> str:
     return type(result).__name__
 
@@ -370,7 +374,7 @@ class BatcherWalk(Lines):
             command: Command = Inspect(ns="d", name=name)
             if self.chance.random() < 0.6:
                 command = Renew(ns="d", name=name, principal="p")
-            is_gone = (lambda: True) if self.chance.random() < 0.2 else None
+            is_gone = is_gone_now if self.chance.random() < 0.2 else None
             try:
                 self.batcher.post(command, partial(self.answered, name), is_gone)
             except (DibsError, RuntimeError) as error:
