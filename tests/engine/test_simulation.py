@@ -48,9 +48,9 @@ def test_the_records_agree_with_each_other_after_every_commit(monkeypatch: pytes
     world = World(EpisodeSettings("records.1", operations=400), SimulatedClient)
     before = world.on_commit
 
-    def on_commit(events: object) -> None:
+    def on_commit(puts: object, events: object) -> None:
         raws.check(raws.raw_of(world.store, world.time.now_ms))
-        before(events)  # type: ignore[arg-type]
+        before(puts, events)  # type: ignore[arg-type]
 
     monkeypatch.setattr(world, "on_commit", on_commit)
     assert world.run() == []

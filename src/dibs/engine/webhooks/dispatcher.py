@@ -60,6 +60,7 @@ class DeliveryRounds:
         self._counts = counts  # of all webhooks, since the start
         self._plans: dict[str, DeliveryPlan] = {}  # the duty's, while this server has it
         self._duty: Duty | None = None
+        self.fraction = new_fraction
 
     def begin(self, sender: Sender, rouse: Callable[[], None]) -> None:
         """`rouse` asks for the next round."""
@@ -115,7 +116,7 @@ class DeliveryRounds:
             self.has_news = self.has_changes = False
             return limits.WEBHOOK_LOOK_MS * 30
         if duty is None:
-            return int(wait_ms + limits.WEBHOOK_PAUSE_MS_MIN * new_fraction())
+            return int(wait_ms + limits.WEBHOOK_PAUSE_MS_MIN * self.fraction())
         self._duty, self._plans = duty, {}
         self.has_changes = True
         self._busy_ms = self._steady()
@@ -201,11 +202,11 @@ class DeliveryRounds:
             error=result.error[: limits.WEBHOOK_ERROR_CHARS_MAX],
         )
         if result.error:
-            plan.failed(lane, event, note, new_fraction(), result.rest_ms)
+            plan.failed(lane, event, note, self.fraction(), result.rest_ms)
             if plan.target.row == 1:  # later ones are in the delivery log
                 log.warning("webhook %s: a delivery failed, and is tried again: %s", plan.webhook.id, note.error)
         else:
-            plan.done(lane, event, note, new_fraction())
+            plan.done(lane, event, note, self.fraction())
         self._rouse()
 
     async def send(self, webhook: Webhook, event: Event, tries: int) -> DeliveryResult:

@@ -1,0 +1,139 @@
+"""Deliveries of simulated servers to one webhook, which wants every event: the real rounds, and a target that is slow,
+fails, and whose answers are lost. The target knows `webhook:ordered` and `webhook:at-least-once`, and checks them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from types import SimpleNamespace, coroutine
+from typing import TYPE_CHECKING, Any
+
+from dibs.base.errors import DibsError
+from dibs.core.webhooks import CreateWebhook, Webhook
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.webhooks.dispatcher import FAILED_MS, DeliveryRounds
+from dibs.engine.webhooks.ledger import WebhookLedger
+from dibs.engine.webhooks.sender import DeliveryResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Sequence
+
+    from dibs.core.delivery import DeliveryPlan, LaneState
+    from dibs.core.events import Event
+    from dibs.stores.port import Store
+    from dibs.testing.simulation import SimulatedServer, Thread, Timer, World
+
+LATENCIES_MS = (0, 1, 3, 20)
+HOOK = Webhook(id="hook", ns="default", principal="local", url="http://simulated", since_ms=0)
+
+
+class Target:
+    """What it has answered of each job is never sent before what it has not."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._wanted: defaultdict[str, deque[int]] = defaultdict(deque)
+        Coordinator(world.store).one(CreateWebhook(webhook=HOOK, at=0))
+
+    def happened(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if HOOK.takes(event):
+                self._wanted[event.job].append(event.seq)
+
+    def left(self) -> list[str]:
+        return [f"{len(wanted)} events of {job} to deliver" for job, wanted in self._wanted.items() if wanted]
+
+    def takes(self, event: Event) -> bool:
+        """A delivery came. False: it is refused."""
+        wanted = self._wanted[event.job]
+        if wanted and event.seq > wanted[0]:
+            self._world.say("webhook:ordered", f"Event {event.seq} of {event.job} was sent before {wanted[0]}.")
+        if self._world.strikes("lost", 0.02):
+            return False
+        if wanted and event.seq == wanted[0]:
+            wanted.popleft()
+        return True
+
+
+@coroutine
+def _pass(ms: int) -> Generator[int, None, None]:
+    yield ms
+
+
+class Delivery:
+    """One under way. It goes on when its time has come, unless its server is dead."""
+
+    def __init__(self, steps: Coroutine[int, None, None], deliveries: SimulatedDeliveries) -> None:
+        self._steps, self._deliveries = steps, deliveries
+        self._next: Timer | None = None
+        self._go_on()
+
+    def cancel(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._deliveries.over(self)
+
+    def _go_on(self) -> None:
+        server = self._deliveries.server
+        try:
+            self._next = server.world.time.later(self._steps.send(None), self._deliveries.loop, self._go_on)
+        except StopIteration:
+            self._deliveries.over(self)
+
+
+class SimulatedDeliveries(DeliveryRounds):
+    """The rounds of one server. While one waits for the store, deliveries go on."""
+
+    def __init__(self, server: SimulatedServer, store: Store, rounds: Thread, loop: Thread) -> None:
+        self.server, self._round_thread, self.loop = server, rounds, loop
+        self._chance = server.world.chance
+        ledger = WebhookLedger(store, server.name, server.steady_ms)
+        ledger._coordinator = Coordinator(store, pause=lambda seconds: server.world.time.pass_ms(1))
+        super().__init__(ledger, server.steady_ms, None)
+        self.fraction = self._chance.random
+        self._next: Timer | None = None
+        self.begin(SimpleNamespace(tidy=lambda: None), self.hurry)  # type: ignore[arg-type]  # it sends nothing
+
+    def wake(self) -> None:
+        self.has_news = True
+        self.hurry(10)
+
+    def hurry(self, within_ms: int = 0) -> None:
+        time = self.server.world.time
+        if self._next is None or self._next.at_ms > time.now_ms + within_ms:
+            if self._next is not None:
+                self._next.cancel()
+            self._next = time.later(within_ms, self._round_thread, self._do_round)
+
+    def _do_round(self) -> None:
+        self._next = None
+        pause_ms = FAILED_MS
+        try:
+            self.round().send(None)  # nothing in it waits
+        except StopIteration as end:
+            pause_ms = end.value
+        except DibsError:
+            pass
+        self.hurry(pause_ms)
+
+    async def _in_store(self, call: Callable[..., Any], *args: object) -> Any:
+        return call(*args)
+
+    def _start(self, plan: DeliveryPlan, lane: LaneState, event: Event) -> None:
+        started: Any = Delivery(self._try(plan, lane, event), self)
+        self._tasks.add(started)
+        if not plan.target.is_trusted:
+            self._doubted.add(started)
+
+    def over(self, delivery: Any) -> None:
+        self._tasks.discard(delivery)
+        self._doubted.discard(delivery)
+
+    async def send(self, webhook: Webhook, event: Event, tries: int) -> DeliveryResult:
+        world = self.server.world
+        await _pass(self._chance.choice(LATENCIES_MS))
+        is_taken = world.target is not None and world.target.takes(event)
+        await _pass(self._chance.choice(LATENCIES_MS))
+        if not is_taken or world.strikes("lost", 0.02):
+            return DeliveryResult(error="It was lost.")
+        return DeliveryResult(status=200)
