@@ -283,9 +283,11 @@ class Checker:
 
     def _fits(self, event: Event, live: dict[int, Event], *, is_moved: bool) -> bool:
         """Whether a new owner is allowed beside those who are there."""
+        if is_moved and event.slot_numbers:
+            return True
         if event.job in self._pools:
             units = [len(each.slot_numbers) for each in (event, *live.values())]
-            return all(units) and (sum(units) <= self._pools[event.job] or is_moved)
+            return all(units) and sum(units) <= self._pools[event.job]
         return not any(EXCLUSIVE in (event.mode, each.mode) for each in live.values())
 
     def _is_of_kin(self, event: Event, live: dict[int, Event], puts: Puts) -> bool:

@@ -39,7 +39,7 @@ LATE_MS = (300, 3_000, 8_000)
 NOWHERE = ServerAddress("http://simulated", "http", "", 0, "")
 ATTEMPTS = 3  # of one question, each at another server
 TTLS_S = (2, 2, 4, 8, 20)
-WAITS_MS = (500, 2_000, 8_000, 20_000)
+WAITS_MS = (500, 1_000, 3_000, 12_000)
 PAUSES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.4)
 
 

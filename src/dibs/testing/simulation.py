@@ -285,15 +285,15 @@ class StoreLink(StoreProxy):
             raise StoreUnavailable("It was refused.")
         if world.strikes("conflict", 0.01):
             raise Conflict
-        lost = world.strikes("unknown", 0.012)
-        if lost and world.chance.random() < 0.3:
-            self._server.fell_ill()
-            raise StoreUnavailable("It was lost on its way.", unknown=True)
-        seq = self._ask(self._commit, expect, puts, events)
-        if lost:
+        is_lost = world.strikes("unknown", 0.012)
+        is_there = not is_lost or world.chance.random() < 0.7
+        seq = self._ask(self._commit, expect, puts, events) if is_there else 0
+        if is_lost:
+            if not world.time.depth and not self._server.is_dead:  # it waits for the reply in vain
+                world.time.pass_ms(world.chance.choice((0, 0, 400, 1_200)))
             self._server.fell_ill()
             raise StoreUnavailable("The reply was lost.", unknown=True)
-        return seq  # type: ignore[no-any-return]
+        return seq
 
     def _commit(self, *args: Any) -> int:
         self._world.writes = self._server
@@ -526,11 +526,12 @@ class World:
 
     def on_the_way(self, server: SimulatedServer) -> None:
         """Between a server and the store."""
-        ms = LATENCIES_MS[int(self.chance.random() * len(LATENCIES_MS))]  # three times as fast as `choice`
-        if not self.time.depth:  # who is in the middle of something here would have to wait for the end of this
-            if self.strikes("slow", 0.001):
+        odds = self.chance.random()
+        ms = LATENCIES_MS[int(odds * len(LATENCIES_MS))]  # three times as fast as `choice`
+        if odds < 0.0015 and not self.time.depth:  # who is in the middle of something would wait for the end of this
+            if odds < 0.001 and self.strikes("slow", 1):
                 ms = self.chance.choice((300, 1_200, 2_000, 4_000))
-            elif self.strikes("stopped", 0.0005):
+            elif odds >= 0.001 and self.strikes("stopped", 1):
                 ms = self._stop(server)
         if ms:
             self.time.pass_ms(ms)
