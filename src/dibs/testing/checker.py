@@ -31,7 +31,7 @@ from dibs.core.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dibs.core.commands import Command
     from dibs.core.events import Event
@@ -117,7 +117,9 @@ class Checker:
             self._sessions.setdefault(command.fresh_id, now_ms + command.ttl_ms)
         elif isinstance(command, EndSession):
             self._sessions[command.session] = 0
-            self._let_go.update(self._of_session(command.session))
+            self._let_go.update(
+                [(job, hold.lease_id) for job, hold in self._leases() if hold.session == command.session]
+            )
 
     def ends(self, command: Command) -> None:
         """Its client does not listen any more."""
@@ -133,11 +135,12 @@ class Checker:
                 self._told_of(client, each.name, each.lease)
         elif isinstance(result, Refused) and isinstance(command, AcquireTerms) and command.request_key:
             if all(isinstance(each, KeySpent) and each.ending.how in LOST for each in result.outcomes):
-                left = self._unknown_of_key(command.request_key)
+                own = [(job, hold) for job, hold in self._leases() if hold.request_key == command.request_key]
+                left = [job for job, hold in own if (job, hold.lease_id) not in self._told]
                 if left:
                     self._say("all-or-nothing", f"{client} was told that its claim is lost, and has {left}.")
         elif isinstance(result, NotCurrent) and isinstance(command, Transfer):
-            if self.is_live(command.name, command.fresh_lease_id):
+            if command.fresh_lease_id in [hold.lease_id for _, hold in self._leases()]:
                 said = f"{client} handed {command.name} over, and its repeat was told that it had not."
                 self._say("idem:fresh-id", said)
         elif isinstance(command, KeepSession):
@@ -155,27 +158,18 @@ class Checker:
         if self._tokens.get(job, 0) < lease.token:
             self._say("token:rises", f"{client} was told of token {lease.token} of {job}, which no event has.")
 
-    def is_live(self, job: str, lease_id: str) -> bool:
-        record = self._now(lock_key(NS, job), {})
-        return isinstance(record, LockRecord) and any(each.lease_id == lease_id for each in record.holders)
+    def _leases(self) -> Iterator[tuple[str, Holder]]:
+        """The job and the hold of each lease in the store."""
+        for found in self._records.values():
+            if isinstance(found.record, LockRecord):
+                yield from [(found.record.name, each) for each in found.record.holders]
 
     def _has_something(self, lease_id: str) -> bool:
         """Return whether there is a lease or a place with this id. A place that was given up is none any more."""
         if lease_id not in self._made:
             return False
         places = [found.record for found in self._records.values() if isinstance(found.record, Ticket)]
-        return self.is_live(self._made[lease_id], lease_id) or lease_id in [each.lease_id for each in places]
-
-    def _of_session(self, session: str) -> list[tuple[str, str]]:
-        """The job and the id of each lease that a session has."""
-        locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
-        return [(lock.name, each.lease_id) for lock in locks for each in lock.holders if each.session == session]
-
-    def _unknown_of_key(self, key: str) -> list[str]:
-        """The jobs that a request key has and of which no answer told."""
-        locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
-        mine = [(lock.name, each.lease_id) for lock in locks for each in lock.holders if each.request_key == key]
-        return [job for job, lease_id in mine if (job, lease_id) not in self._told]
+        return lease_id in [*[hold.lease_id for _, hold in self._leases()], *[each.lease_id for each in places]]
 
     def answered(self, command: Command, result: Result) -> None:
         """A server has this result for a command."""

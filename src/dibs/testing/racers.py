@@ -70,6 +70,10 @@ def now() -> float:
     return stopwatch_us() / 1e6
 
 
+def lost() -> Reply:
+    return reply_for_error(ServerUnreachable(f"The answer was thrown away. {FATE_UNKNOWN}"))
+
+
 class RaceThread(threading.Thread):
     """Works until the race is `over`. What ended it before is its `trouble`."""
 
@@ -133,7 +137,7 @@ class Racer(RaceThread):
         reply = self._door.ask(Ask(asked.verb, asked.name, dict(asked.document)))
         if reply.status >= 500:
             self._over.wait(PAUSE_S)
-        return reply_for_error(ServerUnreachable(f"Lost. {FATE_UNKNOWN}")) if self.strikes("lost", LOST) else reply
+        return lost() if self.strikes("lost", LOST) else reply
 
     def beside(self, asked: Ask, delay_ms: int) -> None:
         again = threading.Thread(target=self._ask_beside, args=(asked, delay_ms), daemon=True)
@@ -142,10 +146,11 @@ class Racer(RaceThread):
 
     def _ask_beside(self, asked: Ask, delay_ms: int) -> None:
         self._over.wait(delay_ms / 1000)
-        door = self._doors()
+        began, door = now(), self._doors()
         try:
             door.ask(Ask(asked.verb, asked.name, dict(asked.document)))
         finally:
+            self._client.note(asked, began, lost())
             door.close()
 
 

@@ -8,12 +8,12 @@ from collections import defaultdict, deque
 from types import SimpleNamespace, coroutine
 from typing import TYPE_CHECKING, Any
 
-from dibs.base.errors import DibsError
 from dibs.core.webhooks import CreateWebhook, Webhook
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks.dispatcher import FAILED_MS, DeliveryRounds
 from dibs.engine.webhooks.ledger import WebhookLedger
 from dibs.engine.webhooks.sender import DeliveryResult
+from dibs.testing.timeline import Rounds, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from dibs.core.delivery import DeliveryPlan, LaneState
     from dibs.core.events import Event
     from dibs.stores.port import Store
-    from dibs.testing.simulation import SimulatedServer, Thread, Timer, World
+    from dibs.testing.simulation import SimulatedServer, World
+    from dibs.testing.timeline import Timer
 
 LATENCIES_MS = (0, 1, 3, 20)
 HOOK = Webhook(id="hook", ns="default", principal="local", url="http://simulated", since_ms=0)
@@ -84,37 +85,27 @@ class Delivery:
 class SimulatedDeliveries(DeliveryRounds):
     """The rounds of one server. While one waits for the store, deliveries go on."""
 
-    def __init__(self, server: SimulatedServer, store: Store, rounds: Thread, loop: Thread) -> None:
-        self.server, self._round_thread, self.loop = server, rounds, loop
+    def __init__(self, server: SimulatedServer, store: Store) -> None:
+        time, self.server = server.world.time, server
+        self.loop = Thread(server)
         self._chance = server.world.chance
         ledger = WebhookLedger(store, server.name, server.steady_ms)
-        ledger._coordinator = Coordinator(store, pause=lambda seconds: server.world.time.pass_ms(1))
+        ledger._coordinator = Coordinator(store, pause=lambda seconds: time.pass_ms(1))
         super().__init__(ledger, server.steady_ms, None)
         self.fraction = self._chance.random
-        self._next: Timer | None = None
+        self.hurry = Rounds(time, Thread(server), self._do_round, FAILED_MS).hurry
         self.begin(SimpleNamespace(tidy=lambda: None), self.hurry)  # type: ignore[arg-type]  # it sends nothing
 
     def wake(self) -> None:
         self.has_news = True
         self.hurry(10)
 
-    def hurry(self, within_ms: int = 0) -> None:
-        time = self.server.world.time
-        if self._next is None or self._next.at_ms > time.now_ms + within_ms:
-            if self._next is not None:
-                self._next.cancel()
-            self._next = time.later(within_ms, self._round_thread, self._do_round)
-
-    def _do_round(self) -> None:
-        self._next = None
-        pause_ms = FAILED_MS
+    def _do_round(self) -> int:
         try:
-            self.round().send(None)  # nothing in it waits
+            self.round().send(None)
         except StopIteration as end:
-            pause_ms = end.value
-        except DibsError:
-            pass
-        self.hurry(pause_ms)
+            return int(end.value)
+        raise AssertionError("a round waits for something else than the store")
 
     async def _in_store(self, call: Callable[..., Any], *args: object) -> Any:
         return call(*args)

@@ -11,7 +11,6 @@ An episode is one such world, from its seed to the moment when everybody has gon
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from heapq import heappop, heappush
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -31,6 +30,7 @@ from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
 from dibs.testing.judge import judge
 from dibs.testing.simulated_webhooks import SimulatedDeliveries, Target
+from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline
 from dibs.testing.workload import KIN, POOL, SHARED
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from dibs.engine.liveness import Result
     from dibs.stores.port import Job, Page, Snapshot, Versioned
     from dibs.testing.judge import RecordedCall
-
-    Call = Callable[..., object]
+    from dibs.testing.timeline import Timer
 
 EPISODE = 4_000  # operations of one world
 HOOKED = 0.25  # the share of worlds with a webhook
@@ -53,7 +52,6 @@ FAULTS = (
     *("stopped", "killed", "cut-off", "clock"),  # servers
     *("silent", "dead"),  # clients
 )
-START_MS = 1_700_000_000_000
 HOME_MS_MAX = 300_000  # how long it may take until nothing is left
 LATENCIES_MS = (0, 0, 1, 1, 2, 5)
 
@@ -86,95 +84,6 @@ class Participant(Protocol):
 
     name: str
     is_home: bool
-
-
-class Killed(BaseException):
-    """The server was killed in the middle of its work."""
-
-
-class Timer:
-    __slots__ = ("args", "at_ms", "call", "thread")
-
-    def __init__(self, at_ms: int, thread: Thread | None, call: Call | None, args: tuple[Any, ...]) -> None:
-        self.at_ms, self.thread, self.call, self.args = at_ms, thread, call, args
-
-    def cancel(self) -> None:
-        self.call = None
-
-
-class Thread:
-    """One thread of one server: it does one thing at a time."""
-
-    def __init__(self, server: SimulatedServer) -> None:
-        self.server = server
-        self.is_busy = False
-        self.waiting: list[Timer] = []
-
-
-class Timeline:
-    """Time that moves to the next thing to do. What is done may let time pass, in which other threads work."""
-
-    def __init__(self) -> None:
-        self.now_ms = START_MS
-        self.depth = 0  # how many calls let time pass
-        self.steps = 0
-        self.is_over = False
-        self._heap: list[tuple[int, int, Timer]] = []
-        self._number = 0
-
-    def clock(self) -> int:
-        return self.now_ms
-
-    def later(self, ms: int, thread: Thread | None, call: Call, *args: Any) -> Timer:
-        timer = Timer(self.now_ms + ms, thread, call, args)
-        self._push(timer)
-        return timer
-
-    def _push(self, timer: Timer) -> None:
-        self._number += 1
-        heappush(self._heap, (timer.at_ms, self._number, timer))
-
-    def pass_ms(self, ms: int) -> None:
-        """Let time pass, in the middle of something."""
-        until_ms = self.now_ms + ms
-        self.depth += 1
-        self.run(until_ms)
-        self.depth -= 1
-        self.now_ms = max(self.now_ms, until_ms)
-
-    def run(self, until_ms: int) -> None:
-        heap = self._heap
-        while heap and heap[0][0] <= until_ms and not self.is_over:
-            timer = heappop(heap)[2]
-            if timer.call is not None:
-                self.now_ms = max(self.now_ms, timer.at_ms)
-                self._do(timer)
-
-    def _do(self, timer: Timer) -> None:
-        thread, call = timer.thread, timer.call
-        assert call is not None
-        if thread is None:
-            self.steps += 1
-            call(*timer.args)
-        elif thread.server.is_dead:
-            pass
-        elif thread.is_busy:
-            thread.waiting.append(timer)
-        elif thread.server.stopped_until_ms > self.now_ms:
-            timer.at_ms = thread.server.stopped_until_ms
-            self._push(timer)
-        else:
-            self.steps += 1
-            thread.is_busy = True
-            try:
-                call(*timer.args)
-            except Killed:
-                pass
-            thread.is_busy = False
-            waiting, thread.waiting = thread.waiting, []
-            for each in waiting:
-                each.at_ms = self.now_ms
-                self._push(each)
 
 
 class SimulatedStore(MemoryStore):
@@ -325,23 +234,8 @@ class SimulatedSweeper(Sweeper):
         self._server = server
         has_waiters = lambda: bool(server.waiters)  # noqa: E731
         super().__init__(server.decider, server.tally, steady=server.steady_ms, has_waiters=has_waiters)
-        self._next: Timer | None = None
-        self.is_at_work = False
-
-    def hurry(self, within_ms: int) -> None:
-        time = self._server.world.time
-        if self._next is None or self._next.at_ms > time.now_ms + within_ms:
-            if self._next is not None:
-                self._next.cancel()
-            self._next = time.later(within_ms, self._server.upkeep, self.round)
-
-    def round(self) -> None:
-        self._next = None
-        try:
-            rest_ms = self.step()
-        except DibsError:
-            rest_ms = SWEEP_LATE_MS_MAX
-        self.hurry(rest_ms)
+        self._rounds = Rounds(server.world.time, server.upkeep, self.step, SWEEP_LATE_MS_MAX)
+        self.hurry = self._rounds.hurry  # type: ignore[method-assign]  # it has no thread to wake
 
 
 class SimulatedServer:
@@ -372,7 +266,7 @@ class SimulatedServer:
         self.sweeper = SimulatedSweeper(self)
         self.deliveries: SimulatedDeliveries | None = None
         if world.target is not None:
-            self.deliveries = SimulatedDeliveries(self, StoreLink(self), Thread(self), Thread(self))
+            self.deliveries = SimulatedDeliveries(self, StoreLink(self))
         world.time.later(0, self.upkeep, self._start)
 
     def steady_ms(self) -> int:
@@ -410,7 +304,7 @@ class SimulatedServer:
     def _was_cut_off(self) -> bool:
         return self.world.time.now_ms - self.cut_off_ms < 10_000
 
-    def _later(self, seconds: float, call: Call, *args: object) -> Timer:
+    def _later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
         return self.world.time.later(int(seconds * 1000), self.loop, call, *args)
 
     def _start(self) -> None:

@@ -344,11 +344,12 @@ class Workload:
         """The reply. `lease_id`: what it is about, if the document does not say so."""
         began = self._stage.now()
         reply: Reply = yield asked
-        if asked.verb in _CALLS and asked.name not in SEVERAL:
-            self._note(asked, began, reply, asked.document.get("lease_id", lease_id))
+        self.note(asked, began, reply, lease_id)
         return reply
 
-    def _note(self, asked: Ask, began: float, reply: Reply, lease_id: str) -> None:
+    def note(self, asked: Ask, began: float, reply: Reply, lease_id: str = "") -> None:
+        if asked.verb not in _CALLS or asked.name in SEVERAL:
+            return
         outcome, code = verdict(asked, reply)
         ended, document, body = self._stage.now(), asked.document, reply.body or {}
         if (asked.verb, outcome) == ("break", UNKNOWN):
@@ -372,7 +373,7 @@ class Workload:
         elif asked.verb == "renew" and outcome == OK:
             line |= _told(body) | {"call": "renew" if lease_id else "claim", "session": document.get("session_id", "")}
         else:
-            line["lease"] = lease_id
+            line["lease"] = document.get("lease_id", lease_id)
         self._stage.note(**line)
         if asked.verb == "transfer" and outcome == OK:
             self._stage.note(**line | _told(body) | {"call": "heir", "owner": document["to_owner"]})
