@@ -90,6 +90,12 @@ def test_a_run_that_breaks_a_promise_is_made_smaller(monkeypatch: pytest.MonkeyP
     assert episode(least.settings).found == least.found, "the command repeats it"
 
 
+@pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.id))
+def test_every_fault_can_still_be_brought_back(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault.bring_back(monkeypatch)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
 @pytest.mark.parametrize("fault", [each for each in FAULTS if each.operation], ids=lambda fault: str(fault.id))

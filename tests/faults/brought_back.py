@@ -102,7 +102,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-006", 0, 3598, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeat of a claim sets the TTL of its lease."""
-    later = "draft.now_ms + ask.ttl_ms > own_deadline_ms(draft, mine)"
+    later = "until_ms > own_deadline_ms(draft, mine)"
     rewrite(patch, claims, "_regrant", ("max(mine.ttl_ms, ask.ttl_ms)", "ask.ttl_ms"), (later, "True"))
 
 
