@@ -25,7 +25,7 @@ from dibs.engine.sweeper import Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict, Due, StoreProxy
+from dibs.stores.port import ABSENT, Conflict, Due, Snapshot, StoreProxy
 from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
 from dibs.testing.judge import judge
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.engine.liveness import Result
-    from dibs.stores.port import Job, Page, Snapshot, Versioned
+    from dibs.stores.port import Job, Page, Versioned
     from dibs.testing.judge import RecordedCall
     from dibs.testing.timeline import Timer
 
@@ -174,7 +174,15 @@ class StoreLink(StoreProxy):
                 server.fell_ill()
 
     def read(self, keys: Iterable[str]) -> Snapshot:
-        return self._ask(self.inner.read, list(keys))  # type: ignore[no-any-return]
+        found: Snapshot = self._ask(self.inner.read, list(keys))
+        self._server.known.update(found.records)
+        return found
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        if not self._server.remembers:
+            return self.read(keys)
+        known = {key: self._server.known.get(key, ABSENT) for key in keys}
+        return Snapshot(now_ms=self._world.time.now_ms, records=known, is_recalled=True)
 
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
@@ -206,7 +214,9 @@ class StoreLink(StoreProxy):
 
     def _commit(self, *args: Any) -> int:
         self._world.writes = self._server
-        return self.inner.commit(*args)
+        seq = self.inner.commit(*args)
+        self._server.known.update(self.inner.read(args[1]).records)
+        return seq
 
 
 class SimulatedBatcher(Batcher):
@@ -242,7 +252,8 @@ class SimulatedServer:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         chance = world.chance
-        self.is_at_once = chance.random() < 0.5
+        self.is_at_once, self.remembers = chance.random() < 0.5, chance.random() < 0.5
+        self.known: dict[str, Versioned] = {}  # records as it saw them last
         self.is_dead = self.is_cut_off = self.is_started = False
         self.stopped_until_ms = self.cut_off_ms = self.well_since_ms = 0
         self._rate = 1 + chance.choice((-0.001, 0, 0.001)) * (not world.settings.without & {"clock"})
