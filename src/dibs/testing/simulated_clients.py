@@ -130,14 +130,12 @@ class Request:
     def _heard(self, result: Any) -> None:
         if self._is_open:
             self._ends()
+            world, reply = self._world, None
             if result is not None:
-                self._world.checker.heard(
-                    self.client.name, self.command, result, self._sent_ms, self._world.time.now_ms
-                )
-            self.client.answered(result if result is None else self._reply(result))
-
-    def _reply(self, result: Any) -> Reply:
-        return reply_for_error(result) if isinstance(result, BaseException) else reply_to(self._asked.verb, result)
+                world.checker.heard(self.client.name, self.command, result, self._sent_ms, world.time.now_ms)
+                is_error = isinstance(result, BaseException)
+                reply = reply_for_error(result) if is_error else reply_to(self._asked.verb, result)
+            self.client.answered(reply)
 
     def _tire(self) -> None:
         if self._is_open:

@@ -219,35 +219,6 @@ class StoreLink(StoreProxy):
         return seq
 
 
-class SimulatedBatcher(Batcher):
-    """Its thread works when the timeline says so."""
-
-    def __init__(self, server: SimulatedServer) -> None:
-        self._server = server
-        super().__init__(
-            server.run,
-            deliver=lambda call, *args: server.world.time.later(0, server.loop, call, *args),
-            soon=lambda call: server.world.time.later(0, server.loop, call),
-            run_at_once=server.run if server.is_at_once else None,
-            steady=server.steady_ms,
-        )
-
-    def _wake_thread(self) -> None:
-        self._is_running = True
-        self._server.world.time.later(0, self._server.work, self._answer)
-
-
-class SimulatedSweeper(Sweeper):
-    """Its rounds are on the timeline."""
-
-    def __init__(self, server: SimulatedServer) -> None:
-        self._server = server
-        has_waiters = lambda: bool(server.waiters)  # noqa: E731
-        super().__init__(server.decider, server.tally, steady=server.steady_ms, has_waiters=has_waiters)
-        self._rounds = Rounds(server.world.time, server.upkeep, self.step, SWEEP_LATE_MS_MAX)
-        self.hurry = self._rounds.hurry  # type: ignore[method-assign]  # it has no thread to wake
-
-
 class SimulatedServer:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -272,9 +243,20 @@ class SimulatedServer:
             server=name,
             is_gone=lambda command: self.batcher.is_gone(command),  # noqa: PLW0108 - it is made below
         )
-        self.batcher = SimulatedBatcher(self)
+        self.batcher = Batcher(
+            self.run,
+            deliver=lambda call, *args: world.time.later(0, self.loop, call, *args),
+            soon=lambda call: world.time.later(0, self.loop, call),
+            run_at_once=self.run if self.is_at_once else None,
+            steady=self.steady_ms,
+        )
         self.waiters = Waiters(self.post, self._later, lambda: self.sweeper.hurry(25))
-        self.sweeper = SimulatedSweeper(self)
+        has_waiters = lambda: bool(self.waiters)  # noqa: E731
+        self.sweeper = Sweeper(self.decider, self.tally, steady=self.steady_ms, has_waiters=has_waiters)
+        rounds = Rounds(world.time, self.upkeep, self.sweeper.step, SWEEP_LATE_MS_MAX)
+        # They have no threads that could be woken.
+        self.batcher._wake_thread = self._wake_batcher  # type: ignore[method-assign]
+        self.sweeper.hurry = rounds.hurry  # type: ignore[method-assign]
         self.deliveries: SimulatedDeliveries | None = None
         if world.target is not None:
             self.deliveries = SimulatedDeliveries(self, StoreLink(self))
@@ -311,6 +293,10 @@ class SimulatedServer:
             if command in gone and not isinstance(result, BaseException):
                 self.world.say("queue:no-dead-grant", f"A claim was decided whose caller had gone: {result}")
         return results
+
+    def _wake_batcher(self) -> None:
+        self.batcher._is_running = True
+        self.world.time.later(0, self.work, self.batcher._answer)
 
     def _was_cut_off(self) -> bool:
         return self.world.time.now_ms - self.cut_off_ms < 10_000
