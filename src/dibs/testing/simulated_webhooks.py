@@ -17,12 +17,12 @@ from dibs.testing.timeline import Rounds, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
+    from random import Random  # noqa: TID251 - of the world's seed
 
     from dibs.core.delivery import DeliveryPlan, LaneState
     from dibs.core.events import Event
     from dibs.stores.port import Store
-    from dibs.testing.simulation import SimulatedServer, World
-    from dibs.testing.timeline import Timer
+    from dibs.testing.timeline import ServerState, Timeline, Timer
 
 LATENCIES_MS = (0, 1, 3, 20)
 HOOK = Webhook(id="hook", ns="default", principal="local", url="http://simulated", since_ms=0)
@@ -31,10 +31,12 @@ HOOK = Webhook(id="hook", ns="default", principal="local", url="http://simulated
 class Target:
     """What it has answered of each job is never sent before what it has not."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(
+        self, store: Store, chance: Random, strikes: Callable[[str, float], bool], say: Callable[[str, str], None]
+    ) -> None:
+        self.chance, self.strikes, self._say = chance, strikes, say
         self._wanted: defaultdict[str, deque[int]] = defaultdict(deque)
-        Coordinator(world.store).one(CreateWebhook(webhook=HOOK, at=0))
+        Coordinator(store).one(CreateWebhook(webhook=HOOK, at=0))
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -48,8 +50,8 @@ class Target:
         """A delivery came. False: it is refused."""
         wanted = self._wanted[event.job]
         if wanted and event.seq > wanted[0]:
-            self._world.say("webhook:ordered", f"Event {event.seq} of {event.job} was sent before {wanted[0]}.")
-        if self._world.strikes("lost", 0.02):
+            self._say("webhook:ordered", f"Event {event.seq} of {event.job} was sent before {wanted[0]}.")
+        if self.strikes("lost", 0.02):
             return False
         if wanted and event.seq == wanted[0]:
             wanted.popleft()
@@ -75,9 +77,9 @@ class Delivery:
         self._deliveries.over(self)
 
     def _go_on(self) -> None:
-        server = self._deliveries.server
+        deliveries = self._deliveries
         try:
-            self._next = server.world.time.later(self._steps.send(None), self._deliveries.loop, self._go_on)
+            self._next = deliveries.time.later(self._steps.send(None), deliveries.loop, self._go_on)
         except StopIteration:
             self._deliveries.over(self)
 
@@ -85,14 +87,14 @@ class Delivery:
 class SimulatedDeliveries(DeliveryRounds):
     """The rounds of one server. While one waits for the store, deliveries go on."""
 
-    def __init__(self, server: SimulatedServer, store: Store) -> None:
-        time, self.server = server.world.time, server
-        self.loop = Thread(server)
-        self._chance = server.world.chance
-        ledger = WebhookLedger(store, server.name, server.steady_ms)
+    def __init__(
+        self, server: ServerState, name: str, store: Store, time: Timeline, steady: Callable[[], int], target: Target
+    ) -> None:
+        self.time, self.loop, self._target = time, Thread(server), target
+        ledger = WebhookLedger(store, name, steady)
         ledger._coordinator = Coordinator(store, pause=lambda seconds: time.pass_ms(1))
-        super().__init__(ledger, server.steady_ms, None)
-        self.fraction = self._chance.random
+        super().__init__(ledger, steady, None)
+        self.fraction = target.chance.random
         self.hurry = Rounds(time, Thread(server), self._do_round, FAILED_MS).hurry
         self.begin(SimpleNamespace(tidy=lambda: None), self.hurry)  # type: ignore[arg-type]  # it sends nothing
 
@@ -121,10 +123,10 @@ class SimulatedDeliveries(DeliveryRounds):
         self._doubted.discard(delivery)
 
     async def send(self, webhook: Webhook, event: Event, tries: int) -> DeliveryResult:
-        world = self.server.world
-        await _pass(self._chance.choice(LATENCIES_MS))
-        is_taken = world.target is not None and world.target.takes(event)
-        await _pass(self._chance.choice(LATENCIES_MS))
-        if not is_taken or world.strikes("lost", 0.02):
+        target = self._target
+        await _pass(target.chance.choice(LATENCIES_MS))
+        is_taken = target.takes(event)
+        await _pass(target.chance.choice(LATENCIES_MS))
+        if not is_taken or target.strikes("lost", 0.02):
             return DeliveryResult(error="It was lost.")
         return DeliveryResult(status=200)

@@ -259,7 +259,8 @@ class SimulatedServer:
         self.sweeper.hurry = rounds.hurry  # type: ignore[method-assign]
         self.deliveries: SimulatedDeliveries | None = None
         if world.target is not None:
-            self.deliveries = SimulatedDeliveries(self, StoreLink(self))
+            link, steady = StoreLink(self), self.steady_ms
+            self.deliveries = SimulatedDeliveries(self, name, link, world.time, steady, world.target)
         world.time.later(0, self.upkeep, self._start)
 
     def steady_ms(self) -> int:
@@ -377,7 +378,8 @@ class World:
         self.is_full = self.is_calm = False
         self.writes: SimulatedServer | None = None  # whose commit is being checked
         self.target: Target | None = None
-        self.target = Target(self) if self.chance.random() < HOOKED else None
+        if self.chance.random() < HOOKED:
+            self.target = Target(self.store, self.chance, self.strikes, self.say)
         self.servers: list[SimulatedServer] = []
         for _ in range(settings.servers):
             self._start_server()
