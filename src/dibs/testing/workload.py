@@ -95,6 +95,7 @@ class Workload:
         self._chance = stage.chance
         self._plain = [job for job in terms.jobs if job.startswith("job-")]
         self._number = 0
+        self._key = ""  # of the claim that waits
         self._session = ""
         self._session_until = 0.0
         ways: list[Callable[[], Steps]] = [self._one] * 4 + [self._in_session, self._any, self._look]
@@ -163,6 +164,7 @@ class Workload:
     def _claim(self, asked: Ask) -> Steps:
         """The leases that it got."""
         chance, document = self._chance, asked.document
+        self._key = document.get("request_key", "")
         wait_ms = chance.choice(self._terms.waits_ms) if asked.verb != "acquire-any" and chance.random() < 0.6 else 0
         claim = PendingClaim(asked.verb, asked.name, dict(document), wait_ms=wait_ms, steady=self._now_ms)
         if "request_key" not in document:  # what nobody could recognise is asked once, unless it has a ticket
@@ -368,6 +370,8 @@ class Workload:
             return
         if asked.verb == "inspect":
             line |= {"held": body.get("status") == "held", "token": body.get("fencing_token") or 0}
+        elif asked.verb == "leave":
+            line["key"] = self._key
         elif asked.verb == "session-end":
             line |= {"job": "", "session": asked.name}
         elif asked.verb == "renew" and outcome == OK:
