@@ -74,7 +74,8 @@ class Delivery:
     def cancel(self) -> None:
         if self._next is not None:
             self._next.cancel()
-        self._deliveries.over(self)
+        deliveries = self._deliveries
+        deliveries.time.later(0, deliveries.loop, deliveries.over, self)
 
     def _go_on(self) -> None:
         deliveries = self._deliveries
