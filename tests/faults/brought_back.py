@@ -143,7 +143,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batcher, "_LATER", Everything())
 
 
-@fault("F-012", jobs=1, clients=6)
+@fault("F-012", 13, 3378, jobs=1, clients=6)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A look shows a hold as ended although its end is not written."""
     rewrite(patch, claims, "inspect", ("if may_go_on(draft, holder)", "if False"))
@@ -168,7 +168,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     rewrite(patch, liveness.Decider, "_run", ("type(command) in LOOKS", "False"))
 
 
-@fault("F-024", clients=2)
+@fault("F-024", 12, 1994, clients=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """Servers write no pulse while there are only sessions."""
     patch.setattr(sweeper, "is_idle", lambda store: not store.scan("lock/", limit=1, live=True))
