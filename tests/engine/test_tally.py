@@ -340,7 +340,9 @@ def test_what_others_did_is_read_with_one_question_unless_it_fills_a_page(
 
 
 @pytest.mark.fault("F-192")
-def test_a_session_that_opens_while_a_server_begins_to_count_is_counted_once() -> None:
+@pytest.mark.fault("F-250")
+@pytest.mark.parametrize("count", [1, 2])
+def test_sessions_that_open_while_a_server_begins_to_count_are_counted_once(count: int) -> None:
     store = MemoryStore(ManualClock())
 
     class Between(StoreProxy):
@@ -350,16 +352,16 @@ def test_a_session_that_opens_while_a_server_begins_to_count_is_counted_once() -
             if not self.is_opened:
                 self.is_opened = True
                 opening = OpenSession(ns="default", fresh_id="s", principal="team", owner="w", ttl_ms=10_000)
-                Coordinator(store).one(opening)
+                Coordinator(store).run([opening.replace(fresh_id=f"s{number}") for number in range(count)])
             return self.inner.read(keys)
 
     tally, slow = Tally(), Between(store)
     tally.begin(slow)
     tally.count_page(slow)
-    assert tally.sessions == 1
-    Coordinator(store).one(EndSession(session="s", principal="team"))
+    assert tally.sessions == count
+    Coordinator(store).one(EndSession(session="s0", principal="team"))
     tally.catch_up(store)
-    assert tally.sessions == 0
+    assert tally.sessions == count - 1
 
 
 @pytest.mark.fault("F-193")

@@ -69,44 +69,44 @@ def without_seat(patch: pytest.MonkeyPatch, kind: type[Any]) -> None:
     put_rule(patch, kind, lambda rule: lambda draft, command: rule(draft, command.replace(seat=None)))
 
 
-@fault("F-001", 6, 3907, jobs=2)
+@fault("F-001", 2, 2837, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A release for a caller that hung up looks at no seat."""
     without_seat(patch, Release)
 
 
-@fault("F-002", 0, 2355, jobs=2)
+@fault("F-002", 1, 1937, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A lease whose caller hung up is cut to 15 s, whoever has its seat."""
     without_seat(patch, Renew)
 
 
-@fault("F-003", 0, 236, jobs=2)
+@fault("F-003", 0, 724, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A place whose caller hung up is given up, whoever has its seat."""
     without_seat(patch, Leave)
 
 
-@fault("F-004", 1, 3691)
+@fault("F-004", 4, 1187)
 def _(patch: pytest.MonkeyPatch) -> None:
     """The last ask that is decided takes the seat of a lease."""
     patch.setattr(claims, "next_seat", lambda place, ask: ask.fresh_lease_id)
 
 
-@fault("F-005", 0, 237, jobs=2)
+@fault("F-005", 0, 245, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """The last ask that is decided takes the seat of a place."""
     patch.setattr(tickets, "next_seat", lambda place, ask: ask.fresh_lease_id)
 
 
-@fault("F-006", 0, 3598, jobs=2)
+@fault("F-006", 1, 2005, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeat of a claim sets the TTL of its lease."""
-    later = "draft.now_ms + ask.ttl_ms > own_deadline_ms(draft, mine)"
+    later = "until_ms > own_deadline_ms(draft, mine)"
     rewrite(patch, claims, "_regrant", ("max(mine.ttl_ms, ask.ttl_ms)", "ask.ttl_ms"), (later, "True"))
 
 
-@fault("F-007", 2, 4085, jobs=2)
+@fault("F-007", 5, 3066, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A heartbeat leaves the seat of its lease to the ask that made it."""
 
@@ -126,13 +126,13 @@ def _(patch: pytest.MonkeyPatch) -> None:
     put_rule(patch, Renew, make)
 
 
-@fault("F-008", 0, 69)
+@fault("F-008", 0, 107)
 def _(patch: pytest.MonkeyPatch) -> None:
     """Claims of callers that hung up are decided."""
     rewrite(patch, coordinator.Coordinator, "_run", ("self._is_gone is not None", "False"))
 
 
-@fault("F-009", 0, 547, clients=12)
+@fault("F-009", 0, 2053, clients=12)
 def _(patch: pytest.MonkeyPatch) -> None:
     """Heartbeats and releases wait in the queue of claims."""
 
@@ -143,51 +143,51 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batcher, "_LATER", Everything())
 
 
-@fault("F-012", 0, 3688, jobs=1, clients=6)
+@fault("F-012", 13, 3378, jobs=1, clients=6)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A look shows a hold as ended although its end is not written."""
     rewrite(patch, claims, "inspect", ("if may_go_on(draft, holder)", "if False"))
     put_rule(patch, Inspect, lambda rule: claims.inspect)
 
 
-@fault("F-020", 4, 1139, jobs=1)
+@fault("F-020", 0, 3331, jobs=1)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A break is decided again after a commit without an answer."""
     patch.setattr(coordinator, "_ONCE", ())
 
 
-@fault("F-021", 0, 602, servers=1)
+@fault("F-021", 1, 1169, servers=1)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A store or process that stands still for a second counts as an outage."""
     rewrite(patch, liveness.Liveness, "_note_silence", ("limits.OUTAGE_MS_MIN", "limits.PULSE_LATE_MS"))
 
 
-@fault("F-023", 0, 3168, clients=12)
+@fault("F-023", 1, 270, clients=12)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A look fails if a claim of the same batch cannot be written."""
     rewrite(patch, liveness.Decider, "_run", ("type(command) in LOOKS", "False"))
 
 
-@fault("F-024", 4, 14, clients=2)
+@fault("F-024", 12, 1994, clients=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """Servers write no pulse while there are only sessions."""
     patch.setattr(sweeper, "is_idle", lambda store: not store.scan("lock/", limit=1, live=True))
 
 
-@fault("F-028")
+@fault("F-028", 1, 697)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A session that ends before a starting server has counted it is counted down."""
     rewrite(patch, tally.Tally, "_count_session", ("if same < 0:", "if False:"))
 
 
-@fault("F-029", 8, 876)
+@fault("F-029", 0, 1900)
 def _(patch: pytest.MonkeyPatch) -> None:
     """The jobs of an ended session stay held while its server cannot vouch for the time."""
     for module in (claims, exclusion, expiry):
         patch.setattr(module, "may_go_on", lambda draft, holder: True)
 
 
-@fault("F-111", 1, 506, jobs=2)
+@fault("F-111", 3, 3196, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeated transfer is not recognised."""
 
@@ -203,13 +203,13 @@ def _(patch: pytest.MonkeyPatch) -> None:
     put_rule(patch, Transfer, make)
 
 
-@fault("F-113", 8, 2823, jobs=3)
+@fault("F-113", 1, 650, jobs=3)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeated claim of several jobs, one of which was broken, leaves the others held."""
     patch.setattr(several, "_give_back", lambda draft, locks, verdicts: None)
 
 
-@fault("F-130")
+@fault("F-130", 3, 1118)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A claim that may be written is told as not done when its caller hangs up."""
     rewrite(patch, coordinator.Coordinator, "_run", ("index not in doubts and self._is_gone", "self._is_gone"))

@@ -148,7 +148,9 @@ class PendingClaim:
         slice_seconds: int = SLICE_SECONDS,
         naming: Naming | None = None,
         tracker: Naming | None = None,
+        steady: Callable[[], int] = steady_ms,
     ) -> None:
+        self._steady = steady
         self._verb = verb
         self._name = name
         self.names: list[str] = document.get("names") or [name]  # the jobs that the claim may get
@@ -210,7 +212,7 @@ class PendingClaim:
             document["wait_seconds"] = wait_ms / 1000 if wait_ms % 1000 else wait_ms // 1000
             self._waited = True
         asked, self._asked = self._asked, True
-        sent_ms = steady_ms()
+        sent_ms = self._steady()
         reply: Reply = yield Ask(self._verb, self._name, document)
         self.sent_ms = sent_ms
         if not reply.sent:
@@ -225,15 +227,15 @@ class PendingClaim:
         wait_ms = min(self.wait_ms, FOR_EVER_MS)
         if self._verb == ANY:
             return (yield from self._polling(wait_ms))
-        until_ms = steady_ms() + wait_ms
-        heard_ms = steady_ms()
+        until_ms = self._steady() + wait_ms
+        heard_ms = self._steady()
         within_ms: int | None = None
         while True:
             most_ms = self.slice_seconds * 1000 if self._ticket is not None else FIRST_SLICE_MS
             if within_ms is not None:
                 most_ms = min(most_ms, within_ms)
-            reply = yield from self.ask_once(max(1, min(most_ms, until_ms - steady_ms())))
-            now_ms = steady_ms()
+            reply = yield from self.ask_once(max(1, min(most_ms, until_ms - self._steady())))
+            now_ms = self._steady()
             queued = status_of(reply) == "queued"
             if queued:
                 heard_ms = now_ms
@@ -252,11 +254,11 @@ class PendingClaim:
 
     def _polling(self, wait_ms: int) -> Flow[Reply]:
         """Poll, without a place in line: claim-any takes no place."""
-        until_ms = steady_ms() + wait_ms
+        until_ms = self._steady() + wait_ms
         pause_ms, heard = POLL_MS_MIN, False
         while True:
             reply = yield from self.ask_once()
-            left_ms = until_ms - steady_ms()
+            left_ms = until_ms - self._steady()
             if left_ms <= 0 or not (_may_come(reply) or _is_overloaded(reply) or (heard and _is_unheard(reply))):
                 return reply
             heard = True
@@ -341,13 +343,13 @@ class PendingClaim:
     def give_up(self) -> Flow[bool]:
         """The caller has given up: leave the line, and release what was granted, even if the reply was lost. False if
         that failed: then the TTL or the silence in the line ends it, or another try does."""
-        until_ms = steady_ms() + GIVING_UP_MS
+        until_ms = self._steady() + GIVING_UP_MS
         while True:
             failed = yield from self._left_over()
             if failed is None:
                 self._asked, self._ticket = False, None
                 return True
-            if not failed.sent or steady_ms() >= until_ms:
+            if not failed.sent or self._steady() >= until_ms:
                 return False
             yield Pause(GIVING_UP_PAUSE_MS)
 

@@ -207,7 +207,7 @@ class Liveness:
         self._later_doubt_ms = _NEVER_MS  # the same of gaps that the beat under way may not know of
         self._cut_off = False
         self._noted_ms = -_NEVER_MS
-        self.calls: dict[int, int] = {}  # by thread: since when the store has not answered
+        self.calls: dict[object, int] = {}  # those that the store has not answered, and since when
         self._batch_ms = _NEVER_MS  # when the batch under way began
         self._grace_ms = self._grace_until_ms = -_NEVER_MS  # the beginning of short silences, and how long it counts
         self._stopped = threading.Event()
@@ -340,8 +340,8 @@ class ObservedStore(StoreProxy):
         self._metrics = metrics
 
     def _ask(self, call: Callable[..., Answer], *args: object, **named: object) -> Answer:
-        liveness, thread = self._liveness, threading.get_ident()
-        asked_ms = liveness.calls[thread] = liveness.steady()
+        liveness, this = self._liveness, object()
+        asked_ms = liveness.calls[this] = liveness.steady()
         try:
             answer = call(*args, **named)
             liveness.answered(asked_ms)
@@ -360,7 +360,7 @@ class ObservedStore(StoreProxy):
                 self._metrics.add("read_errors")
             raise
         finally:
-            liveness.calls.pop(thread, None)  # not before the answer is noted: another thread may vouch meanwhile
+            liveness.calls.pop(this, None)  # not before the answer is noted: another thread may vouch meanwhile
         return answer
 
     def read(self, keys: Iterable[str]) -> Snapshot:

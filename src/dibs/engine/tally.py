@@ -49,7 +49,7 @@ class Tally:
         self.live = 0
         self.sessions = 0  # open ones
         self._open: dict[int, int] = {}  # how many of them have the same principal, owner and beginning, by its hash
-        self._paged: set[int] = set()  # those that a page showed while this server starts, by the same hash
+        self._paged: Counter[int] = Counter()  # those that a page showed while this server starts, by the same hash
         self.kinds: Counter[str] = Counter()
         self._on_read = on_read
         self._gapless = gapless
@@ -180,7 +180,7 @@ class Tally:
         elif (
             isinstance(record, SessionRecord) and record.since_ms <= self._began_ms
         ):  # a later one is counted by its event
-            self._paged.add(hash((record.principal, record.owner, record.since_ms)))
+            self._paged[hash((record.principal, record.owner, record.since_ms))] += 1
             self._count_session(record.principal, record.owner, record.since_ms, 1)
 
     def _count_state(self, lock: LockRecord) -> None:
@@ -200,8 +200,8 @@ class Tally:
                 self._places.discard(place)
         elif event.kind == kinds.SESSION_OPENED:
             opened = hash((event.principal, event.owner, event.at_ms))
-            if opened in self._paged:  # it opened while the counting began: a page has it, too
-                self._paged.discard(opened)
+            if self._paged[opened]:  # it opened while the counting began: a page has it, too
+                self._paged[opened] -= 1
                 return
             self._count_session(event.principal, event.owner, event.at_ms, 1)
         elif event.kind == kinds.SESSION_ENDED and event.began_ms is not None:

@@ -10,13 +10,17 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.core import events as kinds
-from dibs.core.commands import AcquireTerms, Break
+from dibs.core.commands import AcquireTerms, Break, EndSession, KeepSession, Leave, OpenSession, Release, Transfer
+from dibs.core.identity import Limits
+from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
 from dibs.core.limits import ENDINGS_KEPT, FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
-from dibs.core.outcomes import Granted, GrantedAll, Queued, Status
+from dibs.core.outcomes import Granted, GrantedAll, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status
 from dibs.core.records import (
     EXCLUSIVE,
     EXPIRED,
+    LOST,
     SHARED,
+    USAGE_PREFIX,
     Holder,
     LockRecord,
     SessionRecord,
@@ -27,7 +31,7 @@ from dibs.core.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dibs.core.commands import Command
     from dibs.core.events import Event
@@ -35,7 +39,10 @@ if TYPE_CHECKING:
     from dibs.engine.liveness import Result
     from dibs.stores.port import Versioned
 
+    Puts = Mapping[str, Stored | None]
+
 NS = "default"
+LIMITED, LIMITS = "few", Limits(held=4, waiting=2, sessions=2)  # a principal, and the most that it may have
 
 
 class Finding(NamedTuple):
@@ -87,46 +94,82 @@ class Checker:
         self._breaks: dict[str, int] = {}  # by reason: in which commit
         self.asking: set[str] = set()  # the asks whose callers are there, by their fresh ids
         self._stood: defaultdict[tuple[str, int], set[str]] = defaultdict(set)  # which asks were told of a place
+        self._sessions: dict[str, int] = {}  # until when the worker of each was told that it lasts; 0: it ends it
+        self._few: dict[str, tuple[int, int, int]] = {}  # by record: what LIMITED holds, waits for, and has open in it
+        self._pools: dict[str, int] = {}
+        self._closed: dict[str, int] = {}  # names, and until when
+        self._ceilings: dict[str, int] = {}  # of leases
         self._alive_ms = 0
         self._recorded: list[int] = []  # when each outage ended that a server recorded
         self._outages: list[tuple[int, int]] = []  # true ones: no server had an answer of the store for long
 
     # What clients know
 
-    def told(self, client: str, job: str, lease: Holder) -> None:
-        """A client read an answer with this lease."""
+    def sends(self, command: Command, now_ms: int) -> None:
+        """A client sends this: it may end something."""
+        if isinstance(command, AcquireTerms):
+            self.asking.add(command.fresh_lease_id)
+        elif isinstance(command, Release | Transfer):
+            self._let_go.add((command.name, command.lease_id or ""))
+        elif isinstance(command, Leave):
+            self._let_go.add((command.name, command.ticket_id))
+        elif isinstance(command, OpenSession):  # a repeat does not renew it
+            self._sessions.setdefault(command.fresh_id, now_ms + command.ttl_ms)
+        elif isinstance(command, EndSession):
+            self._sessions[command.session] = 0
+            self._let_go.update(
+                [(job, hold.lease_id) for job, hold in self._leases() if hold.session == command.session]
+            )
+
+    def ends(self, command: Command) -> None:
+        """Its client does not listen any more."""
+        if isinstance(command, AcquireTerms):
+            self.asking.discard(command.fresh_lease_id)
+
+    def heard(self, client: str, command: Command, result: Result, sent_ms: int, now_ms: int) -> None:
+        """A client reads this answer."""
+        if isinstance(result, Granted | Renewed | Transferred):
+            self._told_of(client, result.name, result.lease)
+        elif isinstance(result, GrantedAll):
+            for each in result.grants:
+                self._told_of(client, each.name, each.lease)
+        elif isinstance(result, Refused) and isinstance(command, AcquireTerms) and command.request_key:
+            if all(isinstance(each, KeySpent) and each.ending.how in LOST for each in result.outcomes):
+                own = [(job, hold) for job, hold in self._leases() if hold.request_key == command.request_key]
+                left = [job for job, hold in own if (job, hold.lease_id) not in self._told]
+                if left:
+                    self._say("all-or-nothing", f"{client} was told that its claim is lost, and has {left}.")
+        elif isinstance(result, NotCurrent) and isinstance(command, Transfer):
+            if command.fresh_lease_id in [hold.lease_id for _, hold in self._leases()]:
+                said = f"{client} handed {command.name} over, and its repeat was told that it had not."
+                self._say("idem:fresh-id", said)
+        elif isinstance(command, KeepSession):
+            until_ms = self._sessions.get(command.session, 0)
+            if isinstance(result, SessionState) and until_ms:
+                self._sessions[command.session] = max(until_ms, sent_ms + result.session.ttl_ms)
+            elif isinstance(result, SessionOver) and now_ms < until_ms:
+                self._say("session", f"{client}'s session was over while it was kept.")
+
+    def _told_of(self, client: str, job: str, lease: Holder) -> None:
         until_ms = lease.renewed_ms + lease.ttl_ms if lease.ttl_ms else 0  # without credit for outages
-        self._told[job, lease.lease_id] = Told(client, until_ms)
+        self._told[job, lease.lease_id] = Told(client, min(until_ms, lease.ends_ms or until_ms))
         if self._granted_ms.get(job, 0) < self._free_ms.get(job, 0) < lease.renewed_ms:
             self._say("excl", f"{job} was shown as free in the middle of {client}'s lease.")
         if self._tokens.get(job, 0) < lease.token:
             self._say("token:rises", f"{client} was told of token {lease.token} of {job}, which no event has.")
 
-    def lets_go(self, job: str, lease_id: str) -> None:
-        """A client is about to end it, or to be silent for longer than it lasts."""
-        self._let_go.add((job, lease_id))
-
-    def is_live(self, job: str, lease_id: str) -> bool:
-        record = self._now(lock_key(NS, job), {})
-        return isinstance(record, LockRecord) and any(each.lease_id == lease_id for each in record.holders)
+    def _leases(self) -> Iterator[tuple[str, Holder]]:
+        """The job and the hold of each lease in the store."""
+        for found in self._records.values():
+            if isinstance(found.record, LockRecord):
+                yield from [(found.record.name, each) for each in found.record.holders]
 
     def _has_something(self, lease_id: str) -> bool:
         """Return whether there is a lease or a place with this id. A place that was given up is none any more."""
         if lease_id not in self._made:
             return False
         places = [found.record for found in self._records.values() if isinstance(found.record, Ticket)]
-        return self.is_live(self._made[lease_id], lease_id) or lease_id in [each.lease_id for each in places]
-
-    def of_session(self, session: str) -> list[tuple[str, str]]:
-        """The job and the id of each lease that a session has."""
-        locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
-        return [(lock.name, each.lease_id) for lock in locks for each in lock.holders if each.session == session]
-
-    def unknown_of_key(self, key: str) -> list[str]:
-        """The jobs that a request key has and of which no answer told."""
-        locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
-        mine = [(lock.name, each.lease_id) for lock in locks for each in lock.holders if each.request_key == key]
-        return [job for job, lease_id in mine if (job, lease_id) not in self._told]
+        return lease_id in [*[hold.lease_id for _, hold in self._leases()], *[each.lease_id for each in places]]
 
     def answered(self, command: Command, result: Result) -> None:
         """A server has this result for a command."""
@@ -155,16 +198,16 @@ class Checker:
 
     # What a commit writes
 
-    def committed(self, puts: Mapping[str, Stored | None], events: Sequence[Event], now_ms: int) -> None:
+    def committed(self, puts: Puts, events: Sequence[Event], now_ms: int) -> None:
         """These are about to be written."""
         self._commits += 1
         for event in events:
             if event.kind == kinds.ACQUIRED:
                 self._granted_ms[event.job] = now_ms
-            if event.job:
-                self._job_event(event, events)
-            elif event.kind == kinds.OUTAGE:
-                self._outage(event)
+            if event.kind in _SETTINGS:
+                _SETTINGS[event.kind](self, event)
+            elif event.job:
+                self._job_event(event, events, puts)
         for key, record in puts.items():
             if isinstance(record, LockRecord):
                 self._lock(key, record, puts)
@@ -174,22 +217,50 @@ class Checker:
                 self._made.setdefault(record.lease_id, record.name)
                 if record.number not in self._lines[record.name]:
                     self._say("queue:fifo", f"Place {record.number} of {record.name} is in no line.")
+            few = _few_of(record)
+            if any(few):
+                self._few[key] = few
+            else:
+                self._few.pop(key, None)
+        if self._few and any(key.startswith(USAGE_PREFIX) for key in puts):
+            held, waiting, sessions = map(sum, zip(*self._few.values(), strict=True))
+            if held + waiting > LIMITS.held or waiting > LIMITS.waiting or sessions > LIMITS.sessions:
+                self._say("quota", f"{LIMITED} holds {held}, waits for {waiting} and has {sessions} sessions.")
+
+    def _pool_set(self, event: Event) -> None:
+        said = event.reason or ""  # such as "3 slots"
+        if said == "no pool":
+            self._pools.pop(event.job, None)
+        else:
+            self._pools[event.job] = 0 if said == "paused" else int(said.partition(" ")[0])
+
+    def _close(self, event: Event) -> None:
+        self._closed[event.job] = event.until_ms or 0
+
+    def _open(self, event: Event) -> None:
+        self._closed.pop(event.job, None)
 
     def _before(self, job: str, token: int) -> Holder | None:
         record = self._now(lock_key(NS, job), {})
         holders = record.holders if isinstance(record, LockRecord) else ()
         return next((holder for holder in holders if holder.token == token), None)
 
-    def _job_event(self, event: Event, commit: Sequence[Event]) -> None:
+    def _job_event(self, event: Event, commit: Sequence[Event], puts: Puts) -> None:
         job, live, line = event.job, self._live[event.job], self._lines[event.job]
         if event.kind == kinds.ACQUIRED:
             if event.token <= self._tokens.get(job, 0):
                 self._say("token:rises", f"Token {event.token} of {job} came after {self._tokens[job]}.")
             self._tokens[job] = max(event.token, self._tokens.get(job, 0))
-            if any(EXCLUSIVE in (event.mode, each.mode) for each in live.values()):
+            is_moved = any(each.kind == kinds.TRANSFERRED and each.job == job for each in commit)  # its owner decides
+            is_of_kin = bool(live) and self._is_of_kin(event, live, puts)
+            if live and not is_of_kin and not self._fits(event, live, is_moved=is_moved):
                 self._say("excl", f"{event.owner} was given {job}, which {_owners(live)} has.")
             live[event.token] = event
-            self._in_turn(event, line, commit)
+            if not is_moved:
+                if self._is_closed(job, event.at_ms):
+                    self._say("closed", f"{event.owner} was given {job}, which is closed.")
+                if not is_of_kin:
+                    self._in_turn(event, line)
             line.pop(event.ticket, None)
         elif event.kind in kinds.OWNERSHIP_ENDS:
             if live.pop(event.token, None) is None:
@@ -204,11 +275,34 @@ class Checker:
             if event.reason == "left" and not is_own and not self.asking.isdisjoint(self._stood[job, event.ticket]):
                 self._say("queue:fifo", f"{event.owner}'s place for {job} was given up while it waited.")
 
-    def _in_turn(self, event: Event, line: dict[int, str], commit: Sequence[Event]) -> None:
-        """Nobody is overtaken by a later place, or by a newcomer. A transfer passes the line: its owner decides."""
+    def _fits(self, event: Event, live: dict[int, Event], *, is_moved: bool) -> bool:
+        """Whether a new owner is allowed beside those who are there."""
+        if is_moved and event.slot_numbers:
+            return True
+        if event.job in self._pools:
+            units = [len(each.slot_numbers) for each in (event, *live.values())]
+            return all(units) and sum(units) <= self._pools[event.job]
+        return not any(EXCLUSIVE in (event.mode, each.mode) for each in live.values())
+
+    def _is_of_kin(self, event: Event, live: dict[int, Event], puts: Puts) -> bool:
+        """Whether all owners are of the parent or a child of the new one's session."""
+        record = self._now(lock_key(NS, event.job), puts)
+        sessions = {each.token: each.session for each in record.holders} if isinstance(record, LockRecord) else {}
+        return all(self._are_kin(sessions.get(event.token), sessions.get(token), puts) for token in live)
+
+    def _are_kin(self, one: str | None, other: str | None, puts: Puts) -> bool:
+        for young, old in ((one, other), (other, one)):
+            child = self._now(session_key(young), puts) if young and old else None
+            if isinstance(child, SessionRecord) and child.parent == old:
+                return True
+        return False
+
+    def _is_closed(self, job: str, now_ms: int) -> bool:
+        return any(until_ms > now_ms and overlap(name, job) for name, until_ms in self._closed.items())
+
+    def _in_turn(self, event: Event, line: dict[int, str]) -> None:
+        """Nobody is overtaken by a later place, or by a newcomer."""
         newcomer = not event.ticket and not event.job.startswith("path:")
-        if newcomer and any(each.kind == kinds.TRANSFERRED and each.job == event.job for each in commit):
-            newcomer = False
         passed = [
             number
             for number, mode in line.items()
@@ -228,7 +322,7 @@ class Checker:
         if event.kind == kinds.EXPIRED and before.session is None and event.at_ms < before.expires_ms:
             early_ms = before.expires_ms - event.at_ms
             self._say("lease:never-early", f"{before.owner}'s lease of {event.job} ended {early_ms} ms early.")
-        if event.kind == kinds.EXPIRED and before.session is None:
+        if event.kind == kinds.EXPIRED and before.session is None and not 0 < before.ends_ms <= event.at_ms:
             self._had_its_chance(f"{before.owner} lost {event.job}", before, event.at_ms)
         if event.kind != kinds.RELEASED or told is None or (event.job, before.lease_id) in self._let_go:
             return
@@ -250,7 +344,7 @@ class Checker:
         if why:
             self._say("lease:outage-credit", f"An outage of {event.at_ms - began_ms} ms was recorded, and {why}.")
 
-    def _lock(self, key: str, lock: LockRecord, puts: Mapping[str, Stored | None]) -> None:
+    def _lock(self, key: str, lock: LockRecord, puts: Puts) -> None:
         job = lock.name
         if {holder.token for holder in lock.holders} != self._live[job].keys():
             self._say("audit", f"{job} is held by {[each.owner for each in lock.holders]}, and events say otherwise.")
@@ -260,21 +354,33 @@ class Checker:
             self._holder(key, job, holder, puts)
         if lock.line and not lock.holders and not (lock.delay_until_ms or lock.parked or lock.done):
             head = self._now(ticket_key(NS, job, lock.line[0]), puts)
-            if isinstance(head, Ticket) and not head.whole and not job.startswith("path:"):
+            stays = job in self._pools or job.startswith("path:") or any(overlap(each, job) for each in self._closed)
+            if isinstance(head, Ticket) and not (head.whole or head.stopped or stays):
                 self._say("queue:fifo", f"{job} is free, and {head.owner} waits for it.")
+        if lock.groups and len(lock.line) > 1:
+            places = [self._now(ticket_key(NS, job, number), puts) for number in lock.line]
+            groups = [each.replaces for each in places if isinstance(each, Ticket) and each.replaces]
+            if len(groups) > len(set(groups)):
+                self._say("queue:newest", f"{len(groups)} of one group wait for {job}.")
+        taken = [number for holder in lock.holders for number in holder.slot_numbers]
+        if len(taken) > len(set(taken)):
+            self._say("slot:number", f"Two owners of {job} have one slot: {taken}.")
 
-    def _now(self, key: str, puts: Mapping[str, Stored | None]) -> Stored | None:
+    def _now(self, key: str, puts: Puts) -> Stored | None:
         if key in puts:
             return puts[key]
         found = self._records.get(key)
         return found.record if found is not None else None
 
-    def _holder(self, key: str, job: str, holder: Holder, puts: Mapping[str, Stored | None]) -> None:
+    def _holder(self, key: str, job: str, holder: Holder, puts: Puts) -> None:
         self._made.setdefault(holder.lease_id, job)
         told = self._told.get((job, holder.lease_id))
         if told is not None and holder.expires_ms < told.until_ms and (job, holder.lease_id) not in self._let_go:
             cut_ms = told.until_ms - holder.expires_ms
             self._say("lease:never-early", f"{told.client}'s lease of {job} was cut by {cut_ms} ms.")
+        ends_ms = self._ceilings.setdefault(holder.lease_id, holder.ends_ms)
+        if holder.ends_ms != ends_ms or 0 < ends_ms < max(holder.renewed_ms, holder.expires_ms):
+            self._say("max-hold", f"{holder.owner}'s lease of {job} goes on after its ceiling.")
         if holder.request_key is not None and holder.mode != SHARED:
             first = self._by_key.setdefault((holder.request_key, job), holder)
             if first.lease_id != holder.lease_id and holder.token - first.token <= ENDINGS_KEPT:
@@ -288,15 +394,13 @@ class Checker:
                 if other != job and overlap(other, job):
                     self._apart(job, holder, other, live, puts)
 
-    def _apart(
-        self, job: str, holder: Holder, other: str, live: dict[int, Event], puts: Mapping[str, Stored | None]
-    ) -> None:
+    def _apart(self, job: str, holder: Holder, other: str, live: dict[int, Event], puts: Puts) -> None:
         record = self._now(lock_key(NS, other), puts)
         for each in record.holders if live and isinstance(record, LockRecord) else ():
             if EXCLUSIVE in (each.mode, holder.mode) and (each.session is None or each.session != holder.session):
                 self._say("tree", f"{each.owner} has {other} and {holder.owner} has {job}.")
 
-    def _session_over(self, key: str, session: SessionRecord, puts: Mapping[str, Stored | None], now_ms: int) -> None:
+    def _session_over(self, key: str, session: SessionRecord, puts: Puts, now_ms: int) -> None:
         """What it had is given back in the same step. Of very many jobs the rest follows."""
         before = self._now(key, {})
         holds = before.holds if isinstance(before, SessionRecord) else ()
@@ -312,3 +416,21 @@ class Checker:
 
 def _owners(live: dict[int, Event]) -> str:
     return " and ".join(sorted(each.owner for each in live.values()))
+
+
+def _few_of(record: Stored | None) -> tuple[int, int, int]:
+    """What the principal with limits holds, waits for, and has open in one record."""
+    if isinstance(record, LockRecord):
+        return sum([each.principal == LIMITED for each in record.holders]), 0, 0
+    if getattr(record, "principal", "") != LIMITED:
+        return 0, 0, 0
+    return 0, int(isinstance(record, Ticket)), int(isinstance(record, SessionRecord) and not record.ended_ms)
+
+
+# Events that change what is allowed.
+_SETTINGS: dict[str, Callable[[Checker, Event], None]] = {
+    kinds.OUTAGE: Checker._outage,
+    kinds.POOL_SET: Checker._pool_set,
+    kinds.CLOSED: Checker._close,
+    kinds.OPENED: Checker._open,
+}

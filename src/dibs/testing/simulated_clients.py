@@ -1,8 +1,7 @@
-"""Clients of simulated servers. They claim one job, any and all, in line or not, in sessions or not, with request keys
-or not; renew, hand over, release, break and look; repeat what was not answered, at another server; fall silent and die.
+"""Clients of simulated servers: what they do is in `workload.py`, and what goes wrong on their way is here.
 
-A client is a generator: it yields a request and is sent the answer, or None if it got none; it yields milliseconds to
-let them pass. Each call is noted for the judge, and each lease that a client was told of for the checker.
+A client asks again what was not answered, at another server, as the real one does (`client/exchange.py`). Each attempt
+is a `Request`: the server is given the command that its document means, and the client the document of the outcome.
 """
 
 from __future__ import annotations
@@ -11,46 +10,48 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.base.errors import DibsError, Overloaded
-from dibs.core import commands, outcomes
-from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
-from dibs.core.records import EXCLUSIVE, LOST, SHARED
-from dibs.testing.checker import NS
-from dibs.testing.judge import OK, REFUSED, UNKNOWN, RecordedCall
+from dibs.client.exchange import UNAVAILABLE, Attempts
+from dibs.client.requests import waits_ms
+from dibs.client.transport import TimedOut
+from dibs.client.urls import ServerAddress
+from dibs.core import commands
+from dibs.core.identity import AGENT, OPERATOR, Caller
+from dibs.testing.checker import LIMITED, LIMITS, NS
+from dibs.testing.judge import RecordedCall
 from dibs.testing.simulation import EPISODE, FAULTS, World
+from dibs.testing.workload import Terms, Workload
+from dibs.wire.documents import Reply, reply_for_error, reply_to
+from dibs.wire.requests import command_for, shape
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
-    from dibs.core.records import Holder
+    from dibs.client.door import Ask
     from dibs.engine.waiters import Waiter
     from dibs.testing.checker import Finding
     from dibs.testing.simulation import EpisodeSettings, SimulatedServer
-
-    Steps = Generator["Request | int", Any, Any]
-    Lease = tuple[str, Holder]
 
 CLAIMS = (commands.Acquire, commands.AcquireAny, commands.AcquireAll)
 NEVER_REFUSED = (commands.Renew, commands.Release, commands.KeepSession, commands.EndSession)
 LATENCIES_MS = (0, 1, 1, 3)
 LATE_MS = (300, 3_000, 8_000)
-TTLS_MS = (4_000, 4_000, 8_000, 30_000)
-LONG_TTL_MS = 45_000
-SESSION_TTL_MS = 8_000
-TRIES = 6
-EVER_S = 10.0**6
-
-
-def jobs_of(count: int) -> list[str]:
-    """Plain jobs; then two paths, one inside the other; then one that several may share."""
-    return ["job-0", "path:a/b", "job-1", "shared", "path:a", *[f"job-{n}" for n in range(2, count)]][:count]
+NOWHERE = ServerAddress("http://simulated", "http", "", 0, "")
+ATTEMPTS = 3  # of one question, each at another server
+TTLS_S = (2, 2, 4, 8, 20)
+WAITS_MS = (500, 1_000, 3_000, 12_000)
+PAUSES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.4)
 
 
 class Request:
     """One request on one connection, which its client closes when it is tired of waiting."""
 
-    def __init__(self, client: SimulatedClient, command: commands.Command, wait_ms: int = 0) -> None:
+    def __init__(self, client: SimulatedClient, asked: Ask) -> None:
         self._world = client.world
-        self.client, self.command, self.wait_ms = client, command, wait_ms
+        self.client, self._asked, self._wait_ms = client, asked, waits_ms(asked)
+        self.command = command_for(asked.verb, NS, asked.name, shape(asked.verb, asked.document), client.caller)
+        if isinstance(self.command, CLAIMS):  # the server's own, but the same for the same seed
+            self.command = self.command.replace(fresh_lease_id=self._world.fresh_id())
+        self._sent_ms = self._world.time.now_ms
         self._server: SimulatedServer | None = None
         self._is_open = True
         self._is_closed = self._is_gone = False  # what a look at the socket shows, and what the server's loop knows
@@ -63,9 +64,8 @@ class Request:
         if server is None or not server.is_started:
             world.time.later(20, None, self._heard, None)
             return
-        if isinstance(self.command, CLAIMS):
-            world.checker.asking.add(self.command.fresh_lease_id)
-        patience_ms = self.wait_ms + chance.choice((100, 400, 1_000, 1_000))
+        world.checker.sends(self.command, self._sent_ms)
+        patience_ms = self._wait_ms + chance.choice((100, 400, 1_000, 1_000))
         if world.strikes("hung-up", 0.04):
             patience_ms = chance.choice((1, 10, patience_ms))
         world.time.later(patience_ms, None, self._tire)
@@ -74,16 +74,14 @@ class Request:
         for copy in range(1 + is_doubled):
             delay_ms = chance.choice(LATENCIES_MS) + (chance.choice(LATE_MS) if world.strikes("late", 0.01) else 0)
             if copy:
-                Request(self.client, self.command, self.wait_ms).stray(delay_ms + chance.choice((0, 300, 3_000)))
+                Request(self.client, self._asked).stray(delay_ms + chance.choice((0, 300, 3_000)))
             elif not world.strikes("lost", 0.01):
                 world.time.later(delay_ms, server.loop, self._arrive)
 
     def stray(self, delay_ms: int) -> None:
-        """A copy that comes late, with a fresh id from its server, on a connection that nobody reads."""
+        """Ask on a connection that nobody reads."""
         world, self._is_open = self._world, False
-        self._server = server = self._server or self.client.next_server()
-        if isinstance(self.command, CLAIMS):
-            self.command = self.command.replace(fresh_lease_id=world.fresh_id("lease"))
+        self._server = server = self.client.next_server()
         if server is not None and server.is_started:
             world.time.later(delay_ms, server.loop, self._arrive)
             world.time.later(delay_ms + world.chance.choice((1, 3, 8, 1_000)), None, self._close)
@@ -92,9 +90,9 @@ class Request:
         server, command = self._server, self.command
         assert server is not None
         try:
-            if self.wait_ms and isinstance(command, commands.Acquire | commands.AcquireAll):
+            if self._wait_ms and isinstance(command, commands.Acquire | commands.AcquireAll):
                 has_hung_up = (lambda: self._is_closed) if self._moves else None
-                self._waiter = server.waiters.ask(command, self.wait_ms, self._answer, has_hung_up=has_hung_up)
+                self._waiter = server.waiters.ask(command, self._wait_ms, self._answer, has_hung_up=has_hung_up)
                 if self._is_gone:
                     self._waiter.cancel()
             else:
@@ -131,19 +129,23 @@ class Request:
     def _heard(self, result: Any) -> None:
         if self._is_open:
             self._ends()
-            self.client.go_on(result)
+            world, reply = self._world, None
+            if result is not None:
+                world.checker.heard(self.client.name, self.command, result, self._sent_ms, world.time.now_ms)
+                is_error = isinstance(result, BaseException)
+                reply = reply_for_error(result) if is_error else reply_to(self._asked.verb, result)
+            self.client.answered(reply)
 
     def _tire(self) -> None:
         if self._is_open:
             self._ends()
             self._close()
-            self.client.go_on(None)
+            self.client.answered(None)
 
     def _ends(self) -> None:
         self._is_open = False
         self._world.operations += 1
-        if isinstance(self.command, CLAIMS):
-            self._world.checker.asking.discard(self.command.fresh_lease_id)
+        self._world.checker.ends(self.command)
 
     def _close(self) -> None:
         """The connection is closed. The server's loop hears of it a little later."""
@@ -159,359 +161,76 @@ class Request:
 
 
 class SimulatedClient:
+    """The stage of one client."""
+
     def __init__(self, world: World, name: str) -> None:
-        self.world, self.name = world, name
+        self.world, self.name, self.chance = world, name, world.chance
         self.is_home = False
         self.moves = world.chance.random() < 0.5
-        self._may_break = name.endswith(("0", "4", "8"))
-        self._jobs = jobs_of(world.settings.jobs)
-        self._plain = [job for job in self._jobs if job.startswith("job-")]
+        self.strikes, self.fresh_id = world.strikes, world.fresh_id
+        number = int(name[1:])
+        role = OPERATOR if number % 4 == 0 else AGENT
+        self.caller = Caller(principal="team", role=role)
+        if number % 6 == 1:
+            self.caller = Caller(principal=LIMITED, limits=LIMITS)
         self._turn = world.chance.randrange(10)
-        self._number = 0
-        self._session = ""
-        self._session_until_ms = 0
-        self._steps = self._life()
+        self._attempts: Attempts | None = None
+        terms = Terms(world.jobs, TTLS_S, WAITS_MS, PAUSES, operates=role == OPERATOR, plainly=False)
+        self._steps = Workload(name, self, terms).life()
+        world.time.later(world.chance.randrange(200), None, self._go_on, None)
+
+    def now(self) -> float:
+        return self.world.time.now_ms / 1000
+
+    def is_over(self) -> bool:
+        return self.world.is_calm
+
+    def beside(self, asked: Ask, delay_ms: int) -> None:
+        Request(self, asked).stray(delay_ms)
+
+    def note(self, **line: Any) -> None:
+        calls = self.world.calls
+        calls.append(RecordedCall(number=len(calls) + 1, **line))
 
     def next_server(self) -> SimulatedServer | None:
         servers = self.world.servers
         self._turn += 1
         return servers[self._turn % len(servers)] if servers else None
 
-    def go_on(self, answer: Any) -> None:
+    def _go_on(self, answer: Reply | None) -> None:
         try:
             step = self._steps.send(answer)
-        except StopIteration:
+        except StopIteration as end:
             self.is_home = True
-            return
-        if isinstance(step, Request):
-            step.send()
-        else:
-            self.world.time.later(step, None, self.go_on, None)
-
-    def _life(self) -> Steps:
-        chance = self.world.chance
-        yield chance.randrange(200)
-        while not self.world.is_calm:
-            ways = [self._one, self._one, self._one, self._one, self._in_session, self._any, self._look]
-            if len(self._plain) > 1:
-                ways.append(self._all)
-            if self._may_break:
-                ways.append(self._break)
-            died = yield from chance.choice(ways)()
-            if died:
+            if end.value:
                 self.world.start_client()
-                return
-            yield chance.choice((1, 10, 100))
-
-    # Claims
-
-    def _one(self) -> Steps:
-        chance = self.world.chance
-        job = chance.choice(self._jobs)
-        waits = chance.random() < 0.6
-        mode = SHARED if job == "shared" and chance.random() < 0.7 else EXCLUSIVE
-        claim = commands.Acquire(name=job, wait=waits, mode=mode, **self._terms("key"))
-        return (yield from self._claim_and_hold(claim))
-
-    def _all(self) -> Steps:
-        names = tuple(sorted(self.world.chance.sample(self._plain, 2)))
-        waits = self.world.chance.random() < 0.6
-        return (yield from self._claim_and_hold(commands.AcquireAll(names=names, wait=waits, **self._terms("key"))))
-
-    def _any(self) -> Steps:
-        names = tuple(self.world.chance.sample(self._plain, min(3, len(self._plain))))
-        return (yield from self._claim_and_hold(commands.AcquireAny(names=names, **self._terms("any"))))
-
-    def _terms(self, kind: str) -> dict[str, Any]:
-        chance = self.world.chance
-        self._number += 1
-        owner = f"{self.name}.{self._number}"
-        ttl_ms = chance.choice(TTLS_MS)
-        if self._session and chance.random() < 0.5:
-            ttl_ms = 0
-        return {
-            "ns": NS,
-            "principal": "team",
-            "owner": owner,
-            "ttl_ms": ttl_ms,
-            "session": self._session or None,
-            "request_key": f"{kind}-{owner}" if chance.random() < 0.7 else None,
-            "fresh_lease_id": "",
-        }
-
-    def _claim_and_hold(self, claim: Any) -> Steps:
-        leases: list[Lease] = yield from self._claim(claim)
-        died = (yield from self._hold(leases, claim)) if leases else False
-        if leases and not died and claim.request_key and self.world.chance.random() < 0.1:
-            late = yield from self._claim(claim)  # a repeat that comes after the release
-            yield from self._release_all(late)
-        return died
-
-    def _claim(self, claim: Any) -> Steps:
-        """The leases that it got. It asks again if no answer came and it can be recognised."""
-        chance = self.world.chance
-        for _ in range(TRIES):
-            wait_ms = chance.choice((500, 2_000, 6_000)) if getattr(claim, "wait", False) else 0
-            claim = claim.replace(fresh_lease_id=self.world.fresh_id("lease"))
-            began_ms = self.world.time.now_ms
-            result = yield Request(self, claim, wait_ms)
-            grants = result.grants if isinstance(result, outcomes.GrantedAll) else [result]
-            if isinstance(grants[0], outcomes.Granted):
-                for each in grants:
-                    key = "" if each.held_before else None  # the lease of another request of this session
-                    self._note(claim, each.name, began_ms, OK, each.lease, key=key)
-                    self.world.checker.told(self.name, each.name, each.lease)
-                return [(each.name, each.lease) for each in grants]
-            outcome = REFUSED if isinstance(result, outcomes.Outcome) else UNKNOWN
-            for job in getattr(claim, "names", None) or [claim.name]:
-                self._note(claim, job, began_ms, outcome, code=type(result).__name__)
-            if isinstance(result, outcomes.Refused) and claim.request_key:
-                self._check_nothing_left(claim, result)
-            if isinstance(result, outcomes.Queued):
-                follows = result.seat or result.ticket_id
-                claim = claim.replace(ticket=result.ticket, ticket_id=result.ticket_id, follows=follows)
-                if self.world.strikes("dead", 0.03):
-                    return []
-            elif outcome == REFUSED or not (claim.request_key or getattr(claim, "ticket", 0)):
-                return []
-            else:
-                yield chance.choice((1, 100, 500))
-            if self._session:
-                yield from self._keep_session()
-                mine = (yield from self._by_session(claim)) if not isinstance(result, outcomes.Queued) else None
-                if mine is not None:
-                    return [mine]
-        if getattr(claim, "ticket", 0):
-            yield from self._leave(claim)
-        return []
-
-    def _by_session(self, claim: Any) -> Steps:
-        """What its session got by a claim without an answer: it renews that instead of claiming again."""
-        if not isinstance(claim, commands.Acquire) or claim.mode == SHARED or self.world.chance.random() < 0.5:
-            return None
-        began_ms = self.world.time.now_ms
-        result = yield Request(self, commands.Renew(ns=NS, name=claim.name, principal="team", session=self._session))
-        if not isinstance(result, Renewed):
-            return None
-        self._note(claim, claim.name, began_ms, OK, result.lease, key="")
-        self.world.checker.told(self.name, claim.name, result.lease)
-        return claim.name, result.lease
-
-    def _check_nothing_left(self, claim: Any, refused: outcomes.Refused) -> None:
-        """A repeat that is told that one of its jobs was lost has none of the others."""
-        if all(isinstance(each, outcomes.KeySpent) and each.ending.how in LOST for each in refused.outcomes):
-            left = self.world.checker.unknown_of_key(claim.request_key)
-            if left:
-                self.world.say("all-or-nothing", f"{self.name} was told that its claim is lost, and has {left}.")
-
-    def _leave(self, claim: Any) -> Steps:
-        names = getattr(claim, "names", None) or [claim.name]
-        self.world.checker.lets_go(names[0], claim.ticket_id)
-        place: dict[str, Any] = {"ticket": claim.ticket, "ticket_id": claim.ticket_id}
-        left = yield Request(self, commands.Leave(ns=NS, name=names[0], principal="team", **place))
-        if isinstance(left, outcomes.Left) and not left.was_in:
-            for name in names:
-                yield Request(self, commands.Release(ns=NS, name=name, principal="team", lease_id=claim.ticket_id))
-
-    # An owner
-
-    def _hold(self, leases: list[Lease], claim: Any) -> Steps:
-        """Renew them a few times, and end them somehow. True if it died."""
-        world, chance = self.world, self.world.chance
-        for _ in range(chance.choice((0, 1, 2, 4))):
-            if world.is_calm:
-                break
-            ttl_ms = min(lease.ttl_ms or SESSION_TTL_MS for _, lease in leases)
-            yield int(ttl_ms * chance.choice((0.01, 0.02, 0.1, 0.4, 0.8)))
-            if world.strikes("silent", 0.03):
-                yield int(ttl_ms * 1.3)
-            elif world.strikes("silent", 0.1):  # it renews at the last moment, and somebody looks right then
-                job, lease = leases[0]
-                yield max(0, lease.expires_ms - world.time.now_ms - chance.choice((2, 4, 8)))
-                for ms in (4, 8, 12):
-                    Request(self, commands.Inspect(ns=NS, name=job)).stray(ms)
-            if self._session:
-                yield from self._keep_session()
-            kept: list[Lease] = []
-            for job, lease in leases:
-                now = yield from self._renew(job, lease)
-                kept += [(job, now)] if now is not None else []
-            if claim.request_key and world.strikes("doubled", 0.1 if len(kept) == len(leases) else 0.5):
-                Request(self, claim).stray(chance.choice((0, 10)))
-            leases = kept
-            if not leases:
-                return False
-        if world.strikes("dead", 0.04):
-            return True
-        if len(leases) == 1 and leases[0][1].mode == EXCLUSIVE and chance.random() < 0.08:
-            leases = yield from self._transfer(*leases[0])
-        yield from self._release_all(leases)
-        return False
-
-    def _renew(self, job: str, lease: Holder) -> Steps:
-        """The lease as it is then; None if it is lost."""
-        longer = self.world.chance.random() < 0.25 and lease.ttl_ms
-        for _ in range(3):
-            ttl_ms = LONG_TTL_MS if longer else None  # always the same, so that a late copy makes none shorter
-            by_session = bool(self._session) and lease.mode == EXCLUSIVE and self.world.chance.random() < 0.5
-            proof = {"session": self._session} if by_session else {"lease_id": lease.lease_id}
-            renew = commands.Renew(ns=NS, name=job, principal="team", ttl_ms=ttl_ms, **proof)  # type: ignore[arg-type]
-            began_ms = self.world.time.now_ms
-            result = yield Request(self, renew)
-            if isinstance(result, Renewed):
-                self._note(renew, job, began_ms, OK, result.lease)
-                self.world.checker.told(self.name, job, result.lease)
-                return result.lease
-            if isinstance(result, outcomes.NotCurrent):
-                self._note(renew, job, began_ms, REFUSED, lease)
-                return None
-        return lease
-
-    def _release_all(self, leases: list[Lease]) -> Steps:
-        for job, lease in leases:
-            self.world.checker.lets_go(job, lease.lease_id)
-            release = commands.Release(ns=NS, name=job, principal="team", lease_id=lease.lease_id)
-            for _ in range(4):
-                began_ms = self.world.time.now_ms
-                result = yield Request(self, release)
-                outcome = UNKNOWN if not isinstance(result, outcomes.Outcome) else OK
-                outcome = REFUSED if isinstance(result, outcomes.NotCurrent) else outcome
-                self._note(release, job, began_ms, outcome, lease)
-                if outcome != UNKNOWN:
-                    break
-
-    def _transfer(self, job: str, lease: Holder) -> Steps:
-        """To another owner without a session, which is this client, too."""
-        fresh = self.world.fresh_id("heir")
-        heir: dict[str, Any] = {"fresh_lease_id": fresh, "to_owner": f"{self.name}.heir"}
-        transfer = commands.Transfer(ns=NS, name=job, principal="team", lease_id=lease.lease_id, **heir)
-        self.world.checker.lets_go(job, lease.lease_id)
-        for _ in range(3):
-            began_ms = self.world.time.now_ms
-            result = yield Request(self, transfer)
-            self._note(transfer, job, began_ms, OK if isinstance(result, Transferred) else UNKNOWN, lease)
-            if isinstance(result, Transferred):
-                self._note(transfer, job, began_ms, OK, result.lease, call="heir")
-                self.world.checker.told(self.name, job, result.lease)
-                return [(job, result.lease)]
-            if isinstance(result, outcomes.NotCurrent) and self.world.checker.is_live(job, fresh):
-                self.world.say(
-                    "idem:fresh-id", f"{self.name} handed {job} over, and its repeat was told that it had not."
-                )
-            if isinstance(result, outcomes.Outcome):
-                break
-        return [(job, lease)]
-
-    # Sessions
-
-    def _in_session(self) -> Steps:
-        self._session = self.world.fresh_id("session")
-        opening = commands.OpenSession(
-            ns=NS, fresh_id=self._session, principal="team", owner=self.name, ttl_ms=SESSION_TTL_MS
-        )
-        result = None
-        began_ms = self.world.time.now_ms  # a repeat does not renew it
-        for _ in range(3):
-            result = yield Request(self, opening)
-            if isinstance(result, SessionState):
-                break
-        died = False
-        if isinstance(result, SessionState):
-            self._session_until_ms = began_ms + SESSION_TTL_MS
-            for _ in range(self.world.chance.choice((1, 2, 3))):
-                ways = (self._one, self._one, self._all if len(self._plain) > 1 else self._one, self._idle)
-                way = self.world.chance.choice(ways)
-                died = died or (yield from way())
-                if self._session_until_ms == 0:
-                    break
-            if not died and self._session_until_ms:
-                yield from self._end_session()
-            self._note_session_end(min(self._session_until_ms, self.world.time.now_ms))
-        self._session = ""
-        return died
-
-    def _idle(self) -> Steps:
-        """Its session has nothing for a while."""
-        for _ in range(3):
-            yield SESSION_TTL_MS // 3
-            yield from self._keep_session()
-        return False
-
-    def _keep_session(self) -> Steps:
-        """Renew it. One that is over although it was kept in time breaks a promise."""
-        began_ms = self.world.time.now_ms
-        if not self._session_until_ms or began_ms < self._session_until_ms - SESSION_TTL_MS * 3 // 4:
             return
-        result = yield Request(self, commands.KeepSession(session=self._session, principal="team"))
-        if isinstance(result, SessionState):
-            self._session_until_ms = max(self._session_until_ms, began_ms + SESSION_TTL_MS)
-        elif isinstance(result, outcomes.SessionOver):
-            if self.world.time.now_ms < self._session_until_ms:
-                self.world.say("session", f"{self._session} was over while it was kept.")
-            self._note_session_end(self._session_until_ms)
-            self._session_until_ms = 0
+        if isinstance(step, int):
+            self.world.time.later(step, None, self._go_on, None)
+        else:
+            self._asked, self._left = step, ATTEMPTS
+            self._attempts = Attempts(step, NOWHERE, alone=True)
+            Request(self, step).send()
 
-    def _end_session(self) -> Steps:
-        for job, lease_id in self.world.checker.of_session(self._session):
-            self.world.checker.lets_go(job, lease_id)
-        self._note_session_end(self.world.time.now_ms)
-        for _ in range(3):
-            result = yield Request(self, commands.EndSession(session=self._session, principal="team"))
-            if isinstance(result, outcomes.Outcome):
-                return
-
-    def _note_session_end(self, at_ms: int) -> None:
-        """From then on its leases may be over."""
-        self._add(call="session_end", job="", began=at_ms / 1000, ended=at_ms / 1000 + EVER_S, session=self._session)
-
-    # Others
-
-    def _look(self) -> Steps:
-        job = self.world.chance.choice(self._jobs)
-        began_ms = self.world.time.now_ms
-        result = yield Request(self, commands.Inspect(ns=NS, name=job))
-        if isinstance(result, outcomes.Status):
-            holders = result.lock.holders
-            token = holders[0].token if holders else 0
-            self._note(None, job, began_ms, OK, call="show", held=bool(holders), token=token)
-        return False
-
-    def _break(self) -> Steps:
-        job = self.world.chance.choice(self._jobs)
-        began_ms = self.world.time.now_ms
-        reason = self.world.fresh_id("break")
-        result = yield Request(self, commands.Break(ns=NS, name=job, principal="boss", reason=reason))
-        outcome = OK if isinstance(result, outcomes.Outcome) else UNKNOWN
-        self._note(None, job, began_ms, outcome, call="break", ended=None if outcome == OK else began_ms / 1000 + 60)
-        return False
-
-    def _note(
-        self, command: Any, job: str, began_ms: int, outcome: str, lease: Holder | None = None, **more: Any
-    ) -> None:
-        if job == "shared":  # the judge knows one owner at a time
+    def answered(self, reply: Reply | None) -> None:
+        """An attempt is over. None: there was no answer."""
+        attempts, self._left = self._attempts, self._left - 1
+        assert attempts is not None
+        if reply is None:
+            attempts.failed(TimedOut("No answer.", sent=True))
+        elif reply.status == UNAVAILABLE:
+            attempts.refused(reply)
+        else:
+            self._go_on(reply)
             return
-        line: dict[str, Any] = {"call": _CALLS.get(type(command), ""), "job": job, "began": began_ms / 1000}
-        if isinstance(command, CLAIMS):
-            line |= {"key": command.request_key or "", "owner": command.owner, "session": command.session or ""}
-        if lease is not None:
-            ttl = lease.ttl_ms / 1000 if lease.ttl_ms else EVER_S
-            line |= {"lease": lease.lease_id, "token": lease.token, "ttl": ttl}
-        self._add(outcome=outcome, **line | {name: value for name, value in more.items() if value is not None})
-
-    def _add(self, *, outcome: str = UNKNOWN, **line: Any) -> None:
-        calls = self.world.calls
-        line.setdefault("ended", self.world.time.now_ms / 1000)
-        calls.append(RecordedCall(number=len(calls) + 1, client=self.name, outcome=outcome, **line))
-
-
-_CALLS: dict[Any, str] = {
-    commands.Acquire: "claim",
-    commands.AcquireAny: "claim_any",
-    commands.AcquireAll: "claim_all",
-    commands.Renew: "renew",
-    commands.Release: "release",
-    commands.Transfer: "transfer",
-}
+        if self._left and attempts.may_go_on():
+            Request(self, self._asked).send()
+            return
+        try:
+            reply = attempts.end()
+        except DibsError as error:
+            reply = reply_for_error(error)
+        self.world.time.later(self.chance.choice((1, 100, 500)), None, self._go_on, reply)
 
 
 class Episode(NamedTuple):

@@ -10,8 +10,7 @@ An episode is one such world, from its seed to the moment when everybody has gon
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from heapq import heappop, heappush
+from bisect import bisect_left, bisect_right, insort
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -26,9 +25,13 @@ from dibs.engine.sweeper import Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict, Due, StoreProxy
+from dibs.stores.port import ABSENT, Conflict, Due, Snapshot, StoreProxy
+from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
 from dibs.testing.judge import judge
+from dibs.testing.simulated_webhooks import SimulatedDeliveries, Target
+from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline
+from dibs.testing.workload import KIN, POOL, SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,21 +40,29 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.engine.liveness import Result
-    from dibs.stores.port import Job, Snapshot, Versioned
+    from dibs.stores.port import Job, Page, Versioned
     from dibs.testing.judge import RecordedCall
-
-    Call = Callable[..., object]
+    from dibs.testing.timeline import Timer
 
 EPISODE = 4_000  # operations of one world
+HOOKED = 0.25  # the share of worlds with a webhook
 FAULTS = (
     *("lost", "late", "doubled", "hung-up"),  # messages
     *("conflict", "unknown", "refused", "slow", "full"),  # the store
     *("stopped", "killed", "cut-off", "clock"),  # servers
     *("silent", "dead"),  # clients
 )
-START_MS = 1_700_000_000_000
 HOME_MS_MAX = 300_000  # how long it may take until nothing is left
 LATENCIES_MS = (0, 0, 1, 1, 2, 5)
+
+
+KINDS = ("job-1", "path:a/b", "path:a", SHARED, POOL, KIN)
+
+
+def jobs_of(chance: Random, count: int) -> list[str]:
+    """A plain job, some of other kinds, and more plain ones."""
+    kinds = chance.sample(KINDS, min(count - 1, len(KINDS)))
+    return ["job-0", *kinds, *[f"job-{n}" for n in range(2, count - len(kinds) + 1)]]
 
 
 class EpisodeSettings(NamedTuple):
@@ -74,97 +85,6 @@ class Participant(Protocol):
     name: str
     is_home: bool
 
-    def go_on(self, answer: Any) -> None: ...
-
-
-class Killed(BaseException):
-    """The server was killed in the middle of its work."""
-
-
-class Timer:
-    __slots__ = ("args", "at_ms", "call", "thread")
-
-    def __init__(self, at_ms: int, thread: Thread | None, call: Call | None, args: tuple[Any, ...]) -> None:
-        self.at_ms, self.thread, self.call, self.args = at_ms, thread, call, args
-
-    def cancel(self) -> None:
-        self.call = None
-
-
-class Thread:
-    """One thread of one server: it does one thing at a time."""
-
-    def __init__(self, server: SimulatedServer) -> None:
-        self.server = server
-        self.is_busy = False
-        self.waiting: list[Timer] = []
-
-
-class Timeline:
-    """Time that moves to the next thing to do. What is done may let time pass, in which other threads work."""
-
-    def __init__(self) -> None:
-        self.now_ms = START_MS
-        self.depth = 0  # how many calls let time pass
-        self.steps = 0
-        self.is_over: Callable[[], object] = lambda: False
-        self._heap: list[tuple[int, int, Timer]] = []
-        self._number = 0
-
-    def clock(self) -> int:
-        return self.now_ms
-
-    def later(self, ms: int, thread: Thread | None, call: Call, *args: Any) -> Timer:
-        timer = Timer(self.now_ms + ms, thread, call, args)
-        self._push(timer)
-        return timer
-
-    def _push(self, timer: Timer) -> None:
-        self._number += 1
-        heappush(self._heap, (timer.at_ms, self._number, timer))
-
-    def pass_ms(self, ms: int) -> None:
-        """Let time pass, in the middle of something."""
-        until_ms = self.now_ms + ms
-        self.depth += 1
-        self.run(until_ms)
-        self.depth -= 1
-        self.now_ms = max(self.now_ms, until_ms)
-
-    def run(self, until_ms: int) -> None:
-        heap = self._heap
-        while heap and heap[0][0] <= until_ms and not self.is_over():
-            timer = heappop(heap)[2]
-            if timer.call is not None:
-                self.now_ms = max(self.now_ms, timer.at_ms)
-                self._do(timer)
-
-    def _do(self, timer: Timer) -> None:
-        thread, call = timer.thread, timer.call
-        assert call is not None
-        if thread is None:
-            self.steps += 1
-            call(*timer.args)
-        elif thread.server.is_dead:
-            pass
-        elif thread.is_busy:
-            thread.waiting.append(timer)
-        elif thread.server.stopped_until_ms > self.now_ms:
-            timer.at_ms = thread.server.stopped_until_ms
-            self._push(timer)
-        else:
-            self.steps += 1
-            thread.is_busy = True
-            try:
-                call(*timer.args)
-            except Killed:
-                pass
-            thread.is_busy = False
-            waiting, thread.waiting = thread.waiting, []
-            for each in waiting:
-                each.at_ms = self.now_ms
-                self._push(each)
-
 
 class SimulatedStore(MemoryStore):
     """Has every commit checked. Finds what is due, and events, without looking at all there are."""
@@ -173,6 +93,7 @@ class SimulatedStore(MemoryStore):
         super().__init__(world.time.clock)
         self._world = world
         self._dues: dict[str, int] = {}
+        self._keys: list[str] = []  # sorted
 
     def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         for key, version in expect.items():
@@ -180,6 +101,12 @@ class SimulatedStore(MemoryStore):
             if (found.version if found is not None else 0) != version:
                 raise Conflict
         self._world.checker.committed(puts, events, self._world.time.now_ms)
+        for key, record in puts.items():
+            if (record is None) == (key in self._records):
+                if record is None:
+                    del self._keys[bisect_left(self._keys, key)]
+                else:
+                    insort(self._keys, key)
         seq = super().commit({}, puts, events)
         for key, record in puts.items():
             due_ms = record.due_ms() if record is not None else None
@@ -187,8 +114,18 @@ class SimulatedStore(MemoryStore):
                 self._dues.pop(key, None)
             else:
                 self._dues[key] = due_ms
-        self._world.on_commit(events)
+        self._world.on_commit(puts, self._events[len(self._events) - len(events) :])
         return seq
+
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
+        found: Page = []
+        for key in self._keys[max(bisect_left(self._keys, prefix), bisect_right(self._keys, after)) :]:
+            if not key.startswith(prefix) or len(found) == limit:
+                break
+            record = self._records[key].record
+            if not live or record is None or record.is_live():
+                found.append((key, self._records[key]))
+        return found
 
     def due(self, limit: int) -> Due:
         now_ms = self._clock()
@@ -221,7 +158,8 @@ class StoreLink(StoreProxy):
         server, world = self._server, self._world
         asked_ms = world.time.now_ms
         try:
-            world.on_the_way(server)
+            if call == self._commit:  # between two reads time passes once
+                world.on_the_way(server)
             if server.is_cut_off:
                 world.time.pass_ms(50)
                 server.fell_ill()
@@ -236,7 +174,15 @@ class StoreLink(StoreProxy):
                 server.fell_ill()
 
     def read(self, keys: Iterable[str]) -> Snapshot:
-        return self._ask(self.inner.read, list(keys))  # type: ignore[no-any-return]
+        found: Snapshot = self._ask(self.inner.read, list(keys))
+        self._server.known.update(found.records)
+        return found
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        if not self._server.remembers:
+            return self.read(keys)
+        known = {key: self._server.known.get(key, ABSENT) for key in keys}
+        return Snapshot(now_ms=self._world.time.now_ms, records=known, is_recalled=True)
 
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
@@ -256,76 +202,36 @@ class StoreLink(StoreProxy):
             raise StoreUnavailable("It was refused.")
         if world.strikes("conflict", 0.01):
             raise Conflict
-        lost = world.strikes("unknown", 0.012)
-        if lost and world.chance.random() < 0.3:
-            self._server.fell_ill()
-            raise StoreUnavailable("It was lost on its way.", unknown=True)
-        seq = self._ask(self._commit, expect, puts, events)
-        if lost:
+        is_lost = world.strikes("unknown", 0.012)
+        is_there = not is_lost or world.chance.random() < 0.7
+        seq = self._ask(self._commit, expect, puts, events) if is_there else 0
+        if is_lost:
+            if not world.time.depth and not self._server.is_dead:  # it waits for the reply in vain
+                world.time.pass_ms(world.chance.choice((0, 0, 400, 1_200)))
             self._server.fell_ill()
             raise StoreUnavailable("The reply was lost.", unknown=True)
-        return seq  # type: ignore[no-any-return]
+        return seq
 
     def _commit(self, *args: Any) -> int:
         self._world.writes = self._server
-        return self.inner.commit(*args)
-
-
-class SimulatedBatcher(Batcher):
-    """Its thread works when the timeline says so."""
-
-    def __init__(self, server: SimulatedServer) -> None:
-        self._server = server
-        super().__init__(
-            server.run,
-            deliver=lambda call, *args: server.world.time.later(0, server.loop, call, *args),
-            soon=lambda call: server.world.time.later(0, server.loop, call),
-            run_at_once=server.run if server.is_at_once else None,
-            steady=server.steady_ms,
-        )
-
-    def _wake_thread(self) -> None:
-        self._is_running = True
-        self._server.world.time.later(0, self._server.work, self._answer)
-
-
-class SimulatedSweeper(Sweeper):
-    """Its rounds are on the timeline."""
-
-    def __init__(self, server: SimulatedServer) -> None:
-        self._server = server
-        has_waiters = lambda: bool(server.waiters)  # noqa: E731
-        super().__init__(server.decider, server.tally, steady=server.steady_ms, has_waiters=has_waiters)
-        self._next: Timer | None = None
-        self.is_at_work = False
-
-    def hurry(self, within_ms: int) -> None:
-        time = self._server.world.time
-        if self._next is None or self._next.at_ms > time.now_ms + within_ms:
-            if self._next is not None:
-                self._next.cancel()
-            self._next = time.later(within_ms, self._server.work, self.round)
-
-    def round(self) -> None:
-        self._next = None
-        try:
-            rest_ms = self.step()
-        except DibsError:
-            rest_ms = SWEEP_LATE_MS_MAX
-        self.hurry(rest_ms)
+        seq = self.inner.commit(*args)
+        self._server.known.update(self.inner.read(args[1]).records)
+        return seq
 
 
 class SimulatedServer:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         chance = world.chance
-        self.is_at_once = chance.random() < 0.5
+        self.is_at_once, self.remembers = chance.random() < 0.5, chance.random() < 0.5
+        self.known: dict[str, Versioned] = {}  # records as it saw them last
         self.is_dead = self.is_cut_off = self.is_started = False
         self.stopped_until_ms = self.cut_off_ms = self.well_since_ms = 0
         self._rate = 1 + chance.choice((-0.001, 0, 0.001)) * (not world.settings.without & {"clock"})
         self._offset_ms = chance.randrange(10**9)
         self.loop = Thread(self)
         self.work = self.loop if self.is_at_once else Thread(self)
+        self.upkeep = Thread(self)
         self.tally = Tally(self._read, gapless=True)
         self.tally.page = 2  # so that much happens while it counts
         self.decider = Decider(
@@ -337,10 +243,25 @@ class SimulatedServer:
             server=name,
             is_gone=lambda command: self.batcher.is_gone(command),  # noqa: PLW0108 - it is made below
         )
-        self.batcher = SimulatedBatcher(self)
+        self.batcher = Batcher(
+            self.run,
+            deliver=lambda call, *args: world.time.later(0, self.loop, call, *args),
+            soon=lambda call: world.time.later(0, self.loop, call),
+            run_at_once=self.run if self.is_at_once else None,
+            steady=self.steady_ms,
+        )
         self.waiters = Waiters(self.post, self._later, lambda: self.sweeper.hurry(25))
-        self.sweeper = SimulatedSweeper(self)
-        world.time.later(0, self.work, self._start)
+        has_waiters = lambda: bool(self.waiters)  # noqa: E731
+        self.sweeper = Sweeper(self.decider, self.tally, steady=self.steady_ms, has_waiters=has_waiters)
+        rounds = Rounds(world.time, self.upkeep, self.sweeper.step, SWEEP_LATE_MS_MAX)
+        # They have no threads that could be woken.
+        self.batcher._wake_thread = self._wake_batcher  # type: ignore[method-assign]
+        self.sweeper.hurry = rounds.hurry  # type: ignore[method-assign]
+        self.deliveries: SimulatedDeliveries | None = None
+        if world.target is not None:
+            link, steady = StoreLink(self), self.steady_ms
+            self.deliveries = SimulatedDeliveries(self, name, link, world.time, steady, world.target)
+        world.time.later(0, self.upkeep, self._start)
 
     def steady_ms(self) -> int:
         return self._offset_ms + int((self.world.time.now_ms - START_MS) * self._rate)
@@ -374,10 +295,14 @@ class SimulatedServer:
                 self.world.say("queue:no-dead-grant", f"A claim was decided whose caller had gone: {result}")
         return results
 
+    def _wake_batcher(self) -> None:
+        self.batcher._is_running = True
+        self.world.time.later(0, self.work, self.batcher._answer)
+
     def _was_cut_off(self) -> bool:
         return self.world.time.now_ms - self.cut_off_ms < 10_000
 
-    def _later(self, seconds: float, call: Call, *args: object) -> Timer:
+    def _later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
         return self.world.time.later(int(seconds * 1000), self.loop, call, *args)
 
     def _start(self) -> None:
@@ -392,6 +317,8 @@ class SimulatedServer:
         self.fell_ill()
         self.is_started = True
         self.sweeper.hurry(0)
+        if self.deliveries is not None:
+            self.deliveries.hurry()
         self._tick()
 
     def _tick(self) -> None:
@@ -407,7 +334,9 @@ class SimulatedServer:
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)
         self.sweeper.stirred(events)
-        left = [event for event in events if event.kind == kinds.LEFT]
+        if self.deliveries is not None and self.is_started:
+            self.deliveries.wake()
+        left = [event for event in events if event.kind in (kinds.LEFT, kinds.OPENED)]
         if left:
             self.batcher.after(self.waiters.on_events, left)
 
@@ -418,10 +347,22 @@ class SimulatedServer:
         except DibsError:
             pass
 
+    def on_gone(self, marks: Sequence[str]) -> None:
+        """A hint of the store."""
+        if not self.is_dead:
+            self.batcher.after(self.waiters.on_gone, marks)
+
     def _read(self, events: Sequence[Event]) -> None:
-        placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]
+        if self.deliveries is not None and self.is_started:
+            self.deliveries.wake()
+        placed = [event for event in events if _is_news(event)]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)
+
+
+def _is_news(event: Event) -> bool:
+    """Whether it may concern somebody who waits."""
+    return event.kind == kinds.OPENED or (bool(event.ticket) and event.kind in (kinds.ACQUIRED, kinds.LEFT))
 
 
 class World:
@@ -429,7 +370,6 @@ class World:
         self.settings = settings
         self.chance = Random(settings.seed)
         self.time = Timeline()
-        self.time.is_over = lambda: self.found
         self.store = SimulatedStore(self)
         self.checker = Checker(self.say, self.store._records, self._denies_outage)
         self.found: list[Finding] = []
@@ -437,9 +377,13 @@ class World:
         self.operations = self.faults = self._starts = self._ids = 0
         self.is_full = self.is_calm = False
         self.writes: SimulatedServer | None = None  # whose commit is being checked
+        self.target: Target | None = None
+        if self.chance.random() < HOOKED:
+            self.target = Target(self.store, self.chance, self.strikes, self.say)
         self.servers: list[SimulatedServer] = []
         for _ in range(settings.servers):
             self._start_server()
+        self.jobs = jobs_of(self.chance, settings.jobs)
         self._make_client = make_client
         self.clients: list[Participant] = []
         for _ in range(settings.clients):
@@ -459,10 +403,11 @@ class World:
 
     def say(self, promise: str, says: str) -> None:
         self.found.append(Finding(promise, says, self.operations, self.time.steps))
+        self.time.is_over = True
 
-    def fresh_id(self, kind: str) -> str:
+    def fresh_id(self) -> str:
         self._ids += 1
-        return f"{kind}-{self._ids}"
+        return f"00000000-0000-4000-8000-{self._ids:012x}"
 
     # What goes wrong
 
@@ -474,11 +419,12 @@ class World:
 
     def on_the_way(self, server: SimulatedServer) -> None:
         """Between a server and the store."""
-        ms = self.chance.choice(LATENCIES_MS)
-        if not self.time.depth:  # who is in the middle of something here would have to wait for the end of this
-            if self.strikes("slow", 0.001):
+        odds = self.chance.random()
+        ms = LATENCIES_MS[int(odds * len(LATENCIES_MS))]  # three times as fast as `choice`
+        if odds < 0.0015 and not self.time.depth:  # who is in the middle of something would wait for the end of this
+            if odds < 0.001 and self.strikes("slow", 1):
                 ms = self.chance.choice((300, 1_200, 2_000, 4_000))
-            elif self.strikes("stopped", 0.0005):
+            elif odds >= 0.001 and self.strikes("stopped", 1):
                 ms = self._stop(server)
         if ms:
             self.time.pass_ms(ms)
@@ -532,9 +478,7 @@ class World:
         self.servers.append(SimulatedServer(self, f"server-{self._starts}"))
 
     def start_client(self) -> None:
-        client = self._make_client(self, f"c{len(self.clients)}")
-        self.clients.append(client)
-        client.go_on(None)
+        self.clients.append(self._make_client(self, f"c{len(self.clients)}"))
 
     # What is true
 
@@ -547,12 +491,17 @@ class World:
                 return f"{server.name} served all the time"
         return ""
 
-    def on_commit(self, events: Sequence[Event]) -> None:
-        """News for the servers at which somebody waits."""
-        if any(event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT) for event in events):
+    def on_commit(self, puts: Mapping[str, Stored | None], events: Sequence[Event]) -> None:
+        """News for the servers at which somebody waits, and hints, of which some are lost."""
+        if self.target is not None:
+            self.target.happened(events)
+        gone = [mark_of(key) for key, record in puts.items() if record is None and key.startswith("ticket/")]
+        if gone or any(map(_is_news, events)):
             for server in self.servers:
                 if server.is_started and server.waiters:
-                    self.time.later(self.chance.choice((1, 5, 30)), server.work, server.hear)
+                    self.time.later(self.chance.choice((1, 5, 30)), server.upkeep, server.hear)
+                    if gone and self.chance.random() < 0.5:
+                        self.time.later(self.chance.choice((0, 1, 5)), None, server.on_gone, gone)
 
     def _look(self) -> None:
         now_ms = self.time.now_ms
@@ -577,17 +526,18 @@ class World:
     def _left(self) -> list[str]:
         locks = [found.record for found in self.store._records.values()]
         held = [lock.name for lock in locks if isinstance(lock, LockRecord) and (lock.holders or lock.line)]
-        return [*held, *[client.name for client in self.clients if not client.is_home]]
+        left = self.target.left() if self.target is not None else []
+        return [*held, *left, *[client.name for client in self.clients if not client.is_home]]
 
     def _is_quiet(self) -> bool:
         if self._left():
             return False
-        self.time.is_over = lambda: True
+        self.time.is_over = True
         return True
 
     def _all_over(self) -> None:
         """Nobody is left, and everybody knows it."""
-        self.time.is_over = lambda: self.found
+        self.time.is_over = False
         for server in self.servers:
             server.tally.catch_up(self.store)
         self._check_counts()
@@ -598,7 +548,8 @@ class World:
         held, waiting = sum(len(lock.holders) for lock in locks), sum(len(lock.line) for lock in locks)
         there = (held, waiting, len(self.store.scan("session/", limit=10**6, live=True)))
         for server in self.servers:
-            tally, is_busy = server.tally, server.loop.is_busy or server.work.is_busy
+            tally = server.tally
+            is_busy = server.loop.is_busy or server.work.is_busy or server.upkeep.is_busy
             if server.is_started and not (is_busy or tally.is_counting or self.store.watch(tally._seen_seq, 0)):
                 counted = (tally.live, tally.waiting, tally.sessions)
                 if counted != there:

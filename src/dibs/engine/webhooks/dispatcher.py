@@ -55,6 +55,7 @@ class DeliveryRounds:
         self._steady = steady
         self._counts = counts  # of all webhooks, since the start
         self._plans: dict[str, DeliveryPlan] = {}  # the duty's, while this server has it
+        self.fraction = new_fraction
 
     def begin(self, sender: Sender, rouse: Callable[[], None]) -> None:
         """`rouse` asks for the next round."""
@@ -110,7 +111,7 @@ class DeliveryRounds:
             self.has_news = self.has_changes = False
             return limits.WEBHOOK_LOOK_MS * 30
         if not self._ledger.duty:
-            return int(wait_ms + limits.WEBHOOK_PAUSE_MS_MIN * new_fraction())
+            return int(wait_ms + limits.WEBHOOK_PAUSE_MS_MIN * self.fraction())
         self._plans, self.has_changes = {}, True
         self._busy_ms = self._steady()
         return 0
@@ -194,11 +195,11 @@ class DeliveryRounds:
             error=result.error[: limits.WEBHOOK_ERROR_CHARS_MAX],
         )
         if result.error:
-            plan.failed(lane, event, note, new_fraction(), result.rest_ms)
+            plan.failed(lane, event, note, self.fraction(), result.rest_ms)
             if plan.target.row == 1:  # later ones are in the delivery log
                 log.warning("webhook %s: a delivery failed, and is tried again: %s", plan.webhook.id, note.error)
         else:
-            plan.done(lane, event, note, new_fraction())
+            plan.done(lane, event, note, self.fraction())
         self._rouse()
 
     async def send(self, webhook: Webhook, event: Event, tries: int) -> DeliveryResult:
