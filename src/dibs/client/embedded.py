@@ -13,10 +13,10 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.client.door import ANYWHERE, OneNamespace
 from dibs.core.commands import EndSession, Leave, Release
-from dibs.core.identity import LOCAL
+from dibs.core.identity import LOCAL, Caller
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
-from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Queued, Refused
-from dibs.core.records import SessionRecord, session_key, ticket_key
+from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Outcome, Queued, Refused
+from dibs.core.records import Holder, SessionRecord, session_key, ticket_key
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from dibs.client.door import Ask, JobNamespaces, Jobs, Streamed
     from dibs.core.commands import Command
-    from dibs.core.identity import Caller
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import Holder
     from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Store
 

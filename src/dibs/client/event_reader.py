@@ -8,9 +8,9 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost, ReplyReader
-from dibs.base.jsontext import decode
+from dibs.base.jsontext import Document, decode
 from dibs.client.door import Ask
-from dibs.client.transport import NOT_NOW, Deadline, receive, send
+from dibs.client.transport import NOT_NOW, Deadline, ServerConnection, receive, send
 from dibs.core import limits
 from dibs.wire.parts import DROPPED, GAP
 
@@ -18,9 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dibs.base.jsontext import Document
     from dibs.client.door import Door, Streamed
-    from dibs.client.transport import ServerConnection
     from dibs.wire.documents import Reply
 
 AWAIT_MS = 24 * 3600 * 1000

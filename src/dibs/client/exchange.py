@@ -13,9 +13,9 @@ from __future__ import annotations
 from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN, NOTHING_HERE, BadReply, DibsError, ServerUnreachable
 from dibs.base.http1 import ConnectionLost
-from dibs.base.jsontext import decode
-from dibs.client.requests import ROW_FIELDS, VERBS, is_repeatable, method_of, waits_ms, within
-from dibs.client.servers import PATIENCE_MS
+from dibs.base.jsontext import Document, decode
+from dibs.client.requests import ROW_FIELDS, VERBS, RequestBuilder, is_repeatable, method_of, waits_ms, within
+from dibs.client.servers import PATIENCE_MS, Servers
 from dibs.client.transport import CLOSED, NOT_NOW, NotConnected, TimedOut
 from dibs.wire.documents import Reply
 from dibs.wire.fields import REPLY_KINDS
@@ -24,10 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from dibs.base.jsontext import Document
     from dibs.client.door import Ask
-    from dibs.client.requests import RequestBuilder
-    from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
     Failure = ServerUnreachable | ConnectionLost

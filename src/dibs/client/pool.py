@@ -14,13 +14,12 @@ from dibs.base.errors import StoreUnavailable
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http import HttpDoor
 from dibs.client.queueing import SLICE_SECONDS
-from dibs.client.settings import naming_of, servers_of
+from dibs.client.settings import Settings, naming_of, servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.client.door import Door
-    from dibs.client.settings import Settings
 
 IDLE_MAX = 8
 _left_alone: list[object] = []  # the parent's doors; dropping them would close them

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.ids import new_id
-from dibs.client.door import Ask
+from dibs.client.door import Ask, Door
 from dibs.core.limits import LIST_PAGE_MAX, TICKET_MS, WAIT_MS_MAX
 from dibs.wire.documents import Reply
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from dibs.base.jsontext import Document
-    from dibs.client.door import Door
     from dibs.client.naming import Naming
 
     T = TypeVar("T")

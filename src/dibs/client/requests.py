@@ -17,17 +17,11 @@ from dibs.base.ids import is_id
 from dibs.base.jsontext import encode, is_unicode
 from dibs.base.traceparent import HEADER as TRACE_HEADER
 from dibs.base.traceparent import inherited_traceparent, span_traceparent
-from dibs.client.door import Ask
-from dibs.client.servers import SLICE_MS
-from dibs.client.urls import quote
+from dibs.client.door import Ask, JobNamespaces
+from dibs.client.servers import SLICE_MS, Servers
+from dibs.client.urls import ServerAddress, quote
 from dibs.core.names import check_name, check_namespace
 from dibs.wire import OWN_TYPE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.client.door import JobNamespaces
-    from dibs.client.servers import Servers
-    from dibs.client.urls import ServerAddress
 
 # What may be asked twice without doing it twice, beside what is only read, and what has a field that shows a repeat.
 _REPEATABLE = (

@@ -7,7 +7,7 @@ import stat
 
 from dibs.base.errors import InvalidInput, ServerUnreachable
 from dibs.base.files import config_path, logins_path, state_folder, token_path
-from dibs.client.door import OneNamespace
+from dibs.client.door import Door, JobNamespaces, OneNamespace
 from dibs.core.durations import parse_duration
 from dibs.core.limits import SETTINGS_BYTES_MAX
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dibs.client.door import Door, JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 

@@ -24,7 +24,7 @@ from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.intake import floor_after, intake
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
-from dibs.stores.port import Opening, maintenance_of
+from dibs.stores.port import Opening, Store, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite import backup as copies
 from dibs.stores.sqlite.errors import translated
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from dibs.client.embedded import EmbeddedDoor
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-    from dibs.stores.port import Store
 
 # Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
 

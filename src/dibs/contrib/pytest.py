@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base.errors import DibsError
+from dibs.base.errors import DibsError, LeaseLost
 from dibs.sdk.default import default_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dibs.base.errors import LeaseLost
     from dibs.core.durations import Duration
     from dibs.sdk.claim import Claim
 

@@ -27,7 +27,7 @@ from dibs.core.queue import (
     serve_own,
 )
 from dibs.core.quota import over_held, over_waiting
-from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
+from dibs.core.records import EXCLUSIVE, Ending, Holder, LockRecord, SessionRecord, Ticket
 from dibs.core.tickets import forget_want, keep, next_seat, note_want, note_wanted, session_places
 
 TYPE_CHECKING = False
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireTerms, Inspect
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Blocker, JobOutcome, Outcome
-    from dibs.core.records import Ending, Ticket
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
 _PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that time may change

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from dibs.core import commands, records
 from dibs.core.claims import acquire, inspect
-from dibs.core.draft import Decision, Draft
+from dibs.core.draft import Decision, Draft, View
 from dibs.core.names import in_tree
 from dibs.core.queue import keep_places, leave
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.commands import Command
-    from dibs.core.draft import View
     from dibs.core.outcomes import Outcome
 
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {

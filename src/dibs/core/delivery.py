@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from dibs.core import limits
 from dibs.core.events import Event
-from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Lane, SaveDelivery
+from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Lane, SaveDelivery, Webhook, WebhookProgress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from dibs.core.webhooks import Webhook, WebhookProgress
 
 
 # When a delivery that failed is tried again, and when its target as a whole is.

@@ -36,6 +36,12 @@ from dibs.core.records import (
     TRANSFERRED,
     UNSUCCESSFUL,
     Ending,
+    Holder,
+    LockRecord,
+    Outage,
+    SessionRecord,
+    Ticket,
+    Wait,
     lock_key,
     session_key,
 )
@@ -43,7 +49,6 @@ from dibs.core.records import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord, Outage, SessionRecord, Ticket, Wait
 
 
 def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[Outage, ...]) -> int:

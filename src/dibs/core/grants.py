@@ -10,14 +10,13 @@ from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
 from dibs.core.proof import note_list
 from dibs.core.quota import charge
-from dibs.core.records import EXCLUSIVE, Holder, Ticket, lock_key
+from dibs.core.records import EXCLUSIVE, Holder, LockRecord, Ticket, lock_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import AcquireTerms, ClaimPolicy
     from dibs.core.draft import Draft
     from dibs.core.lease_outcomes import NoteTooLong
-    from dibs.core.records import LockRecord
 
 
 # The space for checkpoints and metadata of one job's owners.

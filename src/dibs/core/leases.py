@@ -9,7 +9,7 @@ from dibs.core.grants import check_room, put_hold, swap
 from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, PoolSet, Released, Renewed, Transferred
 from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.names import in_tree
-from dibs.core.outcomes import Deadlock, Differs, Forbidden, Held, SessionUnknown
+from dibs.core.outcomes import Blocker, Deadlock, Differs, Forbidden, Held, Outcome, SessionUnknown
 from dibs.core.proof import ended, held_by, not_current, put_list
 from dibs.core.queue import advance, drop_unfit, present_lock, serve_own
 from dibs.core.quota import charge, is_current, payer_of, recharged
@@ -20,6 +20,10 @@ from dibs.core.records import (
     RELEASED,
     TRANSFERRED,
     Done,
+    Ending,
+    Holder,
+    LockRecord,
+    SessionRecord,
     session_key,
     ticket_key,
 )
@@ -30,8 +34,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Blocker, Outcome
-    from dibs.core.records import Ending, Holder, LockRecord, SessionRecord
 
 
 # Transfer, break, free, access lists, and pools.

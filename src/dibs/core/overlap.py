@@ -10,11 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from dibs.core.names import above
-from dibs.core.records import SHARED
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.records import TreeClaim, TreePlace
+from dibs.core.records import SHARED, TreeClaim, TreePlace
 
 _WALKS = 2  # a claim on one name asks twice, which costs less than sorting
 

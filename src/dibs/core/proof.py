@@ -15,13 +15,12 @@ from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_over
 from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import NotCurrent, SessionOver, SessionUnknown
-from dibs.core.records import lock_key
+from dibs.core.records import Ending, Holder, LockRecord, SessionRecord, Ticket, lock_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import AcquireTerms
     from dibs.core.draft import Draft
-    from dibs.core.records import Ending, Holder, LockRecord, SessionRecord, Ticket
 
 
 # Who may claim a job: access lists. The promise `access`.

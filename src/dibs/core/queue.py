@@ -21,24 +21,21 @@ waiters died must not keep all others waiting.
 from __future__ import annotations
 
 from dibs.core import events, tickets
-from dibs.core.draft import HandedOver
+from dibs.core.draft import Draft, HandedOver
 from dibs.core.exclusion import blockers, closure_of, is_paused, misfit, own_hold, tree_neighbours
 from dibs.core.expiry import end_expired, end_hold, ticket_over
 from dibs.core.grants import grant
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
 from dibs.core.names import covers, in_tree
-from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
+from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, PlacesKept, Queued
 from dibs.core.proof import allowed, put_list
-from dibs.core.records import EXCLUSIVE, EXPIRED, SHARED, Part, Ticket, lock_key, ticket_key
+from dibs.core.records import EXCLUSIVE, EXPIRED, SHARED, Closure, LockRecord, Part, Ticket, lock_key, ticket_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
-    from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import Closure, LockRecord
 
 
 def may_wait(ask: Acquire | AcquireAll) -> bool:

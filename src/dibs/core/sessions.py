@@ -12,7 +12,7 @@ from dibs.core.exclusion import live_holders
 from dibs.core.expiry import end_expired, need_sessions, session_deadline_ms, session_over
 from dibs.core.lease_outcomes import SessionLease, SessionState
 from dibs.core.limits import FREED_MAX
-from dibs.core.outcomes import SessionOver, SessionUnknown
+from dibs.core.outcomes import Outcome, SessionOver, SessionUnknown
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, give_up
 from dibs.core.quota import charge, give_back, is_current, over_sessions, recharged
@@ -32,7 +32,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
 
 
 def open_session(draft: Draft, command: OpenSession) -> Outcome:

@@ -11,7 +11,7 @@ from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import Blocker, Closed, Deadlock, Delayed, Granted, GrantedAll, Held, KeySpent, Refused
 from dibs.core.queue import advance, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
-from dibs.core.records import LOST, RELEASED, SHARED, lock_key
+from dibs.core.records import LOST, RELEASED, SHARED, LockRecord, lock_key
 from dibs.core.tickets import forget_want, keep, note_want, note_wanted
 
 TYPE_CHECKING = False
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dibs.core.commands import AcquireAll, AcquireAny
     from dibs.core.draft import Draft
     from dibs.core.outcomes import JobOutcome, Outcome
-    from dibs.core.records import LockRecord
 
 
 def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core import events
-from dibs.core.records import RELEASED
+from dibs.core.records import RELEASED, LockRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
-    from dibs.core.records import LockRecord
 
 
 class Success(Record):

@@ -18,7 +18,10 @@ from dibs.core.proof import may_use, session_owner
 from dibs.core.quota import charge, give_back
 from dibs.core.records import (
     SHARED,
+    Holder,
+    LockRecord,
     Part,
+    SessionRecord,
     Ticket,
     TreePlace,
     Wait,
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.lease_outcomes import WaitedFor
     from dibs.core.outcomes import Blocker, Queued
-    from dibs.core.records import Holder, LockRecord, SessionRecord
 
 PEEK = 16  # how many tickets are loaded at once
 _MARK_CHARS = 8

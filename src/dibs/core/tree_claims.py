@@ -13,14 +13,13 @@ from bisect import bisect_left, bisect_right
 
 from dibs.core.limits import TREE_PAGE_CLAIMS
 from dibs.core.names import above
-from dibs.core.records import Tree, TreeClaim, tree_key
+from dibs.core.records import Holder, LockRecord, Tree, TreeClaim, tree_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord
 
 
 def overlapping(draft: Draft, ns: str, name: str) -> list[TreeClaim]:

@@ -9,7 +9,7 @@ from dibs.core.events import Event
 from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
 from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
-from dibs.core.outcomes import PlacesKept
+from dibs.core.outcomes import Outcome, PlacesKept
 from dibs.core.queue import give_up, go_on, refresh
 from dibs.core.quota import charge, is_current, payer_of, usage_of
 from dibs.core.records import (
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Beat, BeginCount, Command, CountUsage, Identify, RaiseFloor
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
 
 
 # A store that is being moved. While it is frozen nothing in it changes, so a copy shows one moment.

@@ -30,19 +30,17 @@ from dibs.base.ids import new_fraction
 from dibs.core import limits
 from dibs.core.commands import Acquire, Break, Free, Inspect, InspectSession, SetAcl, SetPool
 from dibs.core.decide import decide, keys_of
-from dibs.core.draft import Missing, View
-from dibs.stores.port import CommitTooLarge, Conflict
+from dibs.core.draft import Decision, HandedOver, Missing, View
+from dibs.stores.port import CommitTooLarge, Conflict, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dibs.core.commands import Command
-    from dibs.core.draft import Decision, HandedOver
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-    from dibs.stores.port import Store
 
     Result = Outcome | BaseException
 

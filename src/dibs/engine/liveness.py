@@ -34,23 +34,21 @@ from dibs.base.errors import StoreBroken, StoreUnavailable
 from dibs.base.ids import new_token
 from dibs.core import limits
 from dibs.core.commands import Beat
-from dibs.core.draft import ALL_TIME_MS
+from dibs.core.draft import ALL_TIME_MS, HandedOver
 from dibs.core.lease_outcomes import BeatRecorded
 from dibs.core.records import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX, LockRecord, Pulse, SessionRecord
 from dibs.core.upkeep import accounted_ms, gone_servers, live_servers
 from dibs.engine.coordinator import LOOKS, Coordinator
 from dibs.engine.metrics import Metrics
-from dibs.stores.port import Busy, Conflict, StoreProxy
+from dibs.stores.port import Busy, Conflict, Due, Snapshot, Store, StoreProxy, Versioned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dibs.core.commands import Command
-    from dibs.core.draft import HandedOver
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-    from dibs.stores.port import Due, Snapshot, Store, Versioned
 
     Result = Outcome | BaseException
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
 from dibs.base.generators import run_generator_async
-from dibs.base.http1 import ConnectionLost
+from dibs.base.http1 import ConnectionLost, ReplyReader
 from dibs.client.door import Ask
 from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import ask_servers
 from dibs.client.pool import Doors
 from dibs.client.queueing import Pause, Work
 from dibs.client.requests import RequestBuilder
-from dibs.client.settings import TIMEOUT_MS_DEFAULT, naming_of
+from dibs.client.settings import TIMEOUT_MS_DEFAULT, Settings, naming_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, STREAM_SILENCE_MS
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
@@ -33,12 +33,10 @@ from dibs.wire.documents import Reply, reply_for_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from dibs.base.http1 import ReplyReader
     from dibs.client.door import Streamed
     from dibs.client.exchange import Attempts, Result
     from dibs.client.queueing import Flow, Step
     from dibs.client.servers import Servers
-    from dibs.client.settings import Settings
     from dibs.client.urls import ServerAddress
 
 T = TypeVar("T")

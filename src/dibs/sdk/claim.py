@@ -11,22 +11,19 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dibs.base.errors import DibsError, LeaseLost, Unavailable
-from dibs.client.queueing import drive
+from dibs.client.queueing import PendingClaim, drive
 from dibs.sdk import async_doors, claim_state
-from dibs.sdk.async_doors import LEAVING, shielded
+from dibs.sdk.async_doors import LEAVING, AsyncDoor, shielded
 from dibs.sdk.heart import WATCHDOG, Grip, SafeEvent, beat_once, in_own_thread
-from dibs.sdk.hold import LeaseHold
+from dibs.sdk.hold import Hold, LeaseHold, SessionHold
 from dibs.sdk.methods import explained, given
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.client.pool import Doors
-    from dibs.client.queueing import PendingClaim
     from dibs.sdk.answers import Lease
-    from dibs.sdk.async_doors import AsyncDoor
     from dibs.sdk.claim_state import Ending, Join
-    from dibs.sdk.hold import Hold, SessionHold
 
 log = logging.getLogger("dibs")
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from dibs.base.traceparent import tracing
 from dibs.client.queueing import Pause
 from dibs.core.names import ELECTION_PREFIX
 from dibs.sdk import operations
-from dibs.sdk.heart import WATCHDOG
-from dibs.sdk.hold import LeaseHold, hold_in
+from dibs.sdk.heart import WATCHDOG, Grip
+from dibs.sdk.hold import LeaseHold, SessionHold, hold_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease, Previous
-    from dibs.sdk.heart import Grip
-    from dibs.sdk.hold import SessionHold
 
 
 log = logging.getLogger("dibs")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput
+from dibs.base.errors import InvalidInput, LeaseLost
 from dibs.client.naming import Naming
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
@@ -23,7 +23,6 @@ from dibs.system.session_mark import process_mark
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dibs.base.errors import LeaseLost
     from dibs.client.pool import Doors
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.core.durations import Duration

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
-from dibs.sdk.claim import Claim
+from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claim_state import Acquirer, acquirer
 from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.client import AsyncClient, Client
@@ -17,7 +17,6 @@ from dibs.sdk.methods import explained, takes_like
 if TYPE_CHECKING:
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobStatus, Lease
-    from dibs.sdk.claim import AsyncClaim
 
 
 # Which thread or task acquired what, through an object that several share. An object such as a Lock has many users.

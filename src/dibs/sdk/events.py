@@ -11,8 +11,8 @@ from dibs.base.errors import EventsGone, InvalidInput
 from dibs.client.event_reader import PASSING, EventCursor, follow
 from dibs.core.durations import duration_ms
 from dibs.core.limits import STREAM_RETRY_MS
-from dibs.sdk.answers import event_from, refusal_of
-from dibs.sdk.async_doors import WAITING
+from dibs.sdk.answers import JobEvent, event_from, refusal_of
+from dibs.sdk.async_doors import WAITING, AsyncDoor, ServerStream, StoreNews
 from dibs.sdk.methods import prefix_given
 from dibs.wire.parts import GAP
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dibs.base.jsontext import Document
     from dibs.client.door import Door
     from dibs.core.durations import Duration
-    from dibs.sdk.answers import JobEvent
-    from dibs.sdk.async_doors import AsyncDoor, ServerStream, StoreNews
     from dibs.wire.documents import Reply
 
 

@@ -21,7 +21,7 @@ from dibs.base.errors import DibsError, JobDone, JobHeld, NotClaimed
 from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.client import AsyncClient, Client
-from dibs.sdk.default import Acquired, claim, default_async_client, default_client
+from dibs.sdk.default import Acquired, EitherClaim, claim, default_async_client, default_client
 from dibs.sdk.methods import explained
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from dibs.core.durations import Duration
     from dibs.sdk.claims import OnLost
-    from dibs.sdk.default import EitherClaim
 
     Begin = Callable[[tuple[Any, ...], dict[str, Any]], EitherClaim]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, StoreUnavailable
 from dibs.core import limits
 from dibs.core.commands import Acquire, AcquireAll
-from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, require
+from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
-from dibs.engine.auth import RequestRates, digest_of
+from dibs.engine.auth import RequestRates, TokenGuard, digest_of
 from dibs.engine.coordinator import CallerGone
 from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, last_run, open_sessions
@@ -41,7 +41,7 @@ from dibs.server.http.parse import (
     typed_document,
     whole_number,
 )
-from dibs.server.http.request import PEER, RequestHead
+from dibs.server.http.request import PEER, HttpRequest, RequestHead
 from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, answer_document, note
 from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
@@ -54,12 +54,9 @@ if TYPE_CHECKING:
 
     from dibs.base.reply import Reply
     from dibs.core.commands import Command
-    from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome
-    from dibs.engine.auth import TokenGuard
     from dibs.engine.waiters import Waiter
     from dibs.server.engine import Engine
-    from dibs.server.http.request import HttpRequest
     from dibs.wire.operations import Operation
 
     Document = dict[str, Any]

@@ -16,7 +16,7 @@ from dibs.engine.liveness import pulses_of
 from dibs.server.annexes import shared_routes
 from dibs.server.http.listen import BACKLOG
 from dibs.server.http.protocol import HttpConnection, ServerState
-from dibs.server.http.response import answer_for_error
+from dibs.server.http.response import Header, HttpError, answer_for_error
 from dibs.server.http.tls import TlsListener
 from dibs.server.monitor.server_log import RequestLog
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission
     from dibs.server.http.protocol import RequestObserver
-    from dibs.server.http.response import Header, HttpError
     from dibs.server.routes.table import Table
 
 

@@ -35,13 +35,13 @@ from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.admission import Admission, TrustedProxies
 from dibs.server.http.browser import OwnNames
-from dibs.server.http.listen import open_socket, parse_bind, url_of
+from dibs.server.http.listen import BindAddress, open_socket, parse_bind, url_of
 from dibs.server.http.tls import ServerTls, TlsFiles
 from dibs.server.http_server import Lifecycle, make_server
 from dibs.server.monitor.server_log import change_level, flush_log, open_spans, set_up_logging
 from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE, ServerSettings
 from dibs.stores import codec
-from dibs.stores.port import Opening
+from dibs.stores.port import Opening, Store
 from dibs.stores.registry import default_url, open_store
 from dibs.stores.sqlite import sqlite_path
 
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from dibs.server.http.listen import BindAddress
     from dibs.server.http.protocol import RequestObserver
-    from dibs.stores.port import Store
 
 log = logging.getLogger("dibs")
 

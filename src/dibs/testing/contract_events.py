@@ -11,13 +11,12 @@ import pytest
 
 from dibs.base import clock
 from dibs.core.events import Event
-from dibs.stores.port import Maintenance, maintenance_of
+from dibs.stores.port import Maintenance, Store, maintenance_of
 from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, record_of, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.stores.port import Store
     from dibs.testing.contract_base import Connect
 
 

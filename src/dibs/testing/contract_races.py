@@ -13,20 +13,17 @@ from dibs.base.errors import StoreFull, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Break, Release, Renew
 from dibs.core.lease_outcomes import Released, Renewed
-from dibs.core.outcomes import Granted, Held, NotCurrent
+from dibs.core.outcomes import Granted, Held, NotCurrent, Outcome
 from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.port import Busy, Conflict
+from dibs.stores.port import Busy, Conflict, Store
 from dibs.testing.contract_base import ContractBase, event, in_threads, key_of, lock, put, record_of, versions
-from dibs.testing.faulty import FaultyStore
+from dibs.testing.faulty import Fault, FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.core.outcomes import Outcome
-    from dibs.stores.port import Store
     from dibs.testing.contract_base import Connect, PassTime
-    from dibs.testing.faulty import Fault
 
 
 THREADS = 6

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.records import META_KEY, Done, Ending, Meta, Outage, Pulse, SessionRecord, lock_key, pulse_key
-from dibs.stores.port import ABSENT, Conflict, Maintenance
+from dibs.stores.port import ABSENT, Conflict, Maintenance, Store
 from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, record_of, versions
 
 if TYPE_CHECKING:
     from dibs.core.records import Stored
-    from dibs.stores.port import Store
     from dibs.testing.contract_base import Connect, PassTime
 
 ODD_NAMES = (

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from dibs.base.errors import StoreUnavailable
-from dibs.stores.port import Conflict, StoreProxy
+from dibs.stores.port import Conflict, Snapshot, Store, StoreProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.port import Snapshot, Store
 
 Fault = Literal["none", "refused", "lost before", "lost after", "conflict"]
 

@@ -16,9 +16,9 @@ from dibs.client.transport import TimedOut
 from dibs.client.urls import ServerAddress
 from dibs.core import commands
 from dibs.core.identity import AGENT, OPERATOR, Caller
-from dibs.testing.checker import LIMITED, LIMITS, NS
+from dibs.testing.checker import LIMITED, LIMITS, NS, Finding
 from dibs.testing.judge import RecordedCall
-from dibs.testing.simulation import EPISODE, FAULTS, World
+from dibs.testing.simulation import EPISODE, FAULTS, EpisodeSettings, SimulatedServer, World
 from dibs.testing.workload import Terms, Workload
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from dibs.client.door import Ask
     from dibs.engine.waiters import Waiter
-    from dibs.testing.checker import Finding
-    from dibs.testing.simulation import EpisodeSettings, SimulatedServer
 
 CLAIMS = (commands.Acquire, commands.AcquireAny, commands.AcquireAll)
 NEVER_REFUSED = (commands.Renew, commands.Release, commands.KeepSession, commands.EndSession)

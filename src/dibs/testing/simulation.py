@@ -28,9 +28,9 @@ from dibs.stores.memory import MemoryStore
 from dibs.stores.port import ABSENT, Conflict, Due, Snapshot, StoreProxy
 from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
-from dibs.testing.judge import judge
+from dibs.testing.judge import RecordedCall, judge
 from dibs.testing.simulated_webhooks import SimulatedDeliveries, Target
-from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline
+from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Timer
 from dibs.testing.workload import KIN, POOL, SHARED
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
     from dibs.engine.liveness import Result
     from dibs.stores.port import Job, Page, Versioned
-    from dibs.testing.judge import RecordedCall
-    from dibs.testing.timeline import Timer
 
 EPISODE = 4_000  # operations of one world
 HOOKED = 0.25  # the share of worlds with a webhook

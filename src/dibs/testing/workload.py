@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from random import Random  # noqa: TID251 - of whoever has the seed
     from typing import Protocol
 
-    from dibs.wire.documents import Document, Reply
+    from dibs.base.jsontext import Document
+    from dibs.wire.documents import Reply
 
     Steps = Generator[Ask | int, Any, Any]
 

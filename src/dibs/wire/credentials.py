@@ -5,8 +5,8 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput, NotAllowed
 from dibs.base.ids import token_key
 from dibs.base.record import Record
-from dibs.core.credentials import CreateToken
-from dibs.core.identity import AGENT, ROLES, Limits
+from dibs.core.credentials import CreateToken, Credential
+from dibs.core.identity import AGENT, ROLES, Caller, Limits
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.parts import instant_ms, picked, timestamp
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.base.jsontext import Document
-    from dibs.core.credentials import Credential
-    from dibs.core.identity import Caller
 
 # One line of a tokens file, read and written. Pure.
 #

@@ -3,9 +3,9 @@ and for reading jobs, history, lines and the last hour. What is for reading neve
 
 from __future__ import annotations
 
-from dibs.base.jsontext import encode
+from dibs.base.jsontext import Document, encode
 from dibs.core import lease_outcomes, outcomes
-from dibs.core.events import CLOSED, LOCK_CHANGES
+from dibs.core.events import CLOSED, LOCK_CHANGES, Event
 from dibs.core.exclusion import longest, state_of, units_of
 from dibs.core.names import in_tree
 from dibs.core.tickets import names_of
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.base.jsontext import Document
-    from dibs.core.events import Event
     from dibs.core.lease_outcomes import TicketPage, TicketState
     from dibs.core.records import Closure, Done, LockRecord
     from dibs.core.successes import LastRun

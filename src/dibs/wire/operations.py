@@ -14,14 +14,13 @@ from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
 from dibs.core.limits import ACL_ENTRY_BYTES_MAX, NAME_BYTES_MAX, REQUEST_KEY_CHARS_MAX
 from dibs.wire.answer_fields import ANSWERS, PARTS
 from dibs.wire.codes import CODES
-from dibs.wire.request_fields import ACL_PATTERN, NAME_FORMAT, NAMESPACE_PATTERN, REQUESTS
+from dibs.wire.request_fields import ACL_PATTERN, NAME_FORMAT, NAMESPACE_PATTERN, REQUESTS, Field
 from dibs.wire.values import PROVEN, U32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dibs.wire import answer_fields
-    from dibs.wire.request_fields import Field
 
     Schema = dict[str, Any]
     # A name in `ANSWERS`, one of several such names, or a schema. None: no body.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.base.ids import is_id, new_id
 from dibs.core import commands, limits
-from dibs.core.identity import ADMIN, NO_LIMITS, require
+from dibs.core.identity import ADMIN, NO_LIMITS, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_name, check_namespace, in_tree
 from dibs.core.records import EXCLUSIVE
 from dibs.wire import values
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from dibs.base.jsontext import Document
     from dibs.core.commands import Command
-    from dibs.core.identity import Caller
 
 
 __all__ = ["command_for", "namespace_for", "shape", "token_badge", "wait_ms"]

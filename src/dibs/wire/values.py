@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl, Unprocessable
 from dibs.base.ids import is_id, new_id, token_key
-from dibs.base.jsontext import is_unicode
+from dibs.base.jsontext import Document, is_unicode
 from dibs.core import limits
 from dibs.core.durations import check_ttl_ms
 from dibs.core.records import EXCLUSIVE, SHARED
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.base.jsontext import Document
     from dibs.core.identity import Caller
 
 U32_MAX = 2**32 - 1

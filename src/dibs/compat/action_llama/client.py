@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.http1 import ConnectionLost, request_bytes
-from dibs.base.jsontext import decode, encode
+from dibs.base.jsontext import Document, decode, encode
 from dibs.base.redact import without_secrets
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import Deadline, NotConnected, ServerConnection
-from dibs.client.urls import server_addresses
+from dibs.client.urls import ServerAddress, server_addresses
 from dibs.compat.action_llama.protocol import UNREACHABLE, refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
     from dibs.base.reply import Reply
-    from dibs.client.urls import ServerAddress
 
 
 TIMEOUT_MS = 10_000

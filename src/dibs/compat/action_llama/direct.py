@@ -4,7 +4,7 @@ The caller is a session, a run, or a process without an identity. Each has its o
 
 from __future__ import annotations
 
-from dibs.agents.shell_actor import RememberedLeases
+from dibs.agents.shell_actor import Entry, RememberedLeases
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.files import state_folder
@@ -17,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dibs.agents.shell_actor import Entry
     from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Opener
     from dibs.cli.signals import UnconfirmedClaims

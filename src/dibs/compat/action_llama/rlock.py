@@ -12,7 +12,7 @@ import os
 import sys
 
 from dibs.base.errors import DibsError, InvalidInput
-from dibs.base.jsontext import encode_ascii
+from dibs.base.jsontext import Document, encode_ascii
 from dibs.cli.signals import UnconfirmedClaims
 from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, check_key, configured, refusal
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TextIO
 
-    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Opener
     from dibs.compat.action_llama.protocol import Said
 

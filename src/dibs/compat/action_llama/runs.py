@@ -12,10 +12,10 @@ from __future__ import annotations
 from dibs.base.errors import DibsError, InvalidInput, Unprocessable
 from dibs.base.generators import run_generator
 from dibs.base.ids import digest_id, new_id
-from dibs.base.jsontext import is_unicode
+from dibs.base.jsontext import Document, is_unicode
 from dibs.base.record import Record
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import failure, is_failure, yes
+from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Option
 from dibs.cli.framework.spec import Command as CliCommand
 from dibs.cli.text.words import job_command, plain, table
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
-    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
     from dibs.core.commands import Command
 
 

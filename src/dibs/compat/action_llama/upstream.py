@@ -14,14 +14,13 @@ from dibs.base.errors import DibsError
 from dibs.base.http1 import ConnectionLost, request_bytes
 from dibs.base.ids import new_id
 from dibs.base.reply import Reply
-from dibs.client.urls import server_address
+from dibs.client.urls import ServerAddress, server_address
 from dibs.compat.action_llama.protocol import Rejected
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
 from dibs.sdk.async_connection import connected
 from dibs.server.http.response import ClientGone
 
 if TYPE_CHECKING:
-    from dibs.client.urls import ServerAddress
     from dibs.server.http.request import HttpRequest
 
 NOT_TOLD = (

@@ -7,7 +7,7 @@ along.
 
 from __future__ import annotations
 
-from dibs.agents.shell_actor import RememberedLeases, actor_of, may_end, may_keep, took_it
+from dibs.agents.shell_actor import Actor, Entry, RememberedLeases, actor_of, may_end, may_keep, took_it
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
@@ -27,7 +27,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.agents.shell_actor import Actor, Entry
     from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.wire.documents import Reply

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
-from dibs.base.jsontext import is_unicode
+from dibs.base.jsontext import Document, is_unicode
 from dibs.base.reply import Reply
 from dibs.core.commands import ClaimPolicy
 from dibs.engine.auth import RateLimited
@@ -26,7 +26,6 @@ from dibs.wire.values import U32_MAX, token_badge
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.base.jsontext import Document
     from dibs.server.http.request import HttpRequest, Known
 
 

@@ -21,7 +21,7 @@ from dibs.core.commands import Inspect
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
 from dibs.engine.event_log import EventFilter
-from dibs.server.http.response import ClientGone, answer_document
+from dibs.server.http.response import ClientGone, HttpError, answer_document
 from dibs.server.routes.jobs import change_frame
 from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from dibs.server.event_stream import EventStream
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpError
     from dibs.server.routes.table import Handler, Table
 
 BIND_DEFAULT = "127.0.0.1:3000"  # its own default is 0.0.0.0, which other machines reach

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from dibs.base.ids import new_id
 from dibs.base.reply import Reply
 from dibs.compat.octostore import bodies
-from dibs.compat.octostore.callers import Handlers, internal_id
+from dibs.compat.octostore.callers import Handlers, User, internal_id
 from dibs.core import outcomes
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
 from dibs.core.expiry import capped_ms
 from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
-from dibs.core.records import EXPIRED, META_KEY, Meta
+from dibs.core.records import EXPIRED, META_KEY, Holder, LockRecord, Meta
 from dibs.engine.queries import claimed
 from dibs.server.http.parse import parse_query
 from dibs.server.http.response import answer_document, answer_for
@@ -27,8 +27,6 @@ from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
     from dibs.base.jsontext import Document
-    from dibs.compat.octostore.callers import User
-    from dibs.core.records import Holder, LockRecord
     from dibs.server.http.request import HttpRequest
 
 

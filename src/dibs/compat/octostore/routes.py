@@ -13,17 +13,17 @@ from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidName, 
 from dibs.base.ids import new_id
 from dibs.base.reply import Reply
 from dibs.compat.octostore import bodies
-from dibs.compat.octostore.callers import Handlers, id_of
+from dibs.compat.octostore.callers import Handlers, User, id_of
 from dibs.compat.octostore.elections import CAMPAIGN, RENEW, RESIGN, ElectionRoutes, election_document
 from dibs.core import limits
 from dibs.core.commands import Acquire, EndSession, Inspect, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import AGENT, Caller
 from dibs.core.lease_outcomes import Released, SessionState
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.core.outcomes import NotCurrent, QuotaExceeded, SessionOver, Status
+from dibs.core.outcomes import NotCurrent, Outcome, QuotaExceeded, SessionOver, Status
 from dibs.core.records import RELEASED
 from dibs.core.webhooks import EVERY, Webhook
-from dibs.engine.webhooks import TargetRefused, WebhookAdmin, check_addresses, parse_target
+from dibs.engine.webhooks import TargetPolicy, TargetRefused, WebhookAdmin, check_addresses, parse_target
 from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.http.parse import decode_name
 from dibs.server.http.response import NO_CONTENT, answer_document, answer_for
@@ -33,10 +33,7 @@ from dibs.wire.webhooks import webhook_document
 
 if TYPE_CHECKING:
     from dibs.base.jsontext import Document
-    from dibs.compat.octostore.callers import User
     from dibs.core.commands import Command
-    from dibs.core.outcomes import Outcome
-    from dibs.engine.webhooks import TargetPolicy
     from dibs.server.http.request import HttpRequest
 
 

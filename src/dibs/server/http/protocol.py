@@ -44,7 +44,7 @@ from dibs.server.event_stream import EventStream
 from dibs.server.http.admission import TrustedProxies, client_of, peer_uid
 from dibs.server.http.browser import Cors
 from dibs.server.http.request import PEER, HttpRequest, KnownHeads, RequestHead, block_of
-from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, answer_for_error, current, headers_of
+from dibs.server.http.response import UNSUPPORTED, ClientGone, Header, HttpError, answer_for_error, current, headers_of
 from dibs.server.http.tls import lacks_certificate
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission, Waiting
     from dibs.server.http.request import Answer
-    from dibs.server.http.response import Header
     from dibs.server.routes.table import Router
 
     class RequestObserver(Protocol):

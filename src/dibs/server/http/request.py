@@ -22,7 +22,7 @@ from dibs.server.http.parse import (
     parse_json,
     too_large,
 )
-from dibs.server.http.response import NO_CONTENT, ClientGone, answer_for, current, headers_of
+from dibs.server.http.response import NO_CONTENT, ClientGone, Header, answer_for, current, headers_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from dibs.base.reply import Reply
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
-    from dibs.server.http.response import Header
 
     HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
     # What a handler returns: an answer, a coroutine that makes one, or None if the request is answered by a callback.

@@ -27,7 +27,6 @@ from dibs.wire.requests import shape
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dibs.base.reply import Reply
     from dibs.core.events import Event
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest

@@ -21,7 +21,7 @@ from _thread import RLock, get_ident
 
 from dibs.base.cheap import sqlite3
 from dibs.base.clock import steady_ms
-from dibs.base.errors import StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
+from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.forks import listen
 from dibs.stores.port import Busy
 from dibs.stores.sqlite import opener
@@ -31,8 +31,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-
-    from dibs.base.errors import DibsError
 
     Anchor = tuple[int | None, int | None]
     """Wall and steady time; None if the file has no anchor for the clock of this process."""

@@ -6,7 +6,7 @@ from dibs.base.ids import new_id
 from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.flags import count
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.signals import StopSignals
 from dibs.wire.codes import NO
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.testing.simulated_clients import Episode
     from dibs.testing.simulation import EpisodeSettings
 
