@@ -215,7 +215,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     rewrite(patch, coordinator.Coordinator, "_run", ("index not in doubts and self._is_gone", "self._is_gone"))
 
 
-@fault("F-131", jobs=3)
+@fault("F-131", 18, 723, jobs=3)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A late repeat of a claim of several jobs lets go of jobs that their owner has renewed."""
     rewrite(patch, several, "_give_back", ("hold.renewed_ms != hold.since_ms", "False"))

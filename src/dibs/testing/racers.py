@@ -21,7 +21,7 @@ from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput, LeaseLost, S
 from dibs.base.ids import new_id
 from dibs.client.door import Ask
 from dibs.testing.judge import KILL, OK, PAUSE, REFUSED, UNKNOWN
-from dibs.testing.workload import NO_ANSWER, Terms, Workload
+from dibs.testing.workload import NO_ANSWER, RaceTerms, Workload
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ TTL_S = 2
 JOBS = 4
 LOST, DOUBLED = 0.05, 0.03
 PAUSE_S = 0.1  # after an answer that nobody gave, or that was no help
-TERMS = Terms(
+TERMS = RaceTerms(
     jobs=[f"job-{number}" for number in range(JOBS)],
     ttls_s=(TTL_S,),
     waits_ms=(1_000, 3_000),

@@ -19,7 +19,7 @@ from dibs.core.identity import AGENT, OPERATOR, Caller
 from dibs.testing.checker import LIMITED, LIMITS, NS, Finding
 from dibs.testing.judge import RecordedCall
 from dibs.testing.simulation import EPISODE, FAULTS, EpisodeSettings, SimulatedServer, World
-from dibs.testing.workload import Terms, Workload
+from dibs.testing.workload import RaceTerms, Workload
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
 
@@ -173,7 +173,7 @@ class SimulatedClient:
             self.caller = Caller(principal=LIMITED, limits=LIMITS)
         self._turn = world.chance.randrange(10)
         self._attempts: Attempts | None = None
-        terms = Terms(world.jobs, TTLS_S, WAITS_MS, PAUSES, operates=role == OPERATOR, plainly=False)
+        terms = RaceTerms(world.jobs, TTLS_S, WAITS_MS, PAUSES, operates=role == OPERATOR, plainly=False)
         self._steps = Workload(name, self, terms).life()
         world.time.later(world.chance.randrange(200), None, self._go_on, None)
 

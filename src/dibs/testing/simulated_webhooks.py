@@ -28,7 +28,7 @@ LATENCIES_MS = (0, 1, 3, 20)
 HOOK = Webhook(id="hook", ns="default", principal="local", url="http://simulated", since_ms=0)
 
 
-class Target:
+class HookTarget:
     """What it has answered of each job is never sent before what it has not."""
 
     def __init__(
@@ -89,7 +89,13 @@ class SimulatedDeliveries(DeliveryRounds):
     """The rounds of one server. While one waits for the store, deliveries go on."""
 
     def __init__(
-        self, server: ServerState, name: str, store: Store, time: Timeline, steady: Callable[[], int], target: Target
+        self,
+        server: ServerState,
+        name: str,
+        store: Store,
+        time: Timeline,
+        steady: Callable[[], int],
+        target: HookTarget,
     ) -> None:
         self.time, self.loop, self._target = time, Thread(server), target
         ledger = WebhookLedger(store, name, steady)

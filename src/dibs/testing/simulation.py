@@ -29,7 +29,7 @@ from dibs.stores.port import ABSENT, Conflict, Due, Snapshot, StoreProxy
 from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
 from dibs.testing.judge import RecordedCall, judge
-from dibs.testing.simulated_webhooks import SimulatedDeliveries, Target
+from dibs.testing.simulated_webhooks import HookTarget, SimulatedDeliveries
 from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Timer
 from dibs.testing.workload import KIN, POOL, SHARED
 
@@ -375,9 +375,9 @@ class World:
         self.operations = self.faults = self._starts = self._ids = 0
         self.is_full = self.is_calm = False
         self.writes: SimulatedServer | None = None  # whose commit is being checked
-        self.target: Target | None = None
+        self.target: HookTarget | None = None
         if self.chance.random() < HOOKED:
-            self.target = Target(self.store, self.chance, self.strikes, self.say)
+            self.target = HookTarget(self.store, self.chance, self.strikes, self.say)
         self.servers: list[SimulatedServer] = []
         for _ in range(settings.servers):
             self._start_server()

@@ -78,7 +78,7 @@ def verdict(asked: Ask, reply: Reply) -> tuple[str, str]:
     return OK, code
 
 
-class Terms(NamedTuple):
+class RaceTerms(NamedTuple):
     """What clients of a race want: which jobs, for how long, and how patiently. `operates`: it may use what operators
     may. `plainly`: no features but those that the judge knows all about."""
 
@@ -91,7 +91,7 @@ class Terms(NamedTuple):
 
 
 class Workload:
-    def __init__(self, name: str, stage: Stage, terms: Terms) -> None:
+    def __init__(self, name: str, stage: Stage, terms: RaceTerms) -> None:
         self.name, self._stage, self._terms = name, stage, terms
         self._chance = stage.chance
         self._plain = [job for job in terms.jobs if job.startswith("job-")]
