@@ -118,6 +118,7 @@ def test_waiting_behind_the_parent_is_no_deadlock_of_the_child(family: Family) -
 
 
 @pytest.mark.promise("excl:kin", "deadlock")
+@pytest.mark.fault("F-254")
 @pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
 def test_a_job_of_the_child_is_refused_to_the_parent_if_that_closes_a_circle(family: Family, job: str) -> None:
     assert family.claim(family.stranger, "tests") == "acquired"
