@@ -12,6 +12,7 @@ import pytest
 
 from dibs.core import claims, exclusion, groups, leases
 from dibs.core.delivery import DeliveryPlan
+from dibs.core.records import LockRecord
 from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
 from dibs.testing.simulation import EPISODE, EpisodeSettings, World
 from tests.build import COMPILED, tries
@@ -114,12 +115,19 @@ def are_strangers_kin(draft: object, one: str | None, other: str | None) -> bool
     return one is not None and other is not None and one != other
 
 
+_fits = exclusion.Owners.fits
+
+
+def fits_into_every_pool(owners: exclusion.Owners, lock: LockRecord, *asked: Any) -> bool:
+    return bool(lock.pooled and lock.slots) or _fits(owners, lock, *asked)
+
+
 # A fault of each feature that no fault on record concerns: what breaks it, and the promise that is found broken.
 PLANTED: list[tuple[Any, str, Any, str]] = [
     (claims, "closure_of", lambda *_: None, "closed"),
     (leases, "capped_ms", lambda at_ms, ends_ms: at_ms, "max-hold"),
     (groups, "_older", lambda *_: [], "queue:newest"),
-    (exclusion, "units_of", lambda holders: 0, "excl"),
+    (exclusion.Owners, "fits", fits_into_every_pool, "excl"),
     (exclusion, "are_kin", are_strangers_kin, "excl"),
     (claims, "over_held", lambda *_: None, "quota"),
     (DeliveryPlan, "failed", lambda plan, *told: plan.done(*told[:-1]), "webhook:ordered"),

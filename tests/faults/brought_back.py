@@ -10,7 +10,7 @@ import inspect as source
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dibs.core import claims, exclusion, expiry, several, tickets
+from dibs.core import claims, expiry, several, tickets
 from dibs.core.commands import Inspect, Leave, Release, Renew, Transfer
 from dibs.core.grants import swap
 from dibs.core.proof import held_by, not_current
@@ -106,7 +106,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     rewrite(patch, claims, "_regrant", ("max(mine.ttl_ms, ask.ttl_ms)", "ask.ttl_ms"), (later, "True"))
 
 
-@fault("F-007", 5, 3066, jobs=2)
+@fault("F-007", 2, 4049, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A heartbeat leaves the seat of its lease to the ask that made it."""
 
@@ -156,7 +156,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(coordinator, "_ONCE", ())
 
 
-@fault("F-021", 1, 1169, servers=1)
+@fault("F-021", 1, 2428, servers=1)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A store or process that stands still for a second counts as an outage."""
     rewrite(patch, liveness.Liveness, "_note_silence", ("limits.OUTAGE_MS_MIN", "limits.PULSE_LATE_MS"))
@@ -183,7 +183,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-029", 0, 1900)
 def _(patch: pytest.MonkeyPatch) -> None:
     """The jobs of an ended session stay held while its server cannot vouch for the time."""
-    for module in (claims, exclusion, expiry):
+    for module in (claims, expiry):
         patch.setattr(module, "may_go_on", lambda draft, holder: True)
 
 

@@ -217,6 +217,16 @@ class StoreLink(StoreProxy):
         return seq
 
 
+class SimulatedBatcher(Batcher):
+    """Without a thread that could be woken."""
+
+    wake: Callable[[], object]
+
+    def _wake_thread(self) -> None:
+        self._is_running = True
+        self.wake()
+
+
 class SimulatedServer:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -241,20 +251,19 @@ class SimulatedServer:
             server=name,
             is_gone=lambda command: self.batcher.is_gone(command),  # noqa: PLW0108 - it is made below
         )
-        self.batcher = Batcher(
+        self.batcher = SimulatedBatcher(
             self.run,
             deliver=lambda call, *args: world.time.later(0, self.loop, call, *args),
             soon=lambda call: world.time.later(0, self.loop, call),
             run_at_once=self.run if self.is_at_once else None,
             steady=self.steady_ms,
         )
+        self.batcher.wake = lambda: world.time.later(0, self.work, self.batcher._answer)
         self.waiters = Waiters(self.post, self._later, lambda: self.sweeper.hurry(25))
         has_waiters = lambda: bool(self.waiters)  # noqa: E731
         self.sweeper = Sweeper(self.decider, self.tally, steady=self.steady_ms, has_waiters=has_waiters)
         rounds = Rounds(world.time, self.upkeep, self.sweeper.step, SWEEP_LATE_MS_MAX)
-        # They have no threads that could be woken.
-        self.batcher._wake_thread = self._wake_batcher  # type: ignore[method-assign]
-        self.sweeper.hurry = rounds.hurry  # type: ignore[method-assign]
+        self.sweeper.hurry = rounds.hurry  # type: ignore[method-assign]  # it has no thread that could be woken
         self.deliveries: SimulatedDeliveries | None = None
         if world.target is not None:
             link, steady = StoreLink(self), self.steady_ms
@@ -292,10 +301,6 @@ class SimulatedServer:
             if command in gone and not isinstance(result, BaseException):
                 self.world.say("queue:no-dead-grant", f"A claim was decided whose caller had gone: {result}")
         return results
-
-    def _wake_batcher(self) -> None:
-        self.batcher._is_running = True
-        self.world.time.later(0, self.work, self.batcher._answer)
 
     def _was_cut_off(self) -> bool:
         return self.world.time.now_ms - self.cut_off_ms < 10_000
