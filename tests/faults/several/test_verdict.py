@@ -102,3 +102,12 @@ def test_a_request_that_comes_after_its_key_was_forgotten_is_counted_and_not_wro
         ]
     late = ("90 acquired a 99 0", "91 released a 99 0")
     assert judged(tmp_path, (*GOOD, *between, *late), NOTED) == []
+
+
+def test_a_claim_whose_lease_ran_out_before_its_client_was_told_may_have_a_second_one(tmp_path: Path) -> None:
+    late = ("20 acquired c 3 0", "24 expired c 3 0", "25 acquired c 4 0", "26 released c 4 0")
+    told = {"what": "got", "at_ms": 21, "job": "j", "owner": "c", "token": 3}
+    for name in ("untold", "told"):
+        (tmp_path / name).mkdir()
+    assert judged(tmp_path / "untold", (*GOOD, *late), NOTED) == []
+    assert any("second lease" in each for each in judged(tmp_path / "told", (*GOOD, *late), (*NOTED, told)))

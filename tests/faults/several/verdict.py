@@ -67,7 +67,7 @@ def judge(folder: Path, events: list[Event]) -> Verdict:
         "checks": what["believed"] + what["kept"],
         "fenced writes": sum(map(len, fenced.values())),
         "refused by the fence": sum("refused" in note for note in notes),
-        "keys forgotten": len(repeated(events)),
+        "keys forgotten": len(repeated(notes, events)),
         "overlaps": len(sure),
     }
     return Verdict(wrong, counts)
@@ -122,18 +122,25 @@ def served_twice(events: list[Event]) -> list[str]:
     ]
 
 
-def repeated(events: list[Event]) -> list[tuple[str, bool]]:
-    """Request keys with a second lease. That is wrong unless the first is so old that its job has forgotten the key:
+def repeated(notes: list[Note], events: list[Event]) -> list[tuple[str, bool]]:
+    """Claims with a second lease. That is wrong unless the first is so old that its job has forgotten the request key:
     the request was held up in a server or in the network, while the client went elsewhere and others had the job
-    often."""
+    often. Nor is it wrong if the first ran out before its client was told of it: a client that still waits then claims
+    with a new key."""
     found = []
+    told = {_lease(note) for note in notes if note.get("what") == "got"}
+    untold = {
+        (event.job, event.owner)
+        for event in events
+        if event.kind == "expired" and (event.job, event.owner, event.token) not in told
+    }
     first: dict[tuple[str, str], int] = {}
     ended: Counter[str] = Counter()
     for event in events:
         if event.kind == "acquired":
             who = (event.job, event.owner)
             if who in first:
-                is_wrong = ended[event.job] - first[who] <= ENDINGS_KEPT
+                is_wrong = ended[event.job] - first[who] <= ENDINGS_KEPT and who not in untold
                 found.append((f"a second lease with the request key of {who}: {event}", is_wrong))
             first[who] = ended[event.job]
         elif event.kind in OWNERSHIP_ENDS:
@@ -146,7 +153,7 @@ def unkept(notes: list[Note], events: list[Event]) -> list[str]:
     claimed = Counter((event.job, event.owner, event.token) for event in events if event.kind == "acquired")
     released = {(event.job, event.owner, event.token) for event in events if event.kind == "released"}
     progress = {(event.job, event.owner, event.checkpoint) for event in events if event.kind == "progress"}
-    wrong = [each for each, is_wrong in repeated(events) if is_wrong]
+    wrong = [each for each, is_wrong in repeated(notes, events) if is_wrong]
     for note in notes:
         what = note.get("what")
         lease = _lease(note)
