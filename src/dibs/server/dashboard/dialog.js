@@ -78,9 +78,9 @@ export function openJob(name, ns, done) {
   const job = visible(name);
   confirm({
     title: "End this closure?", verb: "Open the job", needsReason: false,
-    text: [`${job} can be claimed again before its time, with all that was closed with it. Lines go on at once.`],
+    text: [`${job} is opened before its time, with all that was closed with it. Lines go on at once.`],
     act: () => post(`${jobPath(name)}/open`, { namespace: ns }, {}).then(done),
-    said: `${job} can be claimed again.`,
+    said: `${job} is not closed any more.`,
   });
 }
 
