@@ -113,3 +113,20 @@ def test_a_late_repeat_takes_nothing_from_an_owner_that_has_renewed_one_of_its_j
     for name in ("b", "c"):
         (hold,) = rules.one(Inspect(ns="default", name=name)).lock.holders  # type: ignore[attr-defined]  # a state
         assert hold.lease_id == "l1"
+
+
+@pytest.mark.fault("F-255")
+@pytest.mark.promise("all-or-nothing")
+def test_a_repeat_whose_answer_was_lost_as_well_does_not_prove_that_its_owner_knows_of_the_rest() -> None:
+    now_ms = 1_000
+    rules = Coordinator(MemoryStore(lambda: now_ms))
+    claim = AcquireAll(
+        ns="default", names=NAMES, principal="p", owner="p", ttl_ms=60_000, fresh_lease_id="l1", request_key="k"
+    )
+    for lease in ("l1", "l2"):
+        assert isinstance(rules.one(claim.replace(fresh_lease_id=lease)), GrantedAll)
+        now_ms += 1_000
+    rules.one(Break(ns="default", name="a", principal="op", reason="stuck"))
+    assert isinstance(rules.one(claim.replace(fresh_lease_id="l3")), Refused)
+    for name in NAMES:
+        assert not rules.one(Inspect(ns="default", name=name)).lock.holders  # type: ignore[attr-defined]  # a state

@@ -12,7 +12,7 @@ from dibs.core.outcomes import Blocker, Closed, Deadlock, Delayed, Granted, Gran
 from dibs.core.queue import advance, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import LOST, RELEASED, SHARED, LockRecord, lock_key
-from dibs.core.tickets import forget_want, keep, note_want, note_wanted
+from dibs.core.tickets import NOBODY, forget_want, keep, note_want, note_wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -169,8 +169,9 @@ def _refused(
 
 def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[JobOutcome | None]) -> None:
     """Release the rest of a claim of which one job was lost. The caller repeats it because its reply was lost: it is
-    told that it has none, and does not know of the others. Who renewed one of them, or let go of one, has read the
-    reply, and the repeat is late. `locks` are as they were before the repeat was judged."""
+    told that it has none, and does not know of the others. Who sent a heartbeat for one of them, or let go of one, has
+    read the reply, and the repeat is late. A heartbeat leaves the seat to nobody; an earlier repeat, which renewed them
+    as well, does not. `locks` are as they were before the repeat was judged."""
     rest = [
         (lock, hold)
         for lock, verdict in zip(locks, verdicts, strict=True)
@@ -178,7 +179,7 @@ def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[JobOutcome 
         for hold in lock.holders
         if hold.lease_id == verdict.lease.lease_id
     ]
-    if any(hold.renewed_ms != hold.since_ms for _, hold in rest):
+    if any(hold.renewed_ms != hold.since_ms and hold.seat == NOBODY for _, hold in rest):
         return
     for lock, hold in rest:
         now = draft.lock(lock.ns, lock.name)
