@@ -87,7 +87,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     without_seat(patch, Leave)
 
 
-@fault("F-004", 4, 1187)
+@fault("F-004", 21, 3461)
 def _(patch: pytest.MonkeyPatch) -> None:
     """The last ask that is decided takes the seat of a lease."""
     patch.setattr(claims, "next_seat", lambda place, ask: ask.fresh_lease_id)
