@@ -6,8 +6,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from dibs.cli.framework import registry
 from dibs.cli.framework.spec import GLOBAL
 
@@ -30,21 +28,19 @@ def named() -> list[tuple[str, str]]:
     return sorted({(where, line) for where, line in found if line not in HEADERS})
 
 
-NAMED = named()
-
-
-def test_there_are_command_lines_to_check() -> None:
-    assert {"alerts.yml", "agent_guard.py"} <= {where for where, _ in NAMED}
-
-
-@pytest.mark.parametrize(("where", "line"), NAMED)
-def test_a_command_line_in_a_text_can_be_typed(where: str, line: str) -> None:
+def unknown_words(line: str) -> list[str]:
+    """The words of a command line that no command of this name takes."""
     words = line.partition(" -- ")[0].split()
     families = {name.partition(" ")[0] for name in registry.NAMES if " " in name}
     name = next((each for each in (" ".join(words[:2]), words[0]) if each in registry.NAMES), None)
     if name is None:
-        assert words[0] in (families | registry.ALIASES.keys() | {"help"})
-        return
+        return [] if words[0] in (families | registry.ALIASES.keys() | {"help"}) else words[:1]
     command = registry.load(name)
     flags = {each for option in (*command.options, *GLOBAL) for each in (option.flag, option.short)}
-    assert [word for word in words[1:] if word.startswith("-") and word.partition("=")[0] not in flags] == []
+    return [word for word in words[1:] if word.startswith("-") and word.partition("=")[0] not in flags]
+
+
+def test_every_command_line_in_a_text_can_be_typed() -> None:
+    lines = named()
+    assert {"alerts.yml", "agent_guard.py"} <= {where for where, _ in lines}, "these are there to be checked"
+    assert [(where, line, unknown_words(line)) for where, line in lines if unknown_words(line)] == []
