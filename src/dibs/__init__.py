@@ -5,8 +5,7 @@
     with dibs.claim("issue-1842", ttl=120) as claim:      # heartbeats by itself
         fix(issue, fencing_token=claim.fencing_token)     # raises LeaseLost when it is not yours any more
 
-What is listed in `__all__` is public and stays. It is imported when it is first used: the `dibs` command goes through
-this file as well, and needs none of it.
+What `__all__` lists is public and stays. It is imported at its first use: the `dibs` command needs none of it.
 """
 
 TYPE_CHECKING = False
@@ -56,92 +55,37 @@ if TYPE_CHECKING:
     from dibs.sdk.fence import AsyncFence, Fence
     from dibs.sdk.locks import AsyncLock, Lock, RLock, exclusive
 
-__all__ = [
-    "AsyncClaim",
-    "AsyncClient",
-    "AsyncEvents",
-    "AsyncFence",
-    "AsyncLeader",
-    "AsyncLock",
-    "AsyncSession",
-    "AuthenticationFailed",
-    "AuthenticationRequired",
-    "BadReply",
-    "Claim",
-    "Client",
-    "DibsError",
-    "Events",
-    "EventsGone",
-    "Fence",
-    "InvalidInput",
-    "InvalidName",
-    "InvalidTtl",
-    "JobClosed",
-    "JobDone",
-    "JobEvent",
-    "JobHeld",
-    "JobParked",
-    "JobResting",
-    "JobStatus",
-    "JobSuperseded",
-    "Leader",
-    "Lease",
-    "LeaseLost",
-    "Lock",
-    "MissingExtra",
-    "NoneFree",
-    "NotAllowed",
-    "NotClaimed",
-    "Overdue",
-    "Previous",
-    "RLock",
-    "RequestRefused",
-    "Session",
-    "StaleToken",
-    "Unavailable",
-    "WouldDeadlock",
-    "__version__",
-    "claim",
-    "claim_all",
-    "claim_any",
-    "claim_job",
-    "connect",
-    "exclusive",
-    "fail_job",
-    "get_job_owner",
-    "heartbeat_job",
-    "list_claimed_jobs",
-    "release_job",
-]
-
-# Where each of them lives.
+__all__ = ["__version__", "claim", "claim_all", "claim_any", "claim_job", "connect", "exclusive", "fail_job"]
+__all__ += ["get_job_owner", "heartbeat_job", "list_claimed_jobs", "release_job"]
+__all__ += ["AsyncClaim", "AsyncClient", "AsyncEvents", "AsyncFence", "AsyncLeader", "AsyncLock", "AsyncSession"]
+__all__ += ["Claim", "Client", "Events", "Fence", "JobEvent", "JobStatus", "Leader", "Lease", "Lock", "Overdue"]
+__all__ += ["Previous", "RLock", "Session"]
+__all__ += ["AuthenticationFailed", "AuthenticationRequired", "BadReply", "DibsError", "EventsGone", "InvalidInput"]
+__all__ += ["InvalidName", "InvalidTtl", "JobClosed", "JobDone", "JobHeld", "JobParked", "JobResting", "JobSuperseded"]
+__all__ += ["LeaseLost", "MissingExtra", "NoneFree", "NotAllowed", "NotClaimed", "RequestRefused", "StaleToken"]
+__all__ += ["Unavailable", "WouldDeadlock"]
+# Where they live. What is not listed is in `base.errors`.
 _PLACES = {
-    "dibs._version": "__version__",
-    "dibs.base.errors": (
-        "AuthenticationFailed AuthenticationRequired BadReply DibsError EventsGone InvalidInput InvalidName InvalidTtl"
-        " JobClosed JobDone JobHeld JobParked JobResting JobSuperseded LeaseLost MissingExtra NoneFree NotAllowed"
-        " NotClaimed RequestRefused StaleToken Unavailable WouldDeadlock"
-    ),
-    "dibs.sdk.answers": "JobEvent JobStatus Lease Overdue Previous",
-    "dibs.sdk.claim": "AsyncClaim AsyncLeader Claim Leader",
-    "dibs.sdk.client": "AsyncClient AsyncSession Client Session",
-    "dibs.sdk.default": (
+    "_version": "__version__",
+    "sdk.answers": "JobEvent JobStatus Lease Overdue Previous",
+    "sdk.claim": "AsyncClaim AsyncLeader Claim Leader",
+    "sdk.client": "AsyncClient AsyncSession Client Session",
+    "sdk.default": (
         "claim claim_all claim_any connect claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job"
     ),
-    "dibs.sdk.events": "AsyncEvents Events",
-    "dibs.sdk.fence": "AsyncFence Fence",
-    "dibs.sdk.locks": "AsyncLock Lock RLock exclusive",
+    "sdk.events": "AsyncEvents Events",
+    "sdk.fence": "AsyncFence Fence",
+    "sdk.locks": "AsyncLock Lock RLock exclusive",
 }
 
 
 def __getattr__(name: str) -> object:
-    module = next((module for module, names in _PLACES.items() if name in names.split()), None)
-    if module is None:
+    if name not in __all__:
         raise AttributeError(f"module 'dibs' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(module), name)
-    globals()[name] = value
+    place = next((place for place, names in _PLACES.items() if name in names.split()), "base.errors")
+    globals()[name] = value = getattr(import_module(f"dibs.{place}"), name)
     return value
 
 

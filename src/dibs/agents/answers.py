@@ -52,9 +52,7 @@ METADATA = _given("acquire", "metadata")
 CHECKPOINT = _given("release", "checkpoint")
 LEASE_ID = (
     ToolField(
-        "lease_id",
-        "Leave out for a claim of this connection. A lease_id from elsewhere is also valid.",
-        over=STDIO,
+        "lease_id", "Leave out for a claim of this connection. A lease_id from elsewhere is also valid.", over=STDIO
     ),
     _given("release", "lease_id", always=True, over=HTTP),
 )
@@ -99,10 +97,7 @@ HAND_OVER_JOB = (
     CHECKPOINT,
     _given("acquire", "ttl_seconds", NUMBER, TTL_SECONDS_LOOSE),
 )
-GET_JOB_OWNER = (
-    JOB,
-    ToolField("lease_id", "If the job is yours: giving the lease_id renews your lease.", over=HTTP),
-)
+GET_JOB_OWNER = (JOB, ToolField("lease_id", "If the job is yours: giving the lease_id renews your lease.", over=HTTP))
 LIST_CLAIMED_JOBS = (
     ToolField("prefix", "Only names that begin with this.", default=""),
     ToolField("limit", f"How many to list, at most {LIST_MAX}.", NUMBER, 100, 1, LIST_MAX),
@@ -114,9 +109,7 @@ WAIT_FOR_JOB = (JOB, _wait(f"Return after this long in any case; at most {WAIT_S
 OF_EVERY = (
     ToolField("message", "What happened, and what to do next.", always=True),
     ToolField(
-        "lost",
-        "Jobs of yours that were lost since the last call. Stop any work on them at once.",
-        "list of lost claim",
+        "lost", "Jobs of yours that were lost since the last call. Stop any work on them at once.", "list of lost claim"
     ),
 )
 _JOB = ToolField("job", "The job.", always=True)

@@ -12,22 +12,23 @@ automatically. A lease id of a claim that was made elsewhere acts on that claim 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dibs.agents.words import YOU
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
 from dibs.base.ids import new_id
+from dibs.base.logger import log
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.naming import Naming
-from dibs.client.queueing import name_in_use
+from dibs.client.queueing import Flow, name_in_use
 from dibs.core.names import check_name
 from dibs.core.references import is_plain
 from dibs.sdk import operations
@@ -40,13 +41,9 @@ from dibs.sdk.hold import LeaseHold, SessionLeaseHold
 from dibs.sdk.operations import claim_request
 from dibs.wire.documents import Reply
 
-if TYPE_CHECKING:
-    from dibs.client.queueing import Flow
-
 FindsSession = Callable[[], Callable[[], str] | None]
 
 T = TypeVar("T")
-log = logging.getLogger("dibs")
 CLOSE_SECONDS_MAX = 4.0  # clients give a server five seconds to stop
 _ODD = re.compile(r"[^\w.@+-]+")
 ONE, ANY, ALL = "acquire", "acquire-any", "acquire-all"
@@ -164,13 +161,12 @@ class ToolBackend:
             return
         if self._session.joins is not None:  # it goes on, so each claim is released
             own = [hold for name, hold in self._kept.items() if name not in self._elsewhere]
-            ends = [asyncio.create_task(self._leave(hold)) for hold in own if hold.let_go()]
+            ends = [
+                asyncio.create_task(drive(self.door, release_at_exit(hold), LEAVING)) for hold in own if hold.let_go()
+            ]
             if ends:
                 await asyncio.wait(ends, timeout=CLOSE_SECONDS_MAX)
         await self._session.close()
-
-    async def _leave(self, hold: LeaseHold) -> None:
-        await drive(self.door, release_at_exit(hold), LEAVING)
 
     # Names
 
@@ -317,8 +313,7 @@ class ToolBackend:
         kept = await self._meant(job, lease_id)
         proof = self.proof(job, lease_id)
         try:
-            flow = operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata)
-            return self._heard(await self.run(flow))
+            return self._heard(await self.run(operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata)))
         except LeaseLost:
             if kept is not None:
                 self._forget(kept)
@@ -344,9 +339,7 @@ class ToolBackend:
         is_kept = await self._meant(job, lease_id) is not None
         lasts = None if is_kept or to["to_session"] else ttl
         given = await self._end(
-            job,
-            lease_id,
-            lambda name, proof: operations.transfer(name, proof, ttl=lasts, fresh_lease_id=fresh, **to),
+            job, lease_id, lambda name, proof: operations.transfer(name, proof, ttl=lasts, fresh_lease_id=fresh, **to)
         )
         if not is_kept or to["to_session"]:
             return given
@@ -388,19 +381,14 @@ class ToolBackend:
         """Give back claims that a call could not give up because there was no answer. The session's heartbeat does
         this, too; but the agent must not be told that a job is not its own while its session still holds it."""
         if self._opened is not None:
-            try:
+            with suppress(DibsError):  # no answer
                 await self.run(self._opened._hold.settle_debts())
-            except DibsError:  # no answer
-                pass
 
     async def wanted(self) -> dict[str, int]:
-        """Jobs of the caller for which somebody began to wait since the last call, and how many wait for each. The
-        caller called a tool, which is a sign of life."""
+        """Jobs of the caller for which somebody began to wait, and how many wait. Its call is a sign of life."""
         if self._opened is not None:
-            try:
+            with suppress(DibsError):  # no answer: it is said another time
                 self._wanted |= await self.run(_kept_active(self._opened.session_id))
-            except DibsError:  # no answer: it is said another time
-                pass
         found, self._wanted = self._wanted, {}
         return found
 

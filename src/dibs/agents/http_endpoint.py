@@ -11,8 +11,8 @@ session, no stream and no batch: a request is answered in JSON, and a notificati
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from dibs.agents import stdio
@@ -24,17 +24,13 @@ from dibs.client.door import Ask
 from dibs.sdk.answers import Lease
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.handlers import CHARGED, Api
-from dibs.server.http.parse import check_head
+from dibs.server.http.parse import Headers, check_head
 from dibs.server.http.request import HttpRequest, RequestHead
 from dibs.server.http.response import ClientGone, HttpError, answer_document, answer_for_error
+from dibs.server.routes.table import Table
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.operations import Operation
 from dibs.wire.requests import shape
-
-if TYPE_CHECKING:
-    from dibs.server.routes.table import Table
-
-Headers = Mapping[bytes, bytes]
 
 MCP = Operation(
     "POST",
@@ -49,14 +45,12 @@ MCP = Operation(
 )
 _JSON = frozenset((b"application/json", b"application/*", b"*/*"))
 _PASSED_ON = (b"authorization", b"x-dibs-namespace", b":peer")
-_CHALLENGE = {"www-authenticate": "Bearer"}
 _VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
 _WITHOUT_HEADER = "2025-03-26"  # the revision of a request without the header
 _NAMED_BY = {"tools/call": "name", "resources/read": "uri"}  # the parameter that is also in the header
 _BASE64, _BASE64_END = "=?base64?", "?="
 HEADER_MISMATCH = -32020
-# The status of an answer with an error. Clients of the revisions with a handshake would take other ones than 200 for
-# faults of the transport.
+# The status of an answer with an error. Clients with a handshake would take others than 200 for transport faults.
 _STATUSES = {stdio.PARSE_ERROR: 400, stdio.INVALID_REQUEST: 400, HEADER_MISMATCH: 400, stdio.UNSUPPORTED: 400}
 _MODERN_STATUSES = {**_STATUSES, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
 
@@ -170,7 +164,12 @@ def routes(api: Api) -> Table:
     methods = Methods(kept=False)
 
     async def handle(call: HttpRequest) -> Reply:
-        _check_caller(api, call.head)
+        # Both Host and Origin must name this machine, at every server, as the protocol wants it.
+        api.names.check(call.head.sent, strict=True)
+        try:
+            api.caller_for(MCP.id, dict(reversed(call.head.sent)))
+        except (AuthenticationRequired, AuthenticationFailed) as error:
+            raise HttpError(error.details, 401, code=error.code, headers={"www-authenticate": "Bearer"}) from None
         kinds = [part.partition(b";")[0].strip().lower() for part in call.headers.get(b"accept", b"").split(b",")]
         if not _JSON.intersection(kinds):
             raise HttpError("The answer is JSON: send the header Accept: application/json, text/event-stream.", 406)
@@ -187,12 +186,3 @@ def routes(api: Api) -> Table:
         return answer_document(answer, statuses.get(answer["error"]["code"], 200) if "error" in answer else 200)
 
     return [(MCP, handle)]
-
-
-def _check_caller(api: Api, head: RequestHead) -> None:
-    """Both Host and Origin must name this machine, at every server, as the protocol wants it."""
-    api.names.check(head.sent, strict=True)
-    try:
-        api.caller_for(MCP.id, dict(reversed(head.sent)))
-    except (AuthenticationRequired, AuthenticationFailed) as error:
-        raise HttpError(error.details, 401, code=error.code, headers=_CHALLENGE) from None

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from dibs.agents.backend import ToolBackend
 from dibs.agents.tools import TOOLS, Tool
 from dibs.base.errors import DibsError, InvalidName, with_order_to_stop
 from dibs.base.jsontext import Document
+from dibs.base.logger import log
 from dibs.base.terminal import harmless, plain, quoted
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, NAME_BYTES_MAX
 from dibs.core.names import check_name
@@ -26,10 +26,7 @@ from dibs.wire import sentences
 
 Schema = dict[str, Any]
 
-log = logging.getLogger("dibs")
-
-# Resources: `dibs://jobs`, `dibs://jobs/{job}` and `dibs://jobs/{job}/history`. A name is percent-encoded, including
-# its slashes: `dibs://jobs/path%3Asrc%2Fauth.rs`.
+# Resources: `dibs://jobs`, `dibs://jobs/{job}` and `dibs://jobs/{job}/history`. Names are percent-encoded, slashes too.
 
 ROOT = "dibs://jobs"
 JOB = ROOT + "/{job}"
@@ -63,7 +60,6 @@ def _name(part: str) -> str:
 # JSON schemas of the tools. They are short, because they cost tokens in every conversation: they leave out null for
 # optional values, and fields that are not in every answer. The reference page has all.
 
-_LIST = "list of "
 _BOUNDS = {TEXT: ("minLength", "maxLength"), NUMBER: ("minimum", "maximum"), NAMES: ("minItems", "maxItems")}
 
 
@@ -85,7 +81,7 @@ def output_schema(fields: Iterable[ToolField]) -> Schema:
 
 
 def _type(kind: str) -> str:
-    return "array" if kind.startswith(_LIST) else kind
+    return "array" if kind.startswith("list of ") else kind
 
 
 def _argument(field: ToolField) -> Schema:
@@ -145,7 +141,6 @@ def _is_meant(field: ToolField, value: Any) -> bool:
 
 
 def _meaning(field: ToolField) -> str:
-    """Say what may be given."""
     if field.kind == NUMBER:
         return "a whole number" if field.most is None else f"a whole number from {field.least} to {field.most}"
     if field.kind == TEXT:
@@ -220,13 +215,11 @@ class Methods:
     async def _called(self, backend: ToolBackend, name: str, given: Document) -> Document:
         tool = self._tools.get(name)
         if tool is None:
-            known = ", ".join(self._tools)
-            raise ProtocolError(INVALID_PARAMS, f"There is no tool {name[:64]!a}. There are: {known}.")
+            raise ProtocolError(INVALID_PARAMS, f"There is no tool {name[:64]!a}. There are: {', '.join(self._tools)}.")
         values, wrong = arguments_for(tool.taken(kept=self._kept), given)
         if wrong:
-            told = "; ".join(wrong[:5])
-            sentence = f"The call is invalid. {told}. Nothing was changed. Correct it and try again."
-            return await _failed(sentence, backend)
+            told = f"The call is invalid. {'; '.join(wrong[:5])}. Nothing was changed. Correct it and try again."
+            return await _failed(told, backend)
         try:
             if "job" in values:
                 values["job"] = await backend.one_name(values["job"])
@@ -261,17 +254,12 @@ async def _answered(answer: Document, backend: ToolBackend) -> Document:
     lost = await _losses(backend)
     told = [sentences.waiters(job, count) for job, count in (await backend.wanted()).items()]
     # A name of others stands in the sentence: a line or an escape in it must not look like a word of ours.
-    message = plain(" ".join([answer["message"], *told]))
-    document = _without_none({**answer, "message": message, "lost": lost})
+    document = _without_none({**answer, "message": plain(" ".join([answer["message"], *told])), "lost": lost})
     for field in _ONLY_WITH_CONTENT:
         if not document.get(field, True):
             del document[field]
     text = json.dumps(document, ensure_ascii=False)  # for clients that do not support structured content
-    return {
-        "content": [{"type": "text", "text": text}],
-        "structuredContent": document,
-        "isError": False,
-    }
+    return {"content": [{"type": "text", "text": text}], "structuredContent": document, "isError": False}
 
 
 def _without_none(value: Any) -> Any:
@@ -313,8 +301,7 @@ async def _resource(backend: ToolBackend, uri: str) -> Document:
     except DibsError as error:
         raise ProtocolError(INVALID_PARAMS, words.trouble(error)) from None
     if document is None:
-        forms = f"{ROOT}, {JOB}, {HISTORY}"
-        raise ProtocolError(INVALID_PARAMS, f"There is no such resource. There are: {forms}.")
+        raise ProtocolError(INVALID_PARAMS, f"There is no such resource. There are: {ROOT}, {JOB}, {HISTORY}.")
     return {"contents": [{"uri": uri, "mimeType": MIME, "text": json.dumps(document, ensure_ascii=False)}]}
 
 

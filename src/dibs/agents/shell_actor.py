@@ -12,11 +12,9 @@ a subshell that has ended (`x=$(dibs lock acquire ... | jq ...)`) belong to the 
 neither exception can two live shells both own a lease: only the one that took it can acquire it again or release it.
 
 An agent may run every command in a new shell. The agent and all its processes may renew and release by name the locks
-of such a shell after it has ended (`may_end`). They may not acquire them again, because two agents may share that
-parent.
+of such a shell after it has ended (`may_end`). They may not acquire them again: two agents may share that parent.
 
-If the command's parent is not a shell (an agent's program that runs it directly), there is no actor: two agents in one
-such program would share it.
+If the command's parent is no shell (an agent's program runs it), there is no actor: two agents would share it.
 """
 
 from __future__ import annotations
@@ -108,7 +106,10 @@ class RememberedLeases:
             if not lock_file(gate, _GATE_MS):
                 return False
             left = [entry for entry in change(_read(path)) if self._now_ms < entry["until_ms"] + LOCK_MEMORY_MS]
-            _write(path, left)
+            if left:
+                replace_file(path, encode(left))
+            elif os.path.lexists(path):
+                os.unlink(path)
         except OSError:
             return False
         finally:
@@ -123,16 +124,6 @@ def _read(path: str) -> list[Entry]:
     except (OSError, ValueError):
         return []
     return entries
-
-
-def _write(path: str, entries: list[Entry]) -> None:
-    if not entries:
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        return
-    replace_file(path, encode(entries))
 
 
 _SHELLS = frozenset("sh bash rbash dash ash busybox zsh ksh mksh oksh yash fish csh tcsh".split())
@@ -255,17 +246,13 @@ def _runner_of_git() -> _Process | None:
     for _ in range(_STEPS_MAX):
         if found is None:
             break
+        above = look(found.parent)
         if found.name == "git":
             run_by = runner(found.parent)
-        elif run_by is not None and not (found.is_shell and _is_git(found.parent)):
+        elif run_by is not None and not (found.is_shell and above is not None and above.name == "git"):
             break
-        found = look(found.parent)
+        found = above
     return run_by or runner(os.getppid())
-
-
-def _is_git(pid: int) -> bool:
-    found = look(pid)
-    return found is not None and found.name == "git"
 
 
 def forked_shells(first: _Process | None) -> list[_Process]:

@@ -30,11 +30,11 @@ from dibs.agents.mcp import INSTRUCTIONS, INVALID_PARAMS, Methods, ProtocolError
 from dibs.agents.tools import TOOLS, Tool
 from dibs.base.annexes import needed
 from dibs.base.jsontext import Document
+from dibs.base.logger import log
 from dibs.base.terminal import log_lines
 from dibs.client.settings import Settings
 from dibs.sdk.async_doors import open_door
 
-log = logging.getLogger("dibs")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LINE_BYTES_MAX = 16 * 1024 * 1024
 UNREAD_BYTES_MAX = 64 * 1024 * 1024  # of a client that does not read its answers
@@ -46,10 +46,7 @@ VERSION_KEY, _CLIENT, _ABLE = _META + "protocolVersion", _META + "clientInfo", _
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR, UNSUPPORTED = -32700, -32600, -32603, -32022
 _INFO = {"name": "dibs", "title": "dibs", "version": __version__}
 _ABOUT = {
-    "capabilities": {
-        "tools": {"listChanged": False},
-        "resources": {"subscribe": False, "listChanged": False},
-    },
+    "capabilities": {"tools": {"listChanged": False}, "resources": {"subscribe": False, "listChanged": False}},
     "instructions": INSTRUCTIONS,
 }
 NO_ENVELOPE = f"params._meta must be an object carrying the required '{VERSION_KEY}' and '{_ABLE}' envelope keys"
@@ -126,8 +123,7 @@ class Dialogue:
     async def _modern(self, method: str, params: Document, meta: Document) -> Document:
         """The result for a request that carries its version."""
         if _ABLE not in meta:
-            told = f"params._meta is missing the required envelope key(s): {_ABLE}"
-            raise ProtocolError(INVALID_PARAMS, told)
+            raise ProtocolError(INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {_ABLE}")
         asked = meta[VERSION_KEY]
         if not isinstance(asked, str):
             raise ProtocolError(INVALID_PARAMS, "the protocol-version envelope value must be a string")
@@ -176,8 +172,7 @@ class Connection(Dialogue):
         """End all calls, and release all claims. This takes a bounded time."""
         for work in self._work:
             work.cancel()
-        closing = asyncio.create_task(self._backend.close())
-        await asyncio.wait([*self._work, closing], timeout=CLOSE_SECONDS_MAX)
+        await asyncio.wait([*self._work, asyncio.create_task(self._backend.close())], timeout=CLOSE_SECONDS_MAX)
 
     async def _replied(self, work: Awaitable[Document | list[Document] | None]) -> None:
         answer = await work
@@ -286,8 +281,7 @@ def run(settings: Settings, *, finds: FindsSession, action_llama: bool = False) 
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     tools: tuple[Tool, ...] = TOOLS
     if action_llama:
-        theirs = needed("dibs.compat.action_llama.tools", "dibs mcp --action-llama")
-        tools = (*TOOLS, *theirs.TOOLS)
+        tools = (*TOOLS, *needed("dibs.compat.action_llama.tools", "dibs mcp --action-llama").TOOLS)
     asyncio.run(_serve(settings, tools, finds))
 
 

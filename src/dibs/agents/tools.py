@@ -119,27 +119,22 @@ async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
     about_loose="One lease_id proves them all. Otherwise as claim_job.",
 )
 async def claim_all_jobs(backend: ToolBackend, asked: Any) -> Document:
-    jobs = list(dict.fromkeys(asked.jobs))
-    return await _claim(backend, "acquire-all", jobs, asked, wait=asked.wait_seconds or None)
+    return await _claim(backend, "acquire-all", list(dict.fromkeys(asked.jobs)), asked, wait=asked.wait_seconds or None)
 
 
 async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any, **more: Any) -> Document:
+    terms: dict[str, Any] = {"owner": asked.owner, "metadata": asked.metadata, "again": asked.again, **more}
+    if not backend.keeps:
+        terms["ttl"] = asked.ttl_seconds
+        if asked.request_key is not None:
+            terms["request_key"] = asked.request_key
     try:
-        leases, again = await backend.claim(verb, jobs, **_terms(backend, asked), **more)
+        leases, again = await backend.claim(verb, jobs, **terms)
     except NotClaimed as error:
         return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
     if verb == "acquire-all":
         return words.all_claimed(leases, kept=backend.keeps)
     return words.claimed(leases[0], kept=backend.keeps, again=again)
-
-
-def _terms(backend: ToolBackend, asked: Any) -> dict[str, Any]:
-    terms: dict[str, Any] = {"owner": asked.owner, "metadata": asked.metadata, "again": asked.again}
-    if not backend.keeps:
-        terms["ttl"] = asked.ttl_seconds
-        if asked.request_key is not None:
-            terms["request_key"] = asked.request_key
-    return terms
 
 
 @tool(
@@ -178,21 +173,15 @@ async def release_job(backend: ToolBackend, asked: Any) -> Document:
     if not asked.failed and (asked.reason is not None or asked.retry_after_seconds is not None):
         raise InvalidInput("reason and retry_after_seconds need failed=true.")
     try:
-        await _let_go(backend, asked)
+        if asked.failed:
+            how = {"retry_after": asked.retry_after_seconds, "checkpoint": asked.checkpoint}
+            await backend.fail(asked.job, asked.lease_id, asked.reason, **how)
+        else:
+            how = {"done": asked.done_seconds if asked.done else None, "result": asked.result}
+            await backend.release(asked.job, asked.lease_id, checkpoint=asked.checkpoint, **how)
     except LeaseLost as lost:
         return words.lost(lost, asked.job, "released")
     return words.released(asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds)
-
-
-async def _let_go(backend: ToolBackend, asked: Any) -> None:
-    if asked.failed:
-        retry_after = asked.retry_after_seconds
-        await backend.fail(
-            asked.job, asked.lease_id, asked.reason, retry_after=retry_after, checkpoint=asked.checkpoint
-        )
-        return
-    done = asked.done_seconds if asked.done else None
-    await backend.release(asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint)
 
 
 @tool(

@@ -14,7 +14,6 @@ from dibs.core.durations import format_duration
 from dibs.sdk.answers import JobStatus, Lease, Previous
 from dibs.wire import sentences
 
-_OF_OTHERS = frozenset(("owner", "by", "reason", "conflict"))
 _NOTE_CHARS_MAX = 500  # of a checkpoint, or of why a claim was lost
 YOU = "you, on this connection"
 SKIP_OR_WAIT = "Do not begin this work. Skip it and claim something else, or wait with claim_job and wait_seconds."
@@ -37,7 +36,7 @@ def _as_data(document: Document) -> Document:
     """A document for sentences, in which texts of others are quoted."""
     made: Document = {}
     for key, value in document.items():
-        if isinstance(value, str) and key in _OF_OTHERS:
+        if isinstance(value, str) and key in ("owner", "by", "reason", "conflict"):
             made[key] = quoted(value)
         elif isinstance(value, dict):
             made[key] = _as_data(value)
@@ -94,14 +93,13 @@ def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
     if not kept:
         left = format_duration(min([lease.remaining_ms for lease in leases]))
         stays = f"They stay yours for {left}; call heartbeat_job for each before that is over."
-    claims = [_shown(lease, PARTS["claimed job"]) for lease in leases]
     return {
         "message": f"All are yours: {names}{more}. {stays} Release each when you are finished with it.",
         "claimed": True,
         "status": "claimed",
         "expires_in_seconds": None if kept else seconds(leases[0].remaining_ms),
         **{field: getattr(leases[0], field) for field in ("lease_id", "owner", "namespace")},
-        "claims": claims,
+        "claims": [_shown(lease, PARTS["claimed job"]) for lease in leases],
     }
 
 
@@ -117,7 +115,7 @@ def not_claimed(error: NotClaimed, job: str | None) -> Document:
         holder_of({"name": job, "status": error.code, **answer})
     ]
     if job is None:
-        message = _none_of(refused, error)
+        message = _none_of(refused, error) + sentences.still_held(answer)
     else:
         told = quoted(error.details, _NOTE_CHARS_MAX)
         if answer.get("status") in sentences.STATES:
@@ -222,8 +220,8 @@ def handed_over(lease: Lease) -> Document:
 
 
 def hand_over_refused(error: NotClaimed, job: str) -> Document:
-    told = quoted(error.details, _NOTE_CHARS_MAX)
-    return {"message": f"{told} It is still yours.", "handed_over": False, "job": job}
+    message = f"{quoted(error.details, _NOTE_CHARS_MAX)} It is still yours."
+    return {"message": message, "handed_over": False, "job": job}
 
 
 def status_answer(status: JobStatus, *, yours: bool = False) -> Document:

@@ -7,11 +7,8 @@ installed packages, which takes longer than a whole claim: so only then.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any
 from dibs.base.errors import InvalidInput, MissingExtra
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def annex(module: str) -> Any | None:

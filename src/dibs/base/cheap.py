@@ -29,10 +29,22 @@ if TYPE_CHECKING:
     import signal
     import socket
     import sqlite3
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Collection,
+        Container,
+        Coroutine,
+        Generator,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
+    from contextlib import AbstractContextManager
     from hashlib import blake2b
     from types import FrameType, ModuleType, TracebackType
-    from typing import Any, BinaryIO, Protocol, TextIO
+    from typing import Any, BinaryIO, Protocol, TextIO, TypeVar
     from weakref import ref
 else:
 
@@ -41,17 +53,23 @@ else:
             raise TypeError("names of base/cheap.py are for annotations; import the real one")
 
     class _Name(metaclass=_NameType):
-        """Stands for a name of annotations at run time. An alias may be made of it: `Ask = Callable[[str], int]`."""
+        """Stands for a name of annotations at run time. An alias may be made of it, `Ask = Callable[[str], int]`, and a
+        type variable, `T = TypeVar("T")`."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
 
         def __class_getitem__(cls, _: object) -> type[_Name]:
             return cls
 
-    Any = Awaitable = Callable = Iterable = Iterator = Mapping = Sequence = _Name
-    BinaryIO = FrameType = ModuleType = Protocol = TextIO = TracebackType = _Name
+    Any = Awaitable = Callable = Collection = Container = Coroutine = Generator = Iterable = Iterator = _Name
+    AbstractContextManager = BinaryIO = FrameType = Mapping = ModuleType = Protocol = Sequence = _Name
+    TextIO = TracebackType = TypeVar = _Name
 
 __all__ = ["blake2b", "c_json", "ref", "signal", "socket", "sqlite3"]
-__all__ += ["Any", "Awaitable", "Callable", "Iterable", "Iterator", "Mapping", "Sequence"]
-__all__ += ["BinaryIO", "FrameType", "Protocol", "TextIO", "TracebackType"]
+__all__ += ["AbstractContextManager", "Any", "Awaitable", "BinaryIO", "Callable", "Collection", "Container"]
+__all__ += ["Coroutine", "FrameType", "Generator", "Iterable", "Iterator", "Mapping", "Protocol", "Sequence"]
+__all__ += ["TextIO", "TracebackType", "TypeVar"]
 
 
 def _sqlite3() -> ModuleType:
@@ -93,8 +111,7 @@ def _lru_cache_alone() -> ModuleType:
     return made
 
 
-# Of each name the private module, the public one, and what is taken out of them. `jsontext.py` has a way of its own
-# without the scanner and the encoder.
+# Of each name the private module, the public one, and what is taken of them. `jsontext.py` can do without `_json`.
 _PARTS = {
     "blake2b": ("_blake2", "hashlib", "blake2b"),
     "c_json": ("_json", "_json", ""),

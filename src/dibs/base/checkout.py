@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Mapping
 from dibs.base.files import content
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BYTES_MAX = 4096
 _HASH_SHOWN = 7

@@ -10,15 +10,11 @@ import os
 import time
 
 from dibs.base import ways
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from dibs.base.cheap import Any
 
 # macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC_RAW counts suspend (CLOCK_UPTIME_RAW does not, nor does Python's
 # time.monotonic there). Elsewhere monotonic time is the best there is.
 _STEADY_ID: int = time.CLOCK_BOOTTIME if ways.IS_LINUX else getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)
-
 
 # How far this process's steady clock is ahead of the machine's: one number, once it was looked at.
 _zero_ns: list[int] = []

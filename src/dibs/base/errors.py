@@ -2,16 +2,12 @@
 
 "Somebody else has the job" is an answer, and answers are values (`core.outcomes`). NotClaimed and what is below it are
 raised by the Python SDK alone, where a `with` block has no other way to say that it was not entered.
-This module imports nothing, so that every layer may import it.
+This module imports only names for annotations, so that every layer may import it.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
+from dibs.base.cheap import Any, Callable
 
 # In the details of an error after a request without an answer: it may have been carried out or not.
 FATE_UNKNOWN = "Whether it was carried out is not known."

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 from time import sleep
 
+from dibs.base.cheap import Mapping
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 # Where dibs keeps things of its own: one folder, in the user's state folder. Makes nothing; whoever writes does.
 #

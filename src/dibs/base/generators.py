@@ -7,13 +7,10 @@ caller's: a door, a connection, an event loop.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
-    from typing import Any, TypeVar
+from dibs.base.cheap import Any, Awaitable, Callable, Generator, Iterable, Iterator, TypeVar
 
-    Asked = TypeVar("Asked")
-    T = TypeVar("T")
+Asked = TypeVar("Asked")
+T = TypeVar("T")
 
 
 def run_generator(generator: Generator[Asked, Any, T], answer: Callable[[Asked], Any]) -> T:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import select
 
-from dibs.base.cheap import signal
+from dibs.base.cheap import Mapping, Sequence, signal
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 LOCAL_MS_MAX = 30_000  # for a command that reaches no network
 _BYTES_SHOWN_MAX = 2_000
@@ -19,7 +15,6 @@ _BYTES_SHOWN_MAX = 2_000
 # What the configuration of a repository may not decide: that git runs a program whenever it reads the index, and that
 # a folder which is tracked, with a configuration in it, is a repository. git before 2.38 does not know the latter.
 _CONFIG = ("core.fsmonitor=false", "safe.bareRepository=explicit")
-
 
 # What git adds below the reason that ssh or the server gave.
 _PADDING = ("Please make sure you have the correct access", "and the repository exists")

@@ -9,18 +9,13 @@ bytes; its driver waits for them in a thread or in an event loop.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Callable, Generator, TypeVar
 from dibs.base.errors import BadReply
 from dibs.base.generators import run_generator
 from dibs.base.reply import Reply
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from typing import TypeVar
-
-    T = TypeVar("T")
-    Reading = Generator[None, bytes, T]  # each yield is sent the next bytes, or none if the other side closed
-
+T = TypeVar("T")
+Reading = Generator[None, bytes, T]  # each yield is sent the next bytes, or none if the other side closed
 
 _PLAIN_HEAD_BYTES_MAX = 4_096
 _BODILESS = (204, 304)

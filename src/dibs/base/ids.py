@@ -33,8 +33,7 @@ def new_room_id() -> str:
     """The id of an election: 24 random bytes as 32 letters, digits, - and _."""
     import binascii
 
-    text = binascii.b2a_base64(os.urandom(24), newline=False).decode()
-    return text.replace("+", "-").replace("/", "_")
+    return binascii.b2a_base64(os.urandom(24), newline=False).decode().replace("+", "-").replace("/", "_")
 
 
 def new_signing_secret() -> str:

@@ -65,8 +65,6 @@ class _RecordType(type):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Record(metaclass=_RecordType):
-    """Base of every record. See the module's text."""
-
     _fields: tuple[str, ...] = ()
     _defaults: dict[str, Any] = {}  # noqa: RUF012 - set per class by the metaclass, never mutated
     _types: dict[str, str] = {}  # noqa: RUF012 - likewise
@@ -212,17 +210,10 @@ def _replace_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
 def _nested(cls: type[Record], field: str) -> tuple[str, type[Record]] | None:
     """`("many", Holder)` for `tuple[Holder, ...]`, `("one", Holder)` for `Holder` or `Holder | None`, else None."""
     annotation = cls._types[field]
-    if annotation.startswith("tuple[") and annotation.endswith(", ...]"):
-        inner = _record_named(annotation[6:-6], cls._modules[field])
-        return ("many", inner) if inner else None
-    inner = _record_named(annotation.removesuffix(" | None"), cls._modules[field])
-    return ("one", inner) if inner else None
-
-
-def _record_named(name: str, module: str) -> type[Record] | None:
-    """The record class that `name` means in a module, or None."""
-    found = getattr(sys.modules[module], name, None)
-    return found if isinstance(found, _RecordType) else None  # type: ignore[return-value]
+    is_many = annotation.startswith("tuple[") and annotation.endswith(", ...]")
+    name = annotation[6:-6] if is_many else annotation.removesuffix(" | None")
+    inner = getattr(sys.modules[cls._modules[field]], name, None)
+    return ("many" if is_many else "one", inner) if isinstance(inner, _RecordType) else None  # type: ignore[return-value]
 
 
 def dump_lines(cls: type[Record], default: Callable[[str], str]) -> list[str]:
@@ -230,14 +221,11 @@ def dump_lines(cls: type[Record], default: Callable[[str], str]) -> list[str]:
     methods into source files (native/expand.py), where names are others."""
     lines = ["made: dict[str, Any] = {}"]
     for field in cls._fields:
-        value = f"self.{field}"
+        one = value = f"self.{field}"
         nested = _nested(cls, field)
         if nested is not None:
-            one = f"[each.dump() for each in {value}]"
-            if nested[0] == "one":
-                one = f"{value}.dump() if {value} is not None else None"
-        else:
-            one = value
+            many = nested[0] == "many"
+            one = f"[each.dump() for each in {value}]" if many else f"{value}.dump() if {value} is not None else None"
         if field not in cls._defaults:
             lines.append(f"made[{field!r}] = {one}")
         elif cls._defaults[field] is None:

@@ -1,5 +1,4 @@
-"""URLs as they may be shown: without the password or token that stands before the host or among the options. Every
-message goes by this."""
+"""URLs as every message shows them: without the password or token before the host or among the options."""
 
 from __future__ import annotations
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
+from dibs.base.jsontext import Document
 
 NO_HEADERS: dict[str, str] = {}  # shared: nobody adds to it
 

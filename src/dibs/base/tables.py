@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator
 
 
 def sections(table: str, words: Collection[str] = ()) -> Iterator[tuple[str, list[list[str]]]]:

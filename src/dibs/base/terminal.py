@@ -8,11 +8,11 @@ JSON needs neither: it is printed in ASCII. `quoted` is for one text within a se
 
 from __future__ import annotations
 
+from dibs.base.cheap import Iterable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterable
-
 
 # Suggests the word that was probably meant by a mistyped one. Pure.
 #
@@ -31,8 +31,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     if len(begun) == 1:
         return f" Did you mean {begun[0]}?"
     slips_max = 2 if len(typed) >= LONG_WORD else 1
-    counted = [(slips(typed, _bare(each)), each) for each in known]
-    fewest = min(counted, default=(slips_max + 1, ""))
+    fewest = min([(slips(typed, _bare(each)), each) for each in known], default=(slips_max + 1, ""))
     return f" Did you mean {fewest[1]}?" if len(typed) > 1 and fewest[0] <= slips_max else ""
 
 

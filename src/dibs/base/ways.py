@@ -1,7 +1,6 @@
 """Chooses, once, the system whose own ways are used.
 
-DIBS_PORTABLE=1 forces what every Unix has. It is for tests: they show on Linux what remains of each promise where
-Linux's own ways do not exist.
+DIBS_PORTABLE=1 forces what every Unix has: tests show on Linux what remains of each promise without Linux's ways.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from io import StringIO
 
 from dibs.base.cheap import BinaryIO, Mapping, Sequence, TextIO
 from dibs.base.errors import DibsError
@@ -32,7 +33,7 @@ COMPLETE = "__complete"  # what the scripts of `dibs completion` call; in no lis
 
 def entry() -> int:
     """Run the command of this process, for the `dibs` script."""
-    gc.disable()  # the process lives for 30 ms, so collecting garbage does not pay; `serve` turns it on again
+    gc.set_threshold(50_000)  # a short command, which makes 15,000 objects, never collects garbage; a long one does
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character must not lose the answer.
         if stream is not None:
@@ -153,8 +154,6 @@ def _answer(
 
 
 def _completed(words: list[str], env: Mapping[str, str], opener: Opener | None) -> Answer:
-    from io import StringIO
-
     from dibs.cli.commands.completion import complete
 
     def ask(command: list[str]) -> str:
@@ -233,8 +232,7 @@ def _of_error(error: DibsError) -> Answer:
         usage = usage_line(load(error.command))
         text += f"\nUsage: {short_usage(load(error.command))}  (more: dibs {error.command} --help)"
     details = {"command": error.command, "usage": usage}
-    message = error.details.partition("\n")[0]
-    return Answer(exit_code, details, text, code=error.code, message=message, is_error=True)
+    return Answer(exit_code, details, text, code=error.code, message=error.details.partition("\n")[0], is_error=True)
 
 
 def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:
@@ -272,16 +270,11 @@ def _write(stream: TextIO | None, text: str) -> OSError | None:
         stream.write(text + "\n")
         stream.flush()
     except OSError as error:  # the reader may be gone, as with `dibs list | head -1`
-        _silence(stream)
+        try:  # Python flushes the stream again at exit, and would print an error: discard what is left
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+        except OSError:
+            pass
         return error
     return None
-
-
-def _silence(stream: TextIO) -> None:
-    """Discard further output: Python flushes the stream again at exit, and would print an error."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
-    except OSError:
-        pass

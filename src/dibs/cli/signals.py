@@ -45,9 +45,8 @@ def stop(number: int, frame: FrameType | None) -> None:
 # Claims of a command that the caller has not been told of yet.
 #
 # From the request of a claim until its answer is printed, SIGINT, SIGTERM and SIGHUP become exceptions, and the claim
-# is given back: an exit code of 128+n means that nothing is held. Once the answer is printed, signals are blocked, and
-# the exit code is that of the answer. A claim with the caller's own request key is not given back: the caller can
-# repeat it with the same key.
+# is given back: an exit code of 128+n means that nothing is held. Once it is printed, signals are blocked, and the exit
+# code is that of the answer. A claim with the caller's own request key is not given back: the caller can repeat it.
 
 DOOR_MS = 2_000  # how long a server may take to answer when a claim is given back
 

@@ -6,20 +6,16 @@ exception for a request. If there is no server or no store, the reply is the sam
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Iterator, Protocol, Sequence
+from dibs.base.jsontext import Document
+from dibs.base.reply import Reply
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any, Protocol
-
-    from dibs.base.jsontext import Document
     from dibs.core.references import JobName
-    from dibs.wire.documents import Reply
 
-    Jobs = tuple[object, ...]
-    Streamed = tuple[int, Document | None]  # a position, and the event that brought the reader there
-else:
-    Protocol = object
-
+Jobs = tuple[object, ...]
+Streamed = tuple[int, Document | None]  # a position, and the event that brought the reader there
 SEVERAL = ("acquire-any", "acquire-all")
 # How verbs begin that are about no job.
 NO_JOBS = ("session", "run", "token", "webhook", "rights", "whoami", "health")
@@ -32,8 +28,7 @@ class Ask:
 
     `name` is the job; of `list` the prefix; of `events` the prefix, or the job that the field `name` names; of
     sessions, tokens, webhooks and runs their own id or name. It is empty where there is none, and for several jobs,
-    which are in the field `names`. `jobs` are the names of jobs in it, which tell the namespace; a prefix counts as a
-    name."""
+    which are in the field `names`. `jobs` are its names of jobs, which tell the namespace; a prefix counts, too."""
 
     __slots__ = ("document", "jobs", "name", "verb")
 

@@ -8,34 +8,30 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock
 
-from dibs.base.cheap import signal
+from dibs.base.cheap import Any, Callable, Iterator, Sequence, signal
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
-from dibs.client.door import ANYWHERE, OneNamespace
-from dibs.core.commands import EndSession, Leave, Release
+from dibs.client.door import ANYWHERE, Ask, JobNamespaces, Jobs, OneNamespace, Streamed
+from dibs.core.commands import EndSession, Leave, Release, Sweep
 from dibs.core.identity import LOCAL, Caller
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
-from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Outcome, Queued, Refused
-from dibs.core.records import Holder, SessionRecord, session_key, ticket_key
+from dibs.core.names import check_name
+from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Outcome, Queued, Refused, Status
+from dibs.core.records import Holder, SessionRecord, lock_key, session_key, ticket_key
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
-
-    from dibs.client.door import Ask, JobNamespaces, Jobs, Streamed
     from dibs.core.commands import Command
     from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Store
 
 # Claiming without a server: finding dead owners, and waiting in line.
 #
-# A waiter watches only its own ticket. The process that hands it the job, or drops it from the line, deletes the
-# ticket, and the store wakes the waiter. Only the first few in line look for expired holds and dead owners, each a
-# little later than the one before, in case those before have died. Asking again writes nothing unless something
-# changed or the place must be kept.
+# A waiter watches only its own ticket. Who hands it the job, or drops it from the line, deletes the ticket, and the
+# store wakes the waiter. Only the first few in line look for expired holds and dead owners, each a little later than
+# the one before, which may have died. Asking again writes only what changed, or to keep the place.
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -115,7 +111,6 @@ def _patience_ms(queued: Queued, poll_ms: int) -> int:
 
 
 def default_store_url() -> str:
-    """The URL of the default store."""
     from dibs.stores.registry import default_url
 
     return default_url()
@@ -150,21 +145,20 @@ class EmbeddedDoor:
         return self.coordinator().store
 
     def ask(self, asked: Ask) -> Reply:
-        jobs = asked.jobs
         try:
-            reply = self._answer(asked, jobs)
+            reply = self._answer(asked)
         except DibsError as error:  # an unknown error is a fault, and is raised with its traceback
             reply = reply_for_error(error)
-        return self._naming.with_namespace(reply, jobs)
+        return self._naming.with_namespace(reply, asked.jobs)
 
-    def _answer(self, asked: Ask, jobs: Jobs) -> Reply:
+    def _answer(self, asked: Ask) -> Reply:
         verb = asked.verb
         query = _QUERIES.get(verb.partition("-")[0])
         if query is not None:
-            return query(self, asked, self.namespace(jobs))
+            return query(self, asked, self.namespace(asked.jobs))
         # The server's order of checks: shape, caller, meaning. The store is not opened for an invalid request.
         shaped = shape(verb, asked.document)
-        command = command_for(verb, self.namespace(jobs), asked.name, shaped, self._caller)
+        command = command_for(verb, self.namespace(asked.jobs), asked.name, shaped, self._caller)
         if verb in CLAIMS:
             return reply_to(verb, claim(self.coordinator(), command, wait_ms(shaped)))
         outcome = self.coordinator().one(command)
@@ -173,19 +167,11 @@ class EmbeddedDoor:
         return reply_to(verb, outcome)
 
     def namespace(self, jobs: Jobs = ()) -> str:
-        """The namespace of a request about these jobs."""
         return namespace_for(self._caller, self._naming.namespace(jobs))
 
     def end_dead_session(self, session: str) -> None:
         """End a session whose worker is dead: its jobs are lost, not released. Raises the store's errors."""
         self.coordinator().one(EndSession(session=session, principal=None, dead=True))
-
-    def _ended_dead(self, holders: Sequence[Holder]) -> bool:
-        """End the sessions of dead holders, as a claim would, if the store can be written. True if any ended."""
-        try:
-            return _end_dead(self.coordinator(), holders)
-        except DibsError:
-            return False
 
     def _list(self, asked: Ask, ns: str) -> Reply:
         from dibs.engine.queries import claimed
@@ -195,22 +181,22 @@ class EmbeddedDoor:
         states = tuple((asked.document.get("status") or "held").split(","))
         pools = asked.document.get("pools") == "true"
         page = claimed(self.store(), ns, prefix, after, limit, states, pools=pools)
-        if self._ended_dead([holder for lock in page.locks for holder in lock.holders]):
+        try:  # as a claim would, if the store can be written
+            ended = _end_dead(self.coordinator(), [holder for lock in page.locks for holder in lock.holders])
+        except DibsError:
+            ended = False
+        if ended:
             page = claimed(self.store(), ns, prefix, after, limit, states, pools=pools)
         found = list_document(page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after)
         return Reply(200, found)
 
     def _history(self, asked: Ask, ns: str) -> Reply:
-        from dibs.core.names import check_name
         from dibs.wire.lease_documents import history_document
 
-        job = (ns, check_name(asked.name))
-        return Reply(
-            200, history_document(asked.name, self.store().events(0, asked.document["limit"], job, newest=True))
-        )
+        events = self.store().events(0, asked.document["limit"], (ns, check_name(asked.name)), newest=True)
+        return Reply(200, history_document(asked.name, events))
 
     def _overdue(self, asked: Ask, ns: str) -> Reply:
-        from dibs.core.names import check_name
         from dibs.engine.queries import last_run
         from dibs.wire.lease_documents import overdue_document
 
@@ -219,7 +205,6 @@ class EmbeddedDoor:
         return Reply(200 if document["status"] == "in_time" else 409, document)
 
     def _events(self, asked: Ask, ns: str) -> Reply:
-        from dibs.core.names import check_name
         from dibs.engine.event_log import EventFilter, collect, position_at
         from dibs.wire.lease_documents import events_document
 
@@ -274,7 +259,6 @@ class EmbeddedDoor:
             self._seen_seq = newest[-1].seq if newest else 0
 
     def notices(self) -> list[str]:
-        """Notices of the store about its location."""
         return [] if self._opened is None else self._opened.store.notices()
 
     def close(self) -> None:
@@ -306,8 +290,7 @@ def open_coordinator(url: str | None) -> Coordinator:
     try:
         return Coordinator(open_store(default_url() if url is None else url))
     except NamesNoStore as error:
-        server = "A server is http://HOST:PORT, https://HOST or unix:///PATH."
-        raise InvalidInput(f"{error.details} {server}") from None
+        raise InvalidInput(f"{error.details} A server is http://HOST:PORT, https://HOST or unix:///PATH.") from None
 
 
 class SharedStore:
@@ -355,10 +338,6 @@ def _close_all(stores: list[Store], pid: int) -> None:
 
 def _with_ends_written(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:
     """Write down the ends of a job's holds, if the store can be written: without a server nobody else does."""
-    from dibs.core.commands import Sweep
-    from dibs.core.outcomes import Status
-    from dibs.core.records import lock_key
-
     assert isinstance(outcome, Status)  # that is what the command gives
     if all(outcome.now_ms < each.expires_ms for each in outcome.lock.holders):
         return outcome

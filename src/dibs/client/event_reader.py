@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from time import sleep
 
+from dibs.base.cheap import Callable, Iterator
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost, ReplyReader
 from dibs.base.jsontext import Document, decode
-from dibs.client.door import Ask
+from dibs.client.door import Ask, Door, Streamed
 from dibs.client.transport import NOT_NOW, Deadline, ServerConnection, receive, send
 from dibs.core import limits
+from dibs.wire.documents import Reply
 from dibs.wire.parts import DROPPED, GAP
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dibs.client.door import Door, Streamed
-    from dibs.wire.documents import Reply
 
 AWAIT_MS = 24 * 3600 * 1000
 PAUSE_MS = 50
@@ -48,8 +44,7 @@ def asked_events(
 
 
 class FrameReader:
-    """Reads frames from bytes as they come. A frame is its event name (empty for most), its data, and the position
-    after it; a frame without data has only the position."""
+    """Reads frames from bytes as they come. A frame: event name (empty for most), data, and the position after it."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -64,22 +59,18 @@ class FrameReader:
             raise ValueError("a line without end")
         for raw in lines:
             line = raw.decode("utf-8", "replace").removesuffix("\r")
-            if line:
-                self._line(line)
-                continue
-            found = (self._name, "\n".join(self._data), self.last_id)
-            self._name, self._data = "", []
-            yield found
-
-    def _line(self, line: str) -> None:
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if field == "data":
-            self._data.append(value)
-        elif field == "event":
-            self._name = value
-        elif field == "id" and "\0" not in value:
-            self.last_id = value
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if not line:
+                found = (self._name, "\n".join(self._data), self.last_id)
+                self._name, self._data = "", []
+                yield found
+            elif field == "data":
+                self._data.append(value)
+            elif field == "event":
+                self._name = value
+            elif field == "id" and "\0" not in value:
+                self.last_id = value
 
 
 class EventCursor:
@@ -109,7 +100,6 @@ class EventCursor:
         return asked_events(self.prefix, self.name, self.position, limit, self._since_ms)
 
     def stream(self) -> Ask:
-        """Events as they happen, after the position."""
         assert self.position is not None
         self._streams_from = self._upto = self.position
         return asked_events(self.prefix, self.name, self.position, 1, follow=True)
@@ -237,6 +227,4 @@ def follow(door: Door, cursor: EventCursor, *, for_ms: int | None = None) -> Ite
 
 
 def _pause(until_ms: int) -> None:
-    from time import sleep
-
     sleep(max(0, min(limits.STREAM_RETRY_MS, until_ms - steady_ms())) / 1000)

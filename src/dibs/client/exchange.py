@@ -10,25 +10,21 @@ server said that it did nothing; else its outcome is not known, and the caller i
 
 from __future__ import annotations
 
+from dibs.base.cheap import Generator
 from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN, NOTHING_HERE, BadReply, DibsError, ServerUnreachable
 from dibs.base.http1 import ConnectionLost
 from dibs.base.jsontext import Document, decode
+from dibs.client.door import Ask
 from dibs.client.requests import ROW_FIELDS, VERBS, RequestBuilder, is_repeatable, method_of, waits_ms, within
 from dibs.client.servers import PATIENCE_MS, Servers
 from dibs.client.transport import CLOSED, NOT_NOW, NotConnected, TimedOut
+from dibs.client.urls import ServerAddress
 from dibs.wire.documents import Reply
 from dibs.wire.fields import REPLY_KINDS
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from dibs.client.door import Ask
-    from dibs.client.urls import ServerAddress
-
-    Failure = ServerUnreachable | ConnectionLost
-    Result = Reply | Failure
+Failure = ServerUnreachable | ConnectionLost
+Result = Reply | Failure
 
 # Checks that a reply is from dibs. Pure.
 #
@@ -164,7 +160,6 @@ def _not_dibs(reply: Reply, address: ServerAddress) -> DibsError:
 
 RETRIES_MAX = 2
 SHORT_WAIT_MS = 1_000  # with the second server: the first took long enough
-_ELSEWHERE = ("draining", "upstream_unavailable", "capacity_exceeded")
 UNAVAILABLE = 503
 
 
@@ -195,7 +190,7 @@ def ask_servers(
                 reply = checked_reply(asked.verb, got, address)
                 body = reply.body or {}
                 can_later = reply.status == UNAVAILABLE or "retry_after_ms" in body
-                if not can_later or body.get("code") not in _ELSEWHERE:
+                if not can_later or body.get("code") not in ("draining", "upstream_unavailable", "capacity_exceeded"):
                     servers.answered(address, now_ms)
                     return reply
                 attempts.refused(reply)  # it did nothing, and another server may do better

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from time import sleep
+
+from dibs.base.cheap import Iterator
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost
-from dibs.client.door import ANYWHERE, Ask
-from dibs.client.exchange import ask_servers, document_of
+from dibs.base.jsontext import Document
+from dibs.client.door import ANYWHERE, Ask, JobNamespaces, Streamed
+from dibs.client.exchange import Attempts, Result, ask_servers, document_of
 from dibs.client.requests import RequestBuilder
+from dibs.client.servers import Servers
 from dibs.client.transport import CLOSED, Deadline, NotConnected, ServerConnection, needs_https, speaks_tls
 from dibs.wire.documents import Reply, reply_for_error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dibs.base.jsontext import Document
-    from dibs.client.door import JobNamespaces, Streamed
-    from dibs.client.exchange import Attempts, Result
-    from dibs.client.servers import Servers
 
 TIMEOUT_MS_DEFAULT = 10_000
 
@@ -64,8 +60,6 @@ class HttpDoor:
 
     def news(self, timeout_ms: int) -> None:
         """A server reports no news outside of a wait in line, so this only sleeps."""
-        from time import sleep
-
         sleep(timeout_ms / 1000)
 
     def close(self) -> None:
@@ -88,7 +82,6 @@ class HttpDoor:
     def _attempt(self, attempt: Attempts) -> Result:
         connection = self._connections[attempt.address.url]
         try:
-            deadline = Deadline(attempt.timeout_ms)
-            return connection.exchange(attempt.request, deadline, repeatable=attempt.repeatable)
+            return connection.exchange(attempt.request, Deadline(attempt.timeout_ms), repeatable=attempt.repeatable)
         except (ConnectionLost, ServerUnreachable) as error:
             return error

@@ -13,18 +13,17 @@ repository in a work tree are refused until a namespace is named.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Iterable, Mapping
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
+from dibs.base.jsontext import Document
+from dibs.client.door import Surroundings
 from dibs.core.names import DEFAULT_NAMESPACE, OF_REPOSITORY, check_name
+from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from dibs.base.jsontext import Document
-    from dibs.client.door import Surroundings
     from dibs.core.references import JobName
-    from dibs.wire.documents import Reply
 
 # The module whose `JobNames` makes `Surroundings` of an environment and a folder.
 RESOLVER = "dibs.agents.repository.job_names"

@@ -1,8 +1,7 @@
 """Plans renewals: the times to renew, and to treat a hold as lost. The promise `loss:told`.
 
-The store counts from when it received the renewal, which is after it was sent. An owner that counts from before
-sending, on a steady clock, knows of the end before anybody else can own the job. The time that it takes to stop the
-work is subtracted, too.
+The store counts from when it received the renewal, after it was sent. An owner that counts from before sending, on a
+steady clock, knows of the end before anybody else can own the job. The time to stop the work is subtracted.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ class RenewalPlan:
         return min(self.next_ms, self.lost_ms)
 
     def left_ms(self, now_ms: int) -> int:
-        """Until the next renewal or the deadline."""
         return max(0, self.look_ms - now_ms)
 
 

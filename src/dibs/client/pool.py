@@ -1,28 +1,29 @@
 """A pool of doors for many threads: each door is lent to one caller at a time.
 
-A forked child gets its own doors, and neither uses nor closes those of its parent: a connection or a database handle
-cannot be shared by two processes.
+A forked child has its own, and neither uses nor closes its parent's: two processes cannot share a connection.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from weakref import finalize
 
 from dibs.base.errors import StoreUnavailable
+from dibs.client.door import Door
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http import HttpDoor
 from dibs.client.queueing import SLICE_SECONDS
 from dibs.client.settings import Settings, naming_of, servers_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.client.door import Door
-
 IDLE_MAX = 8
 _left_alone: list[object] = []  # the parent's doors; dropping them would close them
+
+
+def _hang_up(doors: list[Door], pid: int) -> None:
+    for door in doors if os.getpid() == pid else ():
+        door.close()
 
 
 class LentDoor:
@@ -55,15 +56,15 @@ class Doors:
         self._lock = threading.Lock()
         self._idle: list[Door] = []
         self._closed = False
-        self._open = self._opener(settings)
-
-    def _opener(self, settings: Settings) -> Callable[[bool], Door]:
-        url, naming = settings.url, naming_of(settings)
+        naming = naming_of(settings)
         servers = self.servers = servers_of(settings)
+        self._open: Callable[[bool], Door]
         if servers is not None:
-            return lambda keep: HttpDoor(servers, naming=naming, timeout_ms=self.timeout_ms, keep=keep)
-        self.store = SharedStore(url)
-        return lambda _: EmbeddedDoor(self.store.coordinator, naming)
+            self._open = lambda keep: HttpDoor(servers, naming=naming, timeout_ms=self.timeout_ms, keep=keep)
+            finalize(self, _hang_up, self._idle, self._pid).atexit = False  # of a client that is dropped without a word
+        else:
+            self.store = SharedStore(settings.url)
+            self._open = lambda _: EmbeddedDoor(self.store.coordinator, naming)
 
     def one(self, timeout_ms: int | None = None) -> LentDoor:
         """`with doors.one() as door:`. `timeout_ms` limits calls to a server in this block."""

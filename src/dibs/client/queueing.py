@@ -9,23 +9,21 @@ early and can be given up. A request with the ticket keeps the place, even if th
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Callable, Generator, TypeVar
 from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
 from dibs.client.door import Ask, Door
 from dibs.core.limits import LIST_PAGE_MAX, TICKET_MS, WAIT_MS_MAX
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from typing import Any, TypeVar
-
-    from dibs.base.jsontext import Document
     from dibs.client.naming import Naming
 
-    T = TypeVar("T")
-    Flow = Generator["Step", Any, T]
+T = TypeVar("T")
+Flow = Generator["Step", Any, T]
 ANY = "acquire-any"
 SLICE_SECONDS = 20
 RETRY_MS = 500
@@ -64,8 +62,7 @@ class StillWaiting:
         self.waited_ms = waited_ms
 
 
-if TYPE_CHECKING:
-    Step = Ask | Pause | StillWaiting | Work
+Step = Ask | Pause | StillWaiting | Work
 
 
 def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] | None = None) -> T:
@@ -219,7 +216,16 @@ class PendingClaim:
         self._unsure = self._unsure or FATE_UNKNOWN in str((reply.body or {}).get("details"))
         if reply.body and reply.body.get("status") == "queued":
             self._note_place(reply)
+        if self.own_key and reply.body and "refused" in reply.body:
+            return (yield from self._without_rest(reply))
         return reply
+
+    def _without_rest(self, reply: Reply) -> Flow[Reply]:
+        """A refusal of several jobs, once what an answer that we never read had given is released. If nobody answers
+        that, its own reply: some may be ours."""
+        failed = yield from self._let_go(self._leases_in(reply))
+        body = {key: value for key, value in (reply.body or {}).items() if key != "rest"}
+        return failed or Reply(status=reply.status, body=body)
 
     def wait(self) -> Flow[Reply]:
         """Claim until the reply is not `queued`, or the time is over. Returns the last reply."""
@@ -270,19 +276,22 @@ class PendingClaim:
         """Tell whether to keep waiting without a place. A server that is gone for a moment keeps our place for
         TICKET_MS. The request key finds the place if the answer with it was lost. A place that is lost is no reason to
         give up while there is time: the next request gets another. Nor is a server that has too much to do."""
-        if _is_overloaded(reply) or (self._ticket is not None and status_of(reply) == "held"):
+        refused = (reply.body or {}).get("refused", ())
+        may_come = status_of(reply) == "held" and all(_passes(each) for each in refused)
+        if _is_overloaded(reply) or (self._ticket is not None and may_come):
             return True
         known = self._unsure or self._ticket is not None
         return known and _is_unheard(reply) and silence_ms < TICKET_MS
 
     def _came_and_went(self, reply: Reply) -> bool:
-        """Tell whether our turn came and the lease expired before we saw it, because this process was paused. No work
-        was begun with it, so we claim again with a new key, at the end of the line."""
+        """Tell whether our turn came and a lease expired before we saw it, because this process was paused. No work was
+        begun with it, so we claim again with a new key, at the end of the line."""
         if not self.own_key:
             return False
         from dibs.wire.refusals import KEY_SPENT  # only a reply to a waiter begins with it
 
-        if not str((reply.body or {}).get("details")).startswith(KEY_SPENT):
+        body: Document = reply.body or {}
+        if not any(str(each.get("details")).startswith(KEY_SPENT) for each in (body, *body.get("refused", ()))):
             return False
         self._take_new_key()
         self._ticket = None
@@ -379,18 +388,24 @@ class PendingClaim:
                 from dibs.wire.values import secret_of
 
                 got = [(name, secret_of(self._ticket)) for name in self.names]
-        for name, lease_id in got:
+        return (yield from self._let_go(got))
+
+    def _let_go(self, leases: list[tuple[str, str]]) -> Flow[Reply | None]:
+        """Release them, without a verdict on the work. The reply that failed, if one did."""
+        for name, lease_id in leases:
             released: Reply = yield Ask("release", name, {"lease_id": lease_id, "uncounted": True})
-            if _is_unheard(released):
+            if _is_unheard(released) or "retry_after_ms" in (released.body or {}):
                 return released
         return None
 
     def _leases_in(self, reply: Reply) -> list[tuple[str, str]]:
-        """Name and lease id of each lease that this claim got, without those that its session had before."""
+        """Name and lease id of each lease that this claim got, also of those that a refusal names, without those that
+        its session had before. What a key of the user's has may be another process's, which has read its answer."""
         body: Document = reply.body or {}
-        if status_of(reply) != "acquired":
-            return []
-        found: list[Document] = body.get("leases") or [body]
+        if status_of(reply) == "acquired":
+            found: list[Document] = body.get("leases") or [body]
+        else:
+            found = body.get("rest", []) if self.own_key else []
         return [(each["name"], each["lease_id"]) for each in found if not each.get("held_before")]
 
     def _note_place(self, reply: Reply) -> None:
@@ -408,13 +423,15 @@ def status_of(reply: Reply) -> str | None:
 
 def _may_come(reply: Reply) -> bool:
     """Tell whether this refusal may change with time. A job that is done or parked is not waited for."""
-    body: Document = reply.body or {}
     if status_of(reply) != "held":
         return False
-    refused = body.get("refused")
-    return refused is None or any(
-        each.get("status") not in ("done", "parked") and "code" not in each for each in refused
-    )
+    refused = (reply.body or {}).get("refused")
+    return refused is None or any(_passes(each) for each in refused)
+
+
+def _passes(refused: Document) -> bool:
+    """Tell whether the refusal of one job of several may change with time."""
+    return refused.get("status") not in ("done", "parked") and "code" not in refused
 
 
 def _is_overloaded(reply: Reply) -> bool:

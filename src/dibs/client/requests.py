@@ -80,7 +80,7 @@ VERBS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 # What each entry has in a list of several.
 ROW_FIELDS = {
-    "leases": ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms"),
+    **dict.fromkeys(("leases", "rest"), ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms")),
     "locks": _JOB,
     "events": ("seq", "at", "event"),
     "sessions": ("session_id",),
@@ -152,7 +152,6 @@ def _segment(asked: Ask) -> str:
 
 
 def _terms(asked: Ask) -> str:
-    """The fields in the query of a request."""
     terms = {key: value for key, value in asked.document.items() if value not in (None, "")}
     if asked.verb == "list" or (asked.verb == "events" and "name" not in terms):
         terms = {"prefix": asked.name, **terms}
@@ -183,7 +182,6 @@ class RequestBuilder:
         return request_with(method_of(asked), target, self._lines(asked, address), body, OWN_TYPE)
 
     def _lines(self, asked: Ask, address: ServerAddress) -> str:
-        """The headers."""
         namespace = self.naming.namespace(asked.jobs)
         place = (address.url, address.token, namespace)
         lines = self._heads.get(place)

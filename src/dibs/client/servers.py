@@ -12,17 +12,12 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Callable, Mapping
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import InvalidInput
-from dibs.base.files import state_folder
+from dibs.base.files import replace_file, state_folder
 from dibs.base.ids import new_fraction
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from dibs.client.urls import ServerAddress
-
+from dibs.client.urls import ServerAddress
 
 AWAY_MS = 15_000  # how long a server that failed is asked last
 STAYS_MS = 300_000  # how long a client stays with one before it picks again
@@ -147,8 +142,6 @@ def _read(path: str, servers: Servers) -> None:
 
 
 def _write(path: str, servers: Servers) -> None:
-    from dibs.base.files import replace_file
-
     ahead_ms = steady_ms() - wall_ms()
     lines = [_FORMAT]
     for url, until_ms in servers.away.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from dibs.base.cheap import Any, Mapping
 from dibs.base.errors import InvalidInput, ServerUnreachable
 from dibs.base.files import config_path, logins_path, state_folder, token_path
 from dibs.client.door import Door, JobNamespaces, OneNamespace
@@ -13,13 +14,10 @@ from dibs.core.limits import SETTINGS_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
-    Logins = dict[str, tuple[str, bool]]
+Logins = dict[str, tuple[str, bool]]
 
 
 def read_toml(path: str) -> dict[str, Any] | None:
@@ -125,7 +123,6 @@ class Settings:
 
     @property
     def config(self) -> dict[str, str]:
-        """The settings of the user's file."""
         if self._config is None:
             self._config = user_config(self.env)
         return self._config
@@ -192,9 +189,7 @@ class Settings:
 
     def is_system(self, address: ServerAddress) -> bool:
         """Tell whether it is the machine's service, which knows its users without a token."""
-        if address.scheme != "unix":
-            return False
-        return address.path == socket_path(self.env)
+        return address.scheme == "unix" and address.path == socket_path(self.env)
 
     def token(self, address: ServerAddress) -> str | None:
         source = self.token_source(address)
@@ -223,8 +218,7 @@ def naming_of(settings: Settings) -> JobNamespaces:
     from dibs.base.checkout import current_folder
     from dibs.client.naming import Namespaces
 
-    stated = settings.pick("namespace", "DIBS_NAMESPACE")
-    return Namespaces(stated, settings.namespace, settings.env, current_folder())
+    return Namespaces(settings.pick("namespace", "DIBS_NAMESPACE"), settings.namespace, settings.env, current_folder())
 
 
 def read_token(path: str) -> str:
@@ -310,7 +304,7 @@ def servers_of(settings: Settings) -> Servers | None:
     if settings.servers is not None:
         return settings.servers
     url = settings.url
-    found = () if url is None else servers_at(url)
+    found = () if url is None else servers_at(url)  # a claim in the user's own store makes no call for it
     if not found:
         return None
     from dibs.client.servers import Servers, remembered
@@ -333,7 +327,6 @@ def servers_of(settings: Settings) -> Servers | None:
 # A socket is trusted only if root, or the user to whom root gave the folder, must have made it.
 
 SOCKET = "/run/dibs/dibs.sock"
-_OFF = ("off", "no", "0")
 
 
 def system_url(env: Mapping[str, str]) -> str | None:
@@ -368,7 +361,7 @@ def system_url(env: Mapping[str, str]) -> str | None:
 def socket_path(env: Mapping[str, str]) -> str | None:
     """The path of the service's socket; None if the user turned it off."""
     path = env.get("DIBS_SYSTEM_SOCKET") or SOCKET
-    return None if path in _OFF else path
+    return None if path in ("off", "no", "0") else path
 
 
 def note_path(env: Mapping[str, str]) -> str:

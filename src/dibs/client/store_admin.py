@@ -8,39 +8,37 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from shutil import copyfileobj
+from typing import Any, BinaryIO, TextIO
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, HookRefused, InvalidInput, StoreFull, Unavailable
 from dibs.base.files import to_disk
+from dibs.base.jsontext import Document
+from dibs.client.embedded import EmbeddedDoor
 from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
 from dibs.core.identity import LOCAL
 from dibs.core.lease_outcomes import Frozen, Raised, Thawed
 from dibs.core.limits import SWEEP_BATCH_MAX
-from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, lock_key
+from dibs.core.outcomes import Outcome
+from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, Stored, lock_key
 from dibs.core.upkeep import is_swept
+from dibs.engine.archive import FORMAT as ARCHIVE
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.intake import floor_after, intake
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
+from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
 from dibs.stores.port import Opening, Store, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite import backup as copies
 from dibs.stores.sqlite.errors import translated
 from dibs.stores.sqlite.opener import connect
+from dibs.stores.sqlite.rows import VERSION as SQLITE
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any, BinaryIO, TextIO
-
-    from dibs.base.jsontext import Document
-    from dibs.client.embedded import EmbeddedDoor
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import Stored
 
 # Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
 
@@ -49,7 +47,12 @@ PRIVATE = 0o600
 
 def export_to_stream(store: Store, stream: TextIO, *, freeze: bool) -> Document:
     """Write the archive there. A new file is made readable for its owner alone first: it holds lease ids."""
-    _keep_private(stream)
+    try:
+        file = os.fstat(stream.fileno())
+        if stat.S_ISREG(file.st_mode) and not file.st_size:
+            os.fchmod(stream.fileno(), PRIVATE)
+    except (OSError, ValueError):
+        pass  # not a file, or not ours
     with _written("The archive"):
         exported = export(store, stream.write, freeze=freeze)
         stream.flush()
@@ -77,7 +80,6 @@ def import_from(store: Store, source: BinaryIO, *, adds: bool) -> Document:
 
 
 def thaw(store: Store) -> Document:
-    """Let a frozen store be used again."""
     outcome = Coordinator(store).one(Thaw(id=None))
     if isinstance(outcome, Frozen):
         raise InvalidInput("An import into this store is not complete. Repeat the import until it is.")
@@ -125,16 +127,6 @@ def _written(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreFull(f"{what} could not be written ({error.strerror}). It is not complete; do not use it.") from None
-
-
-def _keep_private(stream: TextIO) -> None:
-    try:
-        handle = stream.fileno()
-        file = os.fstat(handle)
-        if stat.S_ISREG(file.st_mode) and not file.st_size:
-            os.fchmod(handle, PRIVATE)
-    except (OSError, ValueError):
-        pass  # not a file, or not ours
 
 
 # Backups of an SQLite store: `backup`, `restore`.
@@ -192,23 +184,18 @@ def _prepare(draft: str, old: copies.Counters) -> int:
     copies.raise_counters(draft, old)
     store = SqliteStore(draft)
     try:
-        _resume(store, floor, own.time_ms)
+        coordinator = Coordinator(store)
+        meta = store.read((META_KEY,)).records[META_KEY].record
+        mark = meta.frozen if isinstance(meta, Meta) else None
+        if mark is not None and mark.incomplete:
+            raise InvalidInput("The backup was made while an import was not complete. Take another one.")
+        if mark is None:  # the time since the backup, of which it knows nothing, counts as an outage
+            coordinator.one(Thaw(id=None, since_ms=own.time_ms, floor=floor))
+        else:  # a frozen store stays so
+            coordinator.one(RaiseFloor(floor=floor))
     finally:
         store.close()
     return floor
-
-
-def _resume(store: SqliteStore, floor: int, since_ms: int) -> None:
-    """Count the time since the backup, of which it knows nothing, as an outage. A frozen store stays so."""
-    coordinator = Coordinator(store)
-    meta = store.read((META_KEY,)).records[META_KEY].record
-    mark = meta.frozen if isinstance(meta, Meta) else None
-    if mark is not None and mark.incomplete:
-        raise InvalidInput("The backup was made while an import was not complete. Take another one.")
-    if mark is None:
-        coordinator.one(Thaw(id=None, since_ms=since_ms, floor=floor))
-    else:
-        coordinator.one(RaiseFloor(floor=floor))
 
 
 # Pushes a branch together with the claim on its job: the remote accepts both or neither.
@@ -330,8 +317,6 @@ def migrate(url: str | None) -> Document:
 
 def flags_to_send(url: str) -> list[str]:
     """The flags without which a server does not send to a webhook's URL. A host's name is not looked up."""
-    from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
-
     target = parse_target(url, ANY_TARGET)
     is_name = not (target.host[-1:].isdecimal() or ":" in target.host)
     is_private = target.host == "localhost" if is_name else is_refused(target.host)
@@ -341,9 +326,7 @@ def flags_to_send(url: str) -> list[str]:
 
 def formats() -> dict[str, int]:
     """The newest format of each kind that can be read and written here."""
-    from dibs.engine.archive import FORMAT as ARCHIVE
     from dibs.stores.git.entries import FORMAT as GIT
-    from dibs.stores.sqlite.rows import VERSION as SQLITE
 
     found = {"sqlite": SQLITE, "git": GIT, "export": ARCHIVE}
     try:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 
-from dibs.base.cheap import socket
+from dibs.base.cheap import Any, socket
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, ServerUnreachable
 from dibs.base.http1 import ConnectionLost, read_reply, request_bytes
+from dibs.base.reply import Reply
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, HEAD_BYTES_MAX, REPLY_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
     from ssl import SSLError
-    from typing import Any
 
-    from dibs.base.reply import Reply
     from dibs.client.urls import ServerAddress
 
-    Address = tuple[int, int, object]  # family, protocol, where
+Address = tuple[int, int, object]  # family, protocol, where
 
 # Checks that a server is the user's own before the token of that server is sent. Pure, except `is_ours`.
 #
@@ -40,8 +39,7 @@ class Challenge:
         key, nonce = token_key(token), new_id()
         self._answer = proof_of(key, challenge_text(nonce, peer))
         target = f"{address.path}/proof?key={proof_key_id(key)}&nonce={nonce}"
-        headers = {"Host": address.authority, "Accept": "application/json"}
-        self.request = request_bytes("GET", target, headers, None)
+        self.request = request_bytes("GET", target, {"Host": address.authority, "Accept": "application/json"}, None)
 
     def check(self, reply: Reply) -> None:
         right = f'"{self._answer}"'.encode()
@@ -140,7 +138,11 @@ class ServerConnection:
                 try:
                     return self._over(kept, request, deadline)
                 except ConnectionLost:
-                    return self._over(self._again(deadline), request, deadline)
+                    try:
+                        again = self.proven(deadline)  # another program may have the port by now
+                    except ServerUnreachable:  # whether the server carried it out is not known
+                        raise ConnectionLost from None
+                    return self._over(again, request, deadline)
             else:
                 kept.close()
         return self._over(self.proven(deadline), request, deadline)
@@ -173,13 +175,6 @@ class ServerConnection:
         finally:
             if not proven:
                 connection.close()
-
-    def _again(self, deadline: Deadline) -> socket.socket:
-        """Connect again after a connection broke. If that fails, the result of the earlier request is unknown."""
-        try:
-            return self.proven(deadline)  # another program may have the port by now
-        except ServerUnreachable:
-            raise ConnectionLost from None
 
     def close(self) -> None:
         if self._kept is not None:

@@ -65,7 +65,7 @@ def is_server(url: str) -> bool:
 
 
 def server_addresses(url: str) -> tuple[ServerAddress, ...]:
-    """The servers that `url` names: one, or several with commas between. None when it names a store."""
+    """The servers that `url` names: one, or several with commas between; none when it names a store."""
     if "," not in url:
         return (server_address(url),) if is_server(url) else ()
     parts = [part.strip() for part in url.split(",")]
@@ -77,22 +77,18 @@ def server_addresses(url: str) -> tuple[ServerAddress, ...]:
         if not is_server(part):
             raise InvalidInput(f"{_shown(part)} is not a server, and a list names servers only. {_EXAMPLES}")
     found = tuple(server_address(part) for part in parts)
-    _check_list(found)
-    return found
-
-
-def _check_list(found: tuple[ServerAddress, ...]) -> None:
-    seen: dict[tuple[str, str, int, str], str] = {}
+    seen: set[tuple[str, str, int, str]] = set()
     for each in found:
         where = (each.scheme, each.host.lower(), each.port, each.path)
         if where in seen:
             raise InvalidInput(f"{each.url} is in the list twice. Name each server once.")
-        seen[where] = each.url
+        seen.add(where)
     plain = [each.url for each in found if each.scheme == "http" and not each.is_local]
     if plain and any(each.scheme == "https" for each in found):
         raise InvalidInput(
             f"{plain[0]} would be sent unencrypted what the others are sent over TLS. Use https:// for all of them."
         )
+    return found
 
 
 def _has_server_scheme(part: str) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Callable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dibs.wire.answer_fields import Answer
     from dibs.wire.operations import Schema
 

@@ -10,33 +10,26 @@ needs a `start_date`, and a jitter makes other times everywhere. APScheduler 4 h
 
 from __future__ import annotations
 
-import logging
+from concurrent.futures import Future
 from contextlib import ExitStack
-from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import Any
 
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
 from apscheduler.executors.base import run_job
 from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.job import Job
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, JobResting
+from dibs.base.logger import log
 from dibs.contrib.one_owner import entered, filled
+from dibs.core.durations import Duration
+from dibs.sdk.claim import Claim
 from dibs.sdk.claims import TTL_SECONDS
+from dibs.sdk.client import Client
 from dibs.sdk.default import default_client
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from datetime import datetime
-
-    from apscheduler.job import Job
-
-    from dibs.core.durations import Duration
-    from dibs.sdk.claim import Claim
-    from dibs.sdk.client import Client
-
-    Events = list[JobExecutionEvent]
-
-log = logging.getLogger("dibs")
+Events = list[JobExecutionEvent]
 
 
 class OneOwnerExecutor(ThreadPoolExecutor):

@@ -13,16 +13,13 @@ A worker that is killed stops its heartbeats. The claim ends with its TTL, and t
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import Task
 from celery.exceptions import Ignore, Reject
 
 from dibs.base.errors import InvalidInput, JobDone, JobHeld, JobResting, NotClaimed, Unavailable
-from dibs.contrib.one_owner import OneOwner, arguments_of, entered, filled, name_of_call
-
-if TYPE_CHECKING:
-    from dibs.contrib.one_owner import Template
+from dibs.contrib.one_owner import OneOwner, Template, arguments_of, entered, filled, name_of_call
 
 POLICIES = ("retry", "skip", "reject")
 
@@ -47,8 +44,7 @@ class OneOwnerTask(OneOwner, Task):
         with ExitStack() as stack:
             try:
                 about = f"celery task {self.request.id}" if self.request.id else None
-                wanted = self._claim_on(self._name_for(args, kwargs), metadata=about)
-                claim = stack.enter_context(entered(wanted))
+                claim = stack.enter_context(entered(self._claim_on(self._name_for(args, kwargs), metadata=about)))
             except (NotClaimed, Unavailable) as refusal:
                 raise self._refused(refusal) from None
             try:

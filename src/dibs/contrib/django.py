@@ -11,16 +11,14 @@ class Command(OneOwnerCommand):
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, LeaseLost
 from dibs.contrib.one_owner import OneOwner, entered, filled
+from dibs.core.durations import Duration
 from dibs.wire.codes import LOST, row_of_error
-
-if TYPE_CHECKING:
-    from dibs.core.durations import Duration
 
 
 class OneOwnerCommand(OneOwner, BaseCommand):
@@ -33,19 +31,16 @@ class OneOwnerCommand(OneOwner, BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
-            return self._execute_owned(*args, **options)
+            with ExitStack() as stack:
+                try:
+                    template = self.job_name or f"manage.py {self.__module__.rpartition('.')[2]}"
+                    claim = stack.enter_context(entered(self._claim_on(filled(template, options), wait=self.wait)))
+                except DibsError as refusal:
+                    if self.skip and isinstance(refusal, JobHeld | JobDone):
+                        return None
+                    raise CommandError(refusal.details, returncode=row_of_error(refusal).exit) from None
+                output: str | None = super().execute(*args, **options)
+                self._succeeded(claim)
+                return output
         except LeaseLost as lost:
             raise CommandError(lost.details, returncode=LOST) from lost
-
-    def _execute_owned(self, *args: Any, **options: Any) -> str | None:
-        with ExitStack() as stack:
-            try:
-                template = self.job_name or f"manage.py {self.__module__.rpartition('.')[2]}"
-                claim = stack.enter_context(entered(self._claim_on(filled(template, options), wait=self.wait)))
-            except DibsError as refusal:
-                if self.skip and isinstance(refusal, JobHeld | JobDone):
-                    return None
-                raise CommandError(refusal.details, returncode=row_of_error(refusal).exit) from None
-            output: str | None = super().execute(*args, **options)
-            self._succeeded(claim)
-            return output

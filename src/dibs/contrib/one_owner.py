@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import pairwise
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import digest
+from dibs.core.durations import Duration
 from dibs.core.limits import NAME_BYTES_MAX
+from dibs.sdk.claim import Claim
 from dibs.sdk.claims import TTL_SECONDS
+from dibs.sdk.client import Client
 from dibs.sdk.default import default_client
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from dibs.core.durations import Duration
-    from dibs.sdk.claim import Claim
-    from dibs.sdk.client import Client
-
-    Template = str | Callable[..., str]
+Template = str | Callable[..., str]
 
 # Job names that are made from the arguments of a call, so that different arguments give different names.
 #

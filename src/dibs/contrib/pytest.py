@@ -11,19 +11,15 @@ It has no entry point of its own, because pytest would load that in every projec
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.base.errors import DibsError, LeaseLost
+from dibs.core.durations import Duration
+from dibs.sdk.claim import Claim
 from dibs.sdk.default import default_client
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dibs.core.durations import Duration
-    from dibs.sdk.claim import Claim
 
 WAIT_DEFAULT = "10m"
 _RUN = pytest.StashKey[ExitStack]()

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import base64
 import functools
-import logging
 import math
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 from tooz import ToozError, coordination, locking, utils
@@ -24,16 +24,11 @@ from tooz.coordination import Characteristics, ToozConnectionError
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, JobHeld, LeaseLost, Unavailable
 from dibs.base.ids import new_id
+from dibs.base.logger import log
+from dibs.sdk.answers import JobStatus, Lease
 from dibs.sdk.client import Client
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dibs.sdk.answers import JobStatus, Lease
-
-    Capabilities = dict[str, Any]
-
-log = logging.getLogger("dibs")
+Capabilities = dict[str, Any]
 
 GROUP_TTL = "24h"
 GROUP_RENEW_MS = 3600 * 1000
@@ -268,8 +263,15 @@ class DibsDriver(coordination.CoordinationDriverCachedRunWatchers):
     def heartbeat(self) -> float:
         """Tooz waits for half of what this returns, so a lease is renewed three times in its life."""
         self._kept.renew_all()
-        with as_tooz_errors():
-            self._renew_groups()
+        with as_tooz_errors():  # the groups that this coordinator is in, once an hour
+            for group in list(self._joined):
+                if steady_ms() > self._renewed_ms.get(group, -GROUP_RENEW_MS) + GROUP_RENEW_MS:
+                    try:
+                        lease = self._lease_of(group)
+                        self._client.renew(lease.name, lease.lease_id)
+                    except (coordination.GroupNotCreated, LeaseLost):
+                        continue
+                    self._renewed_ms[group] = steady_ms()
         return min(self._timeout, self._lock_timeout) * 2 / 3
 
     def get_lock(self, name: bytes) -> DibsLock:
@@ -383,8 +385,7 @@ class DibsDriver(coordination.CoordinationDriverCachedRunWatchers):
         """True if this coordinator has become the leader just now."""
         if self._kept.has(self._led.get(group)):
             return False
-        shown = quote(self._member_id, safe="")
-        lease = self._kept.take(job_of("leader", group), ttl=self._timeout, metadata=shown)
+        lease = self._kept.take(job_of("leader", group), ttl=self._timeout, metadata=quote(self._member_id, safe=""))
         if lease is None:
             return False
         self._led[group] = lease
@@ -393,17 +394,6 @@ class DibsDriver(coordination.CoordinationDriverCachedRunWatchers):
     def stand_down_group_leader(self, group_id: bytes) -> bool:
         lease = self._led.pop(binary(group_id), None)
         return lease is not None and self._kept.drop(lease)
-
-    def _renew_groups(self) -> None:
-        """Renew the groups that this coordinator is in, once an hour."""
-        for group in list(self._joined):
-            if steady_ms() > self._renewed_ms.get(group, -GROUP_RENEW_MS) + GROUP_RENEW_MS:
-                try:
-                    lease = self._lease_of(group)
-                    self._client.renew(lease.name, lease.lease_id)
-                except (coordination.GroupNotCreated, LeaseLost):
-                    continue
-                self._renewed_ms[group] = steady_ms()
 
     @contextmanager
     def _gate(self, group: bytes, *, shared: bool) -> Iterator[None]:

@@ -8,33 +8,19 @@ same. `proof.py` alone decides what proves a claim.
 from __future__ import annotations
 
 from dibs.core import events, outcomes
-from dibs.core.events import Event
+from dibs.core.commands import Acquire, AcquireTerms, Inspect
+from dibs.core.draft import Draft
 from dibs.core.exclusion import blockers, closure_of, covered, is_paused, misfit
 from dibs.core.expiry import capped_ms, end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, grant, swap
 from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree
+from dibs.core.outcomes import Blocker, JobOutcome, Outcome
 from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list, session_owner
-from dibs.core.queue import (
-    ahead,
-    first_ahead,
-    give_up,
-    join_line,
-    may_wait,
-    place_of,
-    queued,
-    refresh,
-    serve_own,
-)
+from dibs.core.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Ending, Holder, LockRecord, SessionRecord, Ticket
-from dibs.core.tickets import forget_want, keep, next_seat, note_want, note_wanted, session_places
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.commands import Acquire, AcquireTerms, Inspect
-    from dibs.core.draft import Draft
-    from dibs.core.outcomes import Blocker, JobOutcome, Outcome
+from dibs.core.tickets import NOBODY, forget_want, keep, next_seat, note_want, note_wanted, session_places
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
 _PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that time may change
@@ -45,7 +31,6 @@ _FINAL = (outcomes.Granted, outcomes.Forbidden, outcomes.KeySpent, outcomes.NotC
 
 
 def acquire(draft: Draft, command: Acquire) -> Outcome:
-    """Claim a job: granted, queued, or the reason why not."""
     outcome = _acquire(draft, command)
     if command.session is not None:
         if isinstance(outcome, _WANTS):
@@ -58,21 +43,11 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
 
 
 def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
-    """Note a refusal as an event: who claimed, and what blocked it."""
     reason = type(outcome).__name__.lower()
     if isinstance(outcome, outcomes.Held) and outcome.blockers:
         reason = f"held by {outcome.blockers[0].holder.owner}"
-    draft.events.append(
-        Event(
-            at_ms=draft.now_ms,
-            kind=events.REFUSED,
-            ns=command.ns,
-            job=command.name,
-            owner=command.owner or session_owner(draft, command.session),
-            principal=command.principal,
-            reason=reason,
-        )
-    )
+    owner = command.owner or session_owner(draft, command.session)
+    draft.tell(events.REFUSED, command.ns, command.name, owner=owner, principal=command.principal, reason=reason)
 
 
 def _acquire(draft: Draft, command: Acquire) -> Outcome:
@@ -234,17 +209,22 @@ def _spent(
 def _regrant(
     draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None, lease_id: str | None
 ) -> JobOutcome:
-    """Claiming a held job again gives the same lease, never with a shorter TTL, never in another mode. Who shows a
-    lease that was renewed a moment ago is told of it without a write: a server asks so for a waiter that another one
-    has served."""
+    """Claiming a held job again gives the same lease, never with a shorter TTL or in another mode. Who shows a lease
+    that was renewed a moment ago is told without a write: a server asks so for a waiter that another has served."""
     if mine.mode != ask.mode:
         return outcomes.Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
     units = len(mine.slot_numbers) or 1
     if ask.units not in (1, units):
         return outcomes.Differs(now_ms=draft.now_ms, name=lock.name, what="units", has=str(units), asked=str(ask.units))
-    kept = mine.replace(seat=next_seat(mine, ask))
+    again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
+    known = mine.session is not None and mine.seat == NOBODY  # another ask of the session may rely on it
+    held_before = again and (known or ask.request_key is None or mine.request_key != ask.request_key)
     is_fresh = mine.lease_id == lease_id and ask.ttl_ms <= mine.ttl_ms
     is_fresh = is_fresh and draft.now_ms - mine.renewed_ms < min(REGRANT_MS, mine.ttl_ms // 12)
+    seat = next_seat(mine, ask)
+    if held_before and not is_fresh and seat != ask.fresh_lease_id:
+        seat = NOBODY
+    kept = mine.replace(seat=seat)
     until_ms = capped_ms(draft.now_ms + ask.ttl_ms, mine.ends_ms)
     if mine.ttl_ms and ask.ttl_ms and not is_fresh and until_ms > own_deadline_ms(draft, mine):
         ttl_ms = max(mine.ttl_ms, ask.ttl_ms)
@@ -252,15 +232,13 @@ def _regrant(
         kept = kept.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=expires_ms)
     if kept != mine:
         draft.put(swap(lock, kept))
-    again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
-    repeated = ask.request_key is not None and mine.request_key == ask.request_key
     return outcomes.Granted(
         now_ms=draft.now_ms,
         name=lock.name,
         lease=shown(draft, kept),
         previous=_previous(lock),
         again=again,
-        held_before=again and not repeated,
+        held_before=held_before,
     )
 
 

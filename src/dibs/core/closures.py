@@ -11,19 +11,15 @@ A closure is over at its end, by the clock. A sweep, or the next change, then re
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.commands import Close, Open
+from dibs.core.draft import Draft
 from dibs.core.durations import format_duration
-from dibs.core.events import Event
 from dibs.core.exclusion import closure_of
 from dibs.core.lease_outcomes import ClosureSet, NotClosed, Opened
 from dibs.core.limits import CLOSURE_MS_MAX, CLOSURES_MAX
+from dibs.core.outcomes import Outcome
 from dibs.core.queue import advance
 from dibs.core.records import Closure
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.commands import Close, Open
-    from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
 
 
 def close(draft: Draft, command: Close) -> Outcome:
@@ -49,7 +45,7 @@ def close(draft: Draft, command: Close) -> Outcome:
         reason=command.reason,
     )
     draft.put(draft.meta().replace(closures=(*kept, closure)))
-    draft.events.append(_event(draft, closure, events.CLOSED, by=closure.by, reason=closure.reason))
+    draft.tell(events.CLOSED, closure.ns, closure.name, by=closure.by, reason=closure.reason, until_ms=until_ms)
     return ClosureSet(now_ms=draft.now_ms, name=command.name, closure=closure)
 
 
@@ -78,20 +74,5 @@ def end_closures(draft: Draft) -> tuple[Closure, ...]:
 def _go_on(draft: Draft, over: list[Closure], by: str | None) -> None:
     """Serve the line of the name itself. Those below it may be thousands: their first waiters find out (`queue.py`)."""
     for closure in over:
-        draft.events.append(_event(draft, closure, events.OPENED, by=by))
+        draft.tell(events.OPENED, closure.ns, closure.name, by=by, began_ms=closure.at_ms)
         advance(draft, closure.ns, (closure.name,))
-
-
-def _event(draft: Draft, closure: Closure, kind: str, by: str | None = None, reason: str | None = None) -> Event:
-    until_ms = closure.until_ms if kind == events.CLOSED else None
-    began_ms = closure.at_ms if kind == events.OPENED else None
-    return Event(
-        at_ms=draft.now_ms,
-        kind=kind,
-        ns=closure.ns,
-        job=closure.name,
-        by=by,
-        reason=reason,
-        until_ms=until_ms,
-        began_ms=began_ms,
-    )

@@ -5,10 +5,6 @@ from __future__ import annotations
 from dibs.base.record import Record
 from dibs.core.records import Terms
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
 
 class ClaimPolicy(Record):
     """The wishes of another contract than dibs' own about a claim. A compatibility layer hands them in."""
@@ -20,8 +16,6 @@ class ClaimPolicy(Record):
 
 
 class AcquireTerms(Terms):
-    """The fields that all claims have."""
-
     fresh_lease_id: str  # the lease's id if this is granted; names this ask, also after a commit whose reply was lost
     over_quota: bool = False
     payer: str | None = None  # whose usage record this counts in; None: the caller has no limit
@@ -35,8 +29,6 @@ class AcquireTerms(Terms):
 
 
 class Acquire(AcquireTerms):
-    """Claim one job, or wait in line for it."""
-
     name: str
     lease_id: str | None = None  # proof that the caller has a lease on this job
     acl: tuple[str, ...] | None = None
@@ -67,15 +59,11 @@ class PlainCommand(Record):
 
 
 class JobCommand(PlainCommand):
-    """A command about one job."""
-
     ns: str
     name: str
 
 
 class Leave(JobCommand):
-    """Give up a place in the line."""
-
     principal: str
     ticket: int
     ticket_id: str
@@ -104,8 +92,6 @@ class Renew(JobCommand):
 
 
 class Release(JobCommand):
-    """Release the job, and mark it as done or failed if asked to."""
-
     principal: str | None  # None: an admin, for whom the lease id is enough proof
     lease_id: str | None = None
     session: str | None = None
@@ -120,8 +106,6 @@ class Release(JobCommand):
 
 
 class Transfer(JobCommand):
-    """Hand a job to another owner, with its checkpoint."""
-
     principal: str | None  # None: an admin, for whom the lease id is enough proof
     fresh_lease_id: str
     lease_id: str | None = None
@@ -146,8 +130,7 @@ class Free(JobCommand):
 
 
 class Close(JobCommand):
-    """Let nobody be granted a job, or any below a name that ends in "/", until a time or for a while. The caller's
-    right to do so was checked before."""
+    """Let nobody be granted a job, or any below a name that ends in "/". The caller's right was checked before."""
 
     principal: str
     reason: str
@@ -182,8 +165,6 @@ class Inspect(JobCommand):
 
 
 class OpenSession(PlainCommand):
-    """Begin a run of a worker."""
-
     fresh_id: str
     principal: str
     owner: str
@@ -291,9 +272,7 @@ class Thaw(PlainCommand):
     since_ms: int | None = None  # None: since it was frozen
 
 
-# A frozen store decides these as usual. They write only the floor, the id and a server's pulse, which do not harm a
-# copy. A beat after a gap looks at the mark itself.
+# A frozen store decides these: what they write (floor, id, pulse) harms no copy. A beat looks at the mark itself.
 UNFROZEN = frozenset((Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat))
 
-if TYPE_CHECKING:
-    Command: TypeAlias = AcquireTerms | PlainCommand
+Command = AcquireTerms | PlainCommand

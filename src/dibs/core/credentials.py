@@ -7,20 +7,14 @@ written to the register too, which servers read.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Callable
 from dibs.core import events
 from dibs.core.commands import PlainCommand
-from dibs.core.events import Event
+from dibs.core.draft import Draft
 from dibs.core.identity import AGENT, NO_LIMITS, Limits
 from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_TOMBSTONE_MS, USE_NOTED_MS
 from dibs.core.outcomes import Outcome
 from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY, Kept
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.core.draft import Draft
 
 ID_CHARS = 12  # how much of the hash is shown to people, as the token's id
 
@@ -48,7 +42,6 @@ class Credential(Kept):
         return bool(self.ended_ms) or 0 < self.expires_ms <= now_ms
 
     def due_ms(self) -> int | None:
-        """Return when it is forgotten."""
         end_ms = self.ended_ms or self.expires_ms
         return end_ms + CREDENTIAL_TOMBSTONE_MS if end_ms else None
 
@@ -127,9 +120,6 @@ def credential_key(digest: str) -> str:
 
 
 CLASSES: dict[str, type[Kept]] = {"usage": Usage, "credential": Credential, REGISTER_KEY: CredentialRegister}
-
-
-# The rules.
 
 
 def create_token(draft: Draft, command: CreateToken) -> TokenState:
@@ -221,16 +211,8 @@ def _write(draft: Draft, credential: Credential, kind: str, by: str) -> TokenSta
     recent = (*register.recent, credential.digest)[-CREDENTIAL_CHANGES_KEPT:]
     draft.write(REGISTER_KEY, register.replace(changes=register.changes + 1, recent=recent))
     draft.write(credential_key(credential.digest), credential)
-    draft.events.append(
-        Event(
-            at_ms=draft.now_ms,
-            kind=kind,
-            ns=credential.namespace or "",
-            principal=credential.name,
-            by=by,
-            reason=f"token {credential.id}",
-        )
-    )
+    ns, about = credential.namespace or "", f"token {credential.id}"
+    draft.tell(kind, ns, principal=credential.name, by=by, reason=about)
     return TokenState(now_ms=draft.now_ms, credential=credential)
 
 

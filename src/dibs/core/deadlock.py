@@ -17,23 +17,30 @@ if two requests would close a cycle at the same moment, the second is decided ag
 
 from __future__ import annotations
 
+from dibs.base.cheap import Iterable
+from dibs.core.commands import Acquire, AcquireAll
+from dibs.core.draft import Draft
 from dibs.core.exclusion import are_kin, blockers, covered, misfit, own_hold, owners_of, slots_of, without_kin
 from dibs.core.expiry import session_over, ticket_over
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.queue import give_up, may_wait
-from dibs.core.records import EXCLUSIVE, SHARED, lock_key, session_key, ticket_key, tree_key
+from dibs.core.records import (
+    EXCLUSIVE,
+    SHARED,
+    Holder,
+    LockRecord,
+    SessionRecord,
+    Ticket,
+    Want,
+    lock_key,
+    session_key,
+    ticket_key,
+    tree_key,
+)
 from dibs.core.tickets import parts_of, session_places
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dibs.core.commands import Acquire, AcquireAll
-    from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket, Want
-
-    Node = tuple[str, ...]
-    Words = tuple[str, ...]
+Node = tuple[str, ...]
+Words = tuple[str, ...]
 
 
 def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -160,7 +167,7 @@ class _Graph:
         self._wanted: dict[Node, list[_Wanted]] = {}
         self._lines: dict[str, _Tickets] = {}
         self._owners: dict[str, list[Holder]] = {}  # those of a job that may be stuck
-        self._parents: dict[str, set[str]] = {}  # of a job's owners
+        self._parents: dict[str, set[str | None]] = {}  # of a job's owners
         self._alike: dict[tuple[str, int], _Need] = {}  # needs that all who wait for a job have
 
     def ask(self, wanted: _Wanted) -> Node:
@@ -267,7 +274,6 @@ class _Graph:
             ahead = list(self._ahead(wanted, lock))
             later = self._later(wanted, lock, ahead)
         of_slots = wanted.slots > 1 or lock.pooled
-        counted = [each for each in later if of_slots and _alike(lock, each, wanted)]
         alone = [(each.session, each.owner) for each in later if not (of_slots and _alike(lock, each, wanted))]
         if in_tree(lock.name):
             in_way = blockers(draft, lock, wanted.mode, wanted.slots, wanted.session, wanted.units)
@@ -281,6 +287,7 @@ class _Graph:
         if lock.pooled and owners_of(draft, lock).bare:  # an owner without a slot must leave
             bare = [each for each in self._owners_of(wanted, lock) if not each.slot_numbers]
             needs.append(_Need(_sessions([(each.session, each.owner) for each in bare])))
+        counted = [each for each in later if _alike(lock, each, wanted)]
         stuck = wanted.slots - wanted.units + 1
         # A pool that is paused is not for its owners to free.
         return [*needs, *self._owners_need(wanted, lock, counted, stuck)] if stuck > 0 else needs
@@ -307,8 +314,7 @@ class _Graph:
         return [need]
 
     def _owners_of(self, wanted: _Wanted, lock: LockRecord) -> list[Holder]:
-        """The owners that may be stuck, and whom this claim met. Its session's parent and children are not in its way,
-        but for the slots of a pool."""
+        """The owners that may be stuck, and whom this claim met. Kin is not in its way, but for the slots of a pool."""
         key = lock_key(lock.ns, lock.name)
         if key not in self._owners:
             live = owners_of(self._draft, lock).live
@@ -337,7 +343,7 @@ class _Graph:
         key = lock_key(lock.ns, lock.name)
         if key not in self._parents:
             found = [self._draft.session(each) for each in owners if each is not None]
-            self._parents[key] = {each.parent for each in found if each is not None and each.parent is not None}
+            self._parents[key] = {each.parent for each in found if each is not None}
         return session.id in self._parents[key] or (session.parent is not None and session.parent in owners)
 
     def _later(self, wanted: _Wanted, lock: LockRecord, ahead: list[Ticket]) -> list[Ticket]:
@@ -464,7 +470,6 @@ def _sessions(owners: list[tuple[str | None, str]]) -> list[tuple[Node, Words, i
 
 
 def _alike(lock: LockRecord, ticket: Ticket, wanted: _Wanted) -> bool:
-    """Return whether both want slots of the same job."""
     same = (ticket.name, ticket.mode) == (wanted.name, EXCLUSIVE)
     return same and slots_of(lock, ticket.slots) == wanted.slots
 

@@ -30,19 +30,14 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Callable
 from dibs.core import commands, records
 from dibs.core.claims import acquire, inspect
+from dibs.core.commands import Command
 from dibs.core.draft import Decision, Draft, View
 from dibs.core.names import in_tree
+from dibs.core.outcomes import Outcome
 from dibs.core.queue import keep_places, leave
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.core.commands import Command
-    from dibs.core.outcomes import Outcome
 
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     commands.Acquire: acquire,
@@ -71,8 +66,7 @@ def decide(view: View, command: Command) -> Decision:
 
 
 def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
-    """The rule of a command that comes for the first time. `dibs claim` is a process of its own, and most often needs
-    no other rule than the ones above: it should not wait for the import of all."""
+    """The rule of a command that comes for the first time: `dibs claim` should not wait for the import of all."""
     if isinstance(command, commands.AcquireAny | commands.AcquireAll):
         from dibs.core import several
 

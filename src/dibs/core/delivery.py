@@ -14,21 +14,16 @@ Time and random fractions are arguments. Nothing here reads or sends.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Sequence
 from dibs.core import limits
 from dibs.core.events import Event
 from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Lane, SaveDelivery, Webhook, WebhookProgress
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
 # When a delivery that failed is tried again, and when its target as a whole is.
 #
-# A delivery that failed rests for longer each time. A target is trusted once a delivery succeeded. Before that, and if
-# WEBHOOK_FAILURES_MAX deliveries in a row failed, one delivery at a time is tried, and the target rests as a whole, for
-# longer each time. A target that says how long it wants to rest is left alone for so long, WEBHOOK_REST_MS_MAX at most;
-# only a replay ends that rest earlier.
+# A delivery that failed rests for longer each time. A target is trusted once a delivery succeeded. Before that, and
+# after WEBHOOK_FAILURES_MAX failures in a row, one delivery at a time is tried, and the target rests as a whole, too. A
+# rest that the target asked for, of WEBHOOK_REST_MS_MAX at most, ends early only for a replay.
 
 
 def pause_ms(tries: int, fraction: float) -> int:
@@ -56,7 +51,6 @@ class TargetBackoff:
 
     @property
     def is_trusted(self) -> bool:
-        """Return whether it answers, as far as is known."""
         return self.has_succeeded and not self.is_down
 
     @property
@@ -65,7 +59,6 @@ class TargetBackoff:
 
     @property
     def until_ms(self) -> int:
-        """Nothing is sent before."""
         return max(self._until_ms, self.asked_until_ms)
 
     def succeeded(self) -> None:
@@ -80,7 +73,6 @@ class TargetBackoff:
             self.asked_until_ms = max(self.asked_until_ms, asked_until_ms)
 
     def end_rest(self) -> None:
-        """It is to be tried now."""
         self._until_ms = self.asked_until_ms = 0
 
 
@@ -118,8 +110,7 @@ class LaneState:
         return self.queue[0]
 
 
-# What is counted for a webhook, and for all of a server: tries that succeeded and that failed, deliveries that were
-# given up, and losses of history that a target was told of.
+# Counted for a webhook, and for all of a server: tries by how they ended, deliveries given up, losses of history.
 COUNTED = ("delivered", "failed", "dead", "gaps")
 
 
@@ -198,21 +189,18 @@ class DeliveryPlan:
     # Reading.
 
     def wants_events(self) -> bool:
-        """Return whether the events after `at` may be read."""
         return not self._ahead and len(self._lanes) < limits.WEBHOOK_LANES_MAX
 
     def has_work(self) -> bool:
         return bool(self._lanes or self._again or self._ahead or self.is_dirty or self.is_behind)
 
     def take(self, events: Sequence[Event], upto: int, *, is_last: bool) -> None:
-        """The events that follow `at`, up to the number `upto`."""
         self._ahead = [event for event in events if event.seq > self.at]
         self._upto = max(upto, self.at)
         self.is_behind = not is_last
         self._advance()
 
     def _advance(self) -> None:
-        """Put events into lanes, as long as there is room."""
         for index, event in enumerate(self._ahead):
             if self.webhook.takes(event) and not self._put(event):
                 self._ahead = self._ahead[index:]
@@ -297,13 +285,11 @@ class DeliveryPlan:
         return [(lane, lane.head(now_ms)) for lane in chosen]
 
     def next_ms(self) -> int | None:
-        """Return when the next lane has rested long enough."""
         lanes = [*self._lanes.values(), *self._again.values()]
         due_ms = min([lane.until_ms for lane in lanes if not lane.is_busy], default=None)
         return None if due_ms is None else max(due_ms, self.target.until_ms)
 
     def done(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float) -> None:
-        """It was delivered."""
         was_down = self.target.is_down
         self.target.succeeded()
         self._finish_delivery(lane, note, "delivered")
@@ -357,7 +343,6 @@ class DeliveryPlan:
         self.is_dirty = True
 
     def _pass(self, lane: LaneState, event: Event) -> None:
-        """The lane goes on after this event, or is closed."""
         lane.after = event.seq
         lane.queue = [each for each in lane.queue if each.seq > event.seq]
         if lane.after >= lane.last:

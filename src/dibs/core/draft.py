@@ -1,19 +1,22 @@
 """A decision in progress: the view, and on top of it what the decision has written so far.
 
-Rules read and write through a draft, so one command can change a lock, its line, a session and a tree in straight
-code. Nothing is visible outside: `decide` returns the draft's writes as a value, and the view does not change. A draft
-knows no rules.
+Rules read and write through it, so a command can change a lock, its line, a session and a tree in straight code.
+Nothing is visible outside: `decide` returns its writes as a value, and the view does not change. It knows no rules.
 """
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Callable, Iterable
 from dibs.base.record import Record
+from dibs.core.events import Event
+from dibs.core.outcomes import Granted, GrantedAll, Outcome
 from dibs.core.records import (
     META_KEY,
     LockRecord,
     Meta,
     Pulse,
     SessionRecord,
+    Stored,
     Ticket,
     Tree,
     lock_key,
@@ -25,13 +28,7 @@ from dibs.core.records import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
-
-    from dibs.core.events import Event
-    from dibs.core.outcomes import Granted, GrantedAll, Outcome
     from dibs.core.overlap import Overlap, TreePlaces
-    from dibs.core.records import Stored
 
 
 # What a decision may look at: the store's time and the records, read as the rules ask for them.
@@ -54,8 +51,7 @@ class Missing(Exception):
 
 class View:
     """Records by key at one instant; None: known to be absent. `seen` are the keys looked at. `load` adds records
-    instead of `Missing`. Nobody vouches for time after `vouched_ms`: deadlines after it count as not reached
-    (`expiry.py`)."""
+    instead of `Missing`. Deadlines after `vouched_ms` count as not reached (`expiry.py`)."""
 
     __slots__ = ("load", "now_ms", "records", "seen", "vouched_ms")
 
@@ -121,7 +117,6 @@ class Draft:
         self._lines: dict[str, TreePlaces] = {}
 
     def get(self, key: str) -> Stored | None:
-        """The record under a key, as this decision has it so far."""
         if key in self.writes:
             return self.writes[key]
         view = self._view
@@ -135,7 +130,6 @@ class Draft:
         self._view.need([key for key in keys if key not in self.writes])
 
     def write(self, key: str, record: Stored | None) -> None:
-        """Put a record under its key, or remove it."""
         self.writes[key] = record
         self._meta = None
 
@@ -161,7 +155,6 @@ class Draft:
         return found if isinstance(found, SessionRecord) else None
 
     def tree(self, ns: str, page: int = 0) -> Tree:
-        """A tree, or one of its pages."""
         found = self.get(tree_key(ns, page))
         return found if isinstance(found, Tree) else Tree(ns=ns, page=page)
 
@@ -212,6 +205,23 @@ class Draft:
         self.handed.clear()
         self.losses.clear()
         self.owners.clear()
+
+    def tell(
+        self,
+        kind: str,
+        ns: str = "",
+        job: str = "",
+        *,
+        owner: str = "",
+        principal: str = "",
+        by: str | None = None,
+        reason: str | None = None,
+        began_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> None:
+        """Note an event of this moment that is not about one hold (`expiry.event_of`)."""
+        event = Event(at_ms=self.now_ms, kind=kind, ns=ns, job=job, owner=owner, principal=principal)
+        self.events.append(event.replace(by=by, reason=reason, began_ms=began_ms, until_ms=until_ms))
 
 
 def _key(record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> str:

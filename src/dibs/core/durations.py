@@ -8,9 +8,9 @@ from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import timedelta
+    from typing import TypeAlias
 
-    Duration = float | str | timedelta  # seconds, text such as "2m", or a timedelta
-
+Duration: TypeAlias = "float | str | timedelta"  # seconds, text such as "2m", or a timedelta
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SAID = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))
 _FORM = "Write seconds (90) or a number with ms, s, m, h or d (30s, 15m, 2h)."
@@ -28,7 +28,6 @@ def parse_duration(text: str, what: str = "duration") -> int:
 
 
 def is_duration(text: str) -> bool:
-    """Return whether `parse_duration` understands it."""
     try:
         parse_duration(text)
     except InvalidInput:
@@ -49,7 +48,6 @@ def duration_ms(value: object, what: str = "duration") -> int:
 
 
 def check_ttl_ms(ttl_ms: int) -> int:
-    """`ttl_ms` itself, or InvalidTtl with the range."""
     if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
         raise InvalidTtl(
             f"A lease lasts from {TTL_MS_MIN // 1000} to {TTL_MS_MAX // 1000} seconds (24h); "

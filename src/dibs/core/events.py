@@ -1,8 +1,7 @@
 """Events: what happened, in order. Every change of ownership is an event, written in the same commit as the change.
 
-A heartbeat without news is not an event; one with a checkpoint or new metadata is `progress`. A refusal is not an
-event. For callers that are `audited`, both are events. Events never carry a lease id: otherwise a reader of the
-history could act as the owner.
+A heartbeat without news is not an event; one with a checkpoint or new metadata is `progress`. A refusal is none. For
+`audited` callers both are. Events carry no lease id: a reader of the history could act as the owner.
 """
 
 from __future__ import annotations
@@ -65,8 +64,6 @@ LOCK_CHANGES = {
 
 
 class Event(Record):
-    """One line of history."""
-
     at_ms: int
     kind: str
     ns: str = ""

@@ -10,18 +10,26 @@ children of one parent exclude each other.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Iterable
+from dibs.core.draft import Draft
 from dibs.core.expiry import live_now, need_sessions, shown
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.outcomes import Blocker, Differs
-from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, SHARED, lock_key
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dibs.core.draft import Draft
-    from dibs.core.records import Closure, Holder, LockRecord, Terms, Want
-
+from dibs.core.records import (
+    DELAYED,
+    DONE,
+    EXCLUSIVE,
+    FREE,
+    HELD,
+    PARKED,
+    SHARED,
+    Closure,
+    Holder,
+    LockRecord,
+    Terms,
+    Want,
+    lock_key,
+)
 
 # The state of a job, in one word.
 
@@ -56,8 +64,7 @@ def _closes(closed: str, name: str) -> bool:
 
 
 class Owners:
-    """The live owners of a job, counted. A decision counts those of one record once, and the next ones as they come
-    (`owners_of`): a pool may have thousands, and as many who wait for it."""
+    """The live owners of a job, counted once in a decision, and new ones as they come: a pool may have thousands."""
 
     __slots__ = ("_first", "_numbers", "bare", "holders", "live", "of", "shared", "units")
 
@@ -79,7 +86,6 @@ class Owners:
         self.shared += holder.mode == SHARED
 
     def add(self, holders: tuple[Holder, ...], newest: Holder) -> None:
-        """One more than before."""
         self.holders = holders
         self._numbers.update(newest.slot_numbers)
         self._count(newest)
@@ -109,8 +115,7 @@ class Owners:
 
 
 def owners_of(draft: Draft, lock: LockRecord) -> Owners:
-    """The owners of a job as this decision has them. Found by the tuple itself, which a record keeps until its owners
-    change."""
+    """The owners of a job in this decision. Found by the tuple, which a record keeps until its owners change."""
     known: Owners | None = draft.owners.get(id(lock.holders))
     if known is None:
         need_sessions(draft, lock)
@@ -119,7 +124,6 @@ def owners_of(draft: Draft, lock: LockRecord) -> Owners:
 
 
 def note_owner(draft: Draft, lock: LockRecord, before: tuple[Holder, ...], newest: Holder) -> None:
-    """Count a new owner, if the others were counted."""
     known: Owners | None = draft.owners.pop(id(before), None)
     if known is not None:
         known.add(lock.holders, shown(draft, newest))
@@ -155,7 +159,6 @@ def misfit(lock: LockRecord, ask: Terms | Want, now_ms: int) -> Differs | None:
 def blockers(
     draft: Draft, lock: LockRecord, mode: str, slots: int, session: str | None, units: int = 1
 ) -> tuple[Blocker, ...]:
-    """The live holds that block a claim on `lock`."""
     if not lock.holders and not in_tree(lock.name):
         return ()
     if lock.pooled:
@@ -202,7 +205,6 @@ def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
 
 
 def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> Holder | None:
-    """The session's hold on this job in the same mode, if it has one."""
     if session is None or not lock.holders:
         return None
     return next((holder for holder in owners_of(draft, lock).of.get(session, ()) if holder.mode == mode), None)

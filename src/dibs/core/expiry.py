@@ -15,13 +15,13 @@ missed could have moved it. A transfer keeps it: who may hold for two hours cann
 An outage is known only once it is recorded. Until then nobody vouches for the time since it began, and a deadline in
 that time counts as not reached: every comparison here is with `draft.vouched_ms`, not with the time.
 
-`end_expired` is the first step of every rule. `end_hold` is the only function
-that ends a hold, whatever the cause.
+`end_expired` is the first step of every rule. `end_hold` is the only function that ends a hold, whatever the cause.
 """
 
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.draft import Draft
 from dibs.core.events import Event
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
@@ -45,10 +45,6 @@ from dibs.core.records import (
     lock_key,
     session_key,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.draft import Draft
 
 
 def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[Outage, ...]) -> int:
@@ -108,7 +104,6 @@ def deadline_ms(draft: Draft, holder: Holder) -> int:
 
 
 def capped_ms(deadline: int, ends_ms: int) -> int:
-    """A deadline, no later than the ceiling of its hold, if it has one."""
     return min(deadline, ends_ms) if ends_ms else deadline
 
 
@@ -136,7 +131,6 @@ def shown(draft: Draft, holder: Holder) -> Holder:
 
 
 def need_sessions(draft: Draft, *locks: LockRecord) -> None:
-    """Load the sessions of these locks' owners at once."""
     keys = [session_key(holder.session) for lock in locks for holder in lock.holders if holder.session]
     if keys:
         draft.need(*keys)
@@ -246,8 +240,7 @@ def end_hold(
     if not uncounted:
         lock = _count(draft, lock, holder, how)
     draft.put(lock)
-    if holder.charge is not None:
-        give_back(draft, holder.charge, "held")
+    give_back(draft, holder.charge, "held")
     _forget_in_session(draft, lock, holder)
     if in_tree(lock.name) and how != TRANSFERRED:  # then the next owner's claim takes its place
         from dibs.core.tree_claims import note_claims  # most jobs are in no tree
@@ -266,7 +259,6 @@ def _left_behind(lock: LockRecord, holder: Holder, passes_on: bool) -> str | Non
 
 
 def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockRecord:
-    """Failures and parking after a hold ended `how`."""
     if how == RELEASED:
         return lock.replace(failures=0)
     if how not in UNSUCCESSFUL:
@@ -279,8 +271,7 @@ def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockReco
 
 
 def _forget_in_session(draft: Draft, lock: LockRecord, holder: Holder) -> None:
-    """Remove a lock from its session's list. The list may name too many locks, never too few. A session that releases
-    something is not stuck, so its want is removed, too."""
+    """Remove a lock from its session's list, which may name too many, never too few; and a want: it is not stuck."""
     if holder.session is None:
         return
     session = draft.session(holder.session)
@@ -321,7 +312,6 @@ def event_of(
     until_ms: int | None = None,
     uncounted: bool = False,
 ) -> Event:
-    """An event about one hold on one job."""
     return Event(
         at_ms=at_ms,
         kind=kind,

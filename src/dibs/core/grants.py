@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.commands import AcquireTerms, ClaimPolicy
+from dibs.core.draft import Draft
 from dibs.core.exclusion import note_owner, owners_of
 from dibs.core.expiry import capped_ms, event_of, shown
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
@@ -14,8 +16,6 @@ from dibs.core.records import EXCLUSIVE, Holder, LockRecord, Ticket, lock_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import AcquireTerms, ClaimPolicy
-    from dibs.core.draft import Draft
     from dibs.core.lease_outcomes import NoteTooLong
 
 
@@ -52,7 +52,6 @@ def check_room(
 
 
 def _fitting(lock: LockRecord, metadata: str) -> str | None:
-    """The metadata of a new owner, or None if it does not fit beside those of the others."""
     used = sum([_size(each.metadata) for each in lock.holders])
     return metadata if used + _size(metadata) <= METADATA_BYTES_MAX else None
 
@@ -159,5 +158,4 @@ def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, beg
 
 
 def swap(lock: LockRecord, kept: Holder) -> LockRecord:
-    """`lock` with one hold replaced by its newer self."""
     return lock.replace(holders=tuple([kept if each.lease_id == kept.lease_id else each for each in lock.holders]))

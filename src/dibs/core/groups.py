@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from dibs.core.commands import Acquire, AcquireAll
+from dibs.core.draft import Draft
 from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_MAX, REPLACED_MS
 from dibs.core.outcomes import Outcome, Superseded
 from dibs.core.proof import session_owner
@@ -23,11 +25,6 @@ from dibs.core.queue import advance, join_line, queued
 from dibs.core.quota import over_waiting, payer_of
 from dibs.core.records import Group, LockRecord, Ticket
 from dibs.core.tickets import drop, forget_want, names_of, note_wanted, parts_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.commands import Acquire, AcquireAll
-    from dibs.core.draft import Draft
 
 REPLACED = "superseded"  # the reason in the history
 _MARK_CHARS = 12

@@ -1,7 +1,6 @@
 """The caller of a command, and the rights of each role. Values; `wire` and `engine/auth.py` fill them.
 
-`LEAST_ROLE` is the one table of rights: for every verb of every surface, the least role that may ask it. A role may do
-all that the roles before it may.
+`LEAST_ROLE` is the one table of rights: the least role for every verb. A role may do all that those before it may.
 """
 
 from __future__ import annotations
@@ -79,12 +78,10 @@ class Caller(Record):
 # The embedded store is the user's own file: a user who can write it is its admin.
 LOCAL = Caller(principal="local", role=ADMIN, badges=("user:local",))
 
-
 _RANK = {role: rank for rank, role in enumerate(ROLES)}
 
 
 def may(role: str, verb: str) -> bool:
-    """Return whether a role is enough to ask `verb`."""
     return _RANK[role] >= _RANK[LEAST_ROLE[verb]]
 
 
@@ -105,7 +102,6 @@ _DEEDS = {
 
 
 def require(caller: Caller, verb: str) -> None:
-    """Raise NotAllowed if the caller's role is not enough for `verb`."""
     if may(caller.role, verb):
         return
     if verb not in _DEEDS:

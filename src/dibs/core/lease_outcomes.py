@@ -1,6 +1,4 @@
-"""Outcomes about held jobs, sessions and operators' commands. A claim needs none of them (`outcomes.py` has those it
-needs), and does not import them.
-"""
+"""Outcomes about held jobs, sessions and operators' commands. A claim needs none, and does not import them."""
 
 from __future__ import annotations
 
@@ -37,8 +35,6 @@ class Frozen(Outcome):
 
 
 class FreezeNoted(Outcome):
-    """The store is frozen from now on."""
-
     mark: FreezeMark
 
 
@@ -49,14 +45,10 @@ class Thawed(Outcome):
 
 
 class Identified(Outcome):
-    """The id of the store."""
-
     store_id: str
 
 
 class Raised(Outcome):
-    """The floor under all fencing tokens, as it is now."""
-
     floor: int
 
 
@@ -155,8 +147,6 @@ class Broken(JobOutcome):
 
 
 class ClosureSet(JobOutcome):
-    """The job, or all below the name, is closed."""
-
     closure: Closure
 
 

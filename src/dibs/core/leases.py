@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
+from dibs.core.draft import Draft
 from dibs.core.exclusion import blockers, units_of
 from dibs.core.expiry import capped_ms, end_hold, event_of, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
@@ -29,12 +31,6 @@ from dibs.core.records import (
 )
 from dibs.core.tickets import NOBODY, has_seat, waiters
 from dibs.core.tree_claims import note_claims
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
-    from dibs.core.draft import Draft
-
 
 # Transfer, break, free, access lists, and pools.
 
@@ -133,9 +129,7 @@ def free(draft: Draft, command: Free) -> Outcome:
     lock = present_lock(draft, command.ns, command.name)
     if lock.parked or draft.now_ms < lock.delay_until_ms:
         draft.put(lock.replace(parked=False, failures=0, delay_until_ms=0))
-        draft.events.append(
-            events.Event(at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal)
-        )
+        draft.tell(events.FREED, lock.ns, lock.name, by=command.principal)
         advance(draft, command.ns, (command.name,))  # the line waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
@@ -162,16 +156,7 @@ def set_pool(draft: Draft, command: SetPool) -> Outcome:
     if slots != was:
         draft.put(lock.replace(pooled=slots is not None, slots=1 if slots is None else slots))
         said = {None: "no pool", 0: "paused", 1: "1 slot"}.get(slots, f"{slots} slots")
-        draft.events.append(
-            events.Event(
-                at_ms=draft.now_ms,
-                kind=events.POOL_SET,
-                ns=lock.ns,
-                job=lock.name,
-                by=command.principal,
-                reason=said,
-            )
-        )
+        draft.tell(events.POOL_SET, lock.ns, lock.name, by=command.principal, reason=said)
         drop_unfit(draft, command.ns, command.name)
         lock = draft.lock(command.ns, command.name)
         if not was or slots is None or slots < was:  # a pause was not for its owners to end
@@ -182,8 +167,7 @@ def set_pool(draft: Draft, command: SetPool) -> Outcome:
 
 
 def _look_for_circles(draft: Draft, lock: LockRecord) -> None:
-    """Fewer slots are for more owners to wait for: have `deadlock.py` look at everything that they and those in line
-    wait for."""
+    """With fewer slots, more owners are waited for: have `deadlock.py` look at all that they and the line wait for."""
     draft.need(*[ticket_key(lock.ns, lock.name, number) for number in lock.line])
     tickets = [draft.ticket(lock.ns, lock.name, number) for number in lock.line]
     ids = dict.fromkeys([each.session for each in (*lock.holders, *tickets) if each is not None and each.session])
@@ -221,7 +205,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
         told=max(mine.told, newest),
-        seat=mine.seat if command.seat is not None else NOBODY,  # its owner knows of it
+        seat=mine.seat if command.seat is not None else NOBODY,
         wanted=waiting > 0 and in_tree(lock.name),
         mode=mode,
     )

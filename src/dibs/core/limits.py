@@ -212,8 +212,7 @@ STREAM_RETRY_MS = 1_000
 STREAM_SILENCE_MS = 40_000  # a client takes a stream that is silent for longer for broken
 
 # Elections. Without a ttl a term lasts ELECTION_TTL_MS_DEFAULT. Public ones, for callers without a token, have
-# OctoStore's bounds: rooms with a leader at a time, requests of one client in a minute, streams, and how long a
-# stream lasts.
+# OctoStore's bounds: rooms with a leader, requests of a client in a minute, streams, and how long a stream lasts.
 ELECTION_TTL_MS_DEFAULT = 30_000
 PUBLIC_TTL_MS_MIN = 5_000
 PUBLIC_TTL_MS_MAX = 300_000
@@ -232,12 +231,11 @@ REGISTRATIONS_MAX = 60  # of one client in PUBLIC_REQUESTS_MS
 ADMIN_GUESSES_MAX = 10  # wrong keys, the same
 MINUTES_KEPT = 7 * 24 * 60
 
-# Webhooks. A target has WEBHOOK_CONNECT_MS to be found and connected to, and WEBHOOK_ANSWER_MS for all of a delivery.
-# A failed delivery is tried again after WEBHOOK_PAUSE_MS_MIN, then after twice as long each time, up to
-# WEBHOOK_PAUSE_MS_MAX; after WEBHOOK_TRIES_MAX tries, about three hours, it is a dead letter. A target that asks for a
-# longer rest gets it, up to WEBHOOK_REST_MS_MAX. One server has the duty to deliver, for WEBHOOK_DUTY_MS at a time; it
-# gives it up when there was nothing to do for WEBHOOK_IDLE_MS. How far it has come is written every WEBHOOK_SAVE_MS:
-# this much is sent twice after a crash.
+# Webhooks. A target has WEBHOOK_CONNECT_MS to be found and connected to, and WEBHOOK_ANSWER_MS for all of a delivery. A
+# failed delivery is tried again after WEBHOOK_PAUSE_MS_MIN, then after twice as long each time, up to
+# WEBHOOK_PAUSE_MS_MAX; after WEBHOOK_TRIES_MAX tries, about three hours, it is a dead letter. A target may ask for a
+# rest of up to WEBHOOK_REST_MS_MAX. One server has the duty to deliver, for WEBHOOK_DUTY_MS at a time, and gives it up
+# after WEBHOOK_IDLE_MS without work. Every WEBHOOK_SAVE_MS it writes how far it is: a crash sends as much twice.
 WEBHOOKS_MAX = 500
 WEBHOOKS_PER_PRINCIPAL_MAX = 10
 WEBHOOK_URL_CHARS_MAX = 2_048

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from dibs.base.cheap import Sequence
 from dibs.core.credentials import CredentialRegister
 from dibs.core.expiry import capped_ms, credited_ms
 from dibs.core.limits import TICKET_MS
-from dibs.core.records import LockRecord, SessionRecord, Ticket, shifted
+from dibs.core.records import LockRecord, Outage, SessionRecord, Stored, Ticket, shifted
 from dibs.core.webhooks import DeadLetters, Lane, Webhook, WebhookProgress, WebhookRegister
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.core.records import Outage, Stored
 
 
 def moved(record: Stored, outages: tuple[Outage, ...], by_ms: int) -> Stored:
@@ -39,8 +34,7 @@ def moved(record: Stored, outages: tuple[Outage, ...], by_ms: int) -> Stored:
 
 
 def merged(own: Stored | None, brought: Stored) -> Stored:
-    """Return what a store keeps of a record that it may have itself: its own. The registers name what both have, and
-    their number of changes rises, so that running servers look."""
+    """Of two records a store keeps its own. Registers name what both have, and change, so that servers look."""
     if own is None:
         return brought
     if isinstance(own, WebhookRegister) and isinstance(brought, WebhookRegister):

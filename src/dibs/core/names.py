@@ -28,7 +28,6 @@ def check_principal(name: str) -> str:
 
 
 def check_name(name: object) -> str:
-    """`name` itself, or InvalidName saying what is wrong with it."""
     if not isinstance(name, str):
         raise InvalidName("A job name is text.")
     if not name:
@@ -76,7 +75,6 @@ OF_REPOSITORY = ("path:", "repo:", "branch:")
 
 
 def in_tree(name: str) -> bool:
-    """Return whether a name is in its namespace's tree, where claims overlap."""
     return name[:5] in ("path:", "repo:")  # every rule asks; compiled, this is much quicker than `startswith`
 
 
@@ -96,7 +94,6 @@ def _tree_name(name: str) -> str:
 
 
 def check_namespace(namespace: object) -> str:
-    """`namespace` itself, or InvalidName."""
     if (
         not isinstance(namespace, str)
         or not 1 <= len(namespace) <= NAMESPACE_CHARS_MAX
@@ -106,19 +103,16 @@ def check_namespace(namespace: object) -> str:
     return namespace
 
 
-# The names of a tree: `repo:` and `path:`. A `repo:` name overlaps every name of its namespace. Two paths overlap if
-# they are the same, or one is above the other.
+# The names of a tree. `repo:` overlaps every name of its namespace; two paths, if one is the other or above it.
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Return whether two tree names of one namespace overlap."""
     if one.startswith("repo:") or other.startswith("repo:"):
         return True
     return one == other or _beneath(one, other) or _beneath(other, one)
 
 
 def covers(outer: str, inner: str) -> bool:
-    """Return whether one tree name covers all of another."""
     return outer.startswith("repo:") or _beneath(inner, outer)
 
 

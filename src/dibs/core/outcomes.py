@@ -8,12 +8,9 @@ Here are those that a claim can have. A process that claims makes each class tha
 
 from __future__ import annotations
 
+from dibs.base.cheap import Sequence
 from dibs.base.record import Record
 from dibs.core.records import DONE, HELD, PARKED, Closure, Done, Ending, Holder, LockRecord, SessionRecord, Ticket
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Outcome(Record):
@@ -23,14 +20,12 @@ class Outcome(Record):
 
 
 class JobOutcome(Outcome):
-    """Base of the outcomes about one job."""
-
     name: str
 
 
 class Granted(JobOutcome):
     """The job is the caller's. `again`: it was granted before. `held_before`: and not by a request that this one
-    repeats. `skipped` has the outcomes of the names that an AcquireAny skipped."""
+    repeats, or another of its session knows of it. `skipped`: the outcomes of the names that an AcquireAny skipped."""
 
     lease: Holder
     previous: Ending | None = None
@@ -40,8 +35,6 @@ class Granted(JobOutcome):
 
 
 class GrantedAll(Outcome):
-    """All of the jobs are the caller's."""
-
     grants: tuple[Granted, ...]
 
 
@@ -78,10 +71,12 @@ class Queued(Outcome):
 
 class Refused(Outcome):
     """None of several jobs could be claimed: one outcome per name, in the order given. `all_of`: so many were wanted
-    together, and the outcomes are those of the names that are not available. `count`: so many of them were wanted, and
-    only `free` could be claimed."""
+    together; the outcomes are of those not available. `count`: so many were wanted, and `free` could be had. `left`:
+    what this claim got before and still has. Only its owner knows whether it read that answer: only it gives them back.
+    """
 
     outcomes: tuple[Outcome, ...]
+    left: tuple[Granted, ...] = ()
     all_of: int = 0
     count: int = 0
     free: int = 0
@@ -144,14 +139,10 @@ class SessionUnknown(Outcome):
 
 
 class SessionOver(Outcome):
-    """The session ended."""
-
     session: SessionRecord
 
 
 class AlreadyDone(JobOutcome):
-    """The job is marked as done."""
-
     done: Done
 
 

@@ -49,8 +49,6 @@ class _Names:
 
 
 class Overlap:
-    """The claims of one tree at one moment."""
-
     __slots__ = ("_asked", "_names", "claims")
 
     def __init__(self, claims: tuple[TreeClaim, ...]) -> None:
@@ -64,25 +62,18 @@ class Overlap:
             return [claim for claim in self.claims if claim.name != name]
         self._asked += 1
         if self._asked <= _WALKS:
-            return self._walk(name, ("repo:", name if name.endswith("/") else f"{name}/"))
+            over, beneath = frozenset(above(name)), ("repo:", name if name.endswith("/") else f"{name}/")
+            near = [claim for claim in self.claims if claim.name in over or claim.name.startswith(beneath)]
+            return [claim for claim in near if claim.name != name]
         if not self._names.at:
             for at, claim in enumerate(self.claims):
                 self._names.add(claim.name, at)
         found = [self._names.at[each] for each in self._names.near(name) if each != name]
         return [self.claims[at] for at in sorted([at for group in found for at in group])]
 
-    def _walk(self, name: str, beneath: tuple[str, str]) -> list[TreeClaim]:
-        over = frozenset(above(name))
-        return [
-            claim
-            for claim in self.claims
-            if (claim.name in over or claim.name.startswith(beneath)) and claim.name != name
-        ]
-
 
 class TreePlaces:
-    """The places of one tree. Their numbers rise along the line. A place that leaves is taken out, so that a line of
-    thousands is sorted once in a decision that serves many of them."""
+    """The places of one tree, by rising numbers. One that leaves is taken out, so all are sorted once in a decision."""
 
     __slots__ = ("_all", "_exclusive", "_places", "line")
 
@@ -105,7 +96,6 @@ class TreePlaces:
         return number in self._places
 
     def first(self, name: str, mode: str) -> TreePlace | None:
-        """The first place that excludes a claim on `name`."""
         numbers = [group[0] for group in self._excluding(name, mode) if group]
         return self._places[min(numbers)] if numbers else None
 
@@ -124,13 +114,9 @@ class TreePlaces:
         if place is None or place.name != name:
             return False
         del self._places[number]
-        at = bisect_left(self.line, number, key=_number)
+        at = bisect_left(self.line, number, key=lambda each: each.number)
         self.line = self.line[:at] + self.line[at + 1 :]
         self._all.at[name].remove(number)
         if place.mode != SHARED:
             self._exclusive.at[name].remove(number)
         return True
-
-
-def _number(place: TreePlace) -> int:
-    return place.number

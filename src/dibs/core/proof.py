@@ -10,18 +10,14 @@ credential for all namespaces is the same principal in each.
 
 from __future__ import annotations
 
-from dibs.core.events import ACCESS_SET, Event
+from dibs.core.commands import AcquireTerms
+from dibs.core.draft import Draft
+from dibs.core.events import ACCESS_SET
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_over
 from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import NotCurrent, SessionOver, SessionUnknown
 from dibs.core.records import Ending, Holder, LockRecord, SessionRecord, Ticket, lock_key
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.commands import AcquireTerms
-    from dibs.core.draft import Draft
-
 
 # Who may claim a job: access lists. The promise `access`.
 #
@@ -46,18 +42,9 @@ def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
 
 
 def put_list(draft: Draft, lock: LockRecord, entries: tuple[str, ...], by: str) -> None:
-    """Set a job's access list, or remove it if there are no entries."""
     if entries != lock.acl:
-        draft.events.append(
-            Event(
-                at_ms=draft.now_ms,
-                kind=ACCESS_SET,
-                ns=lock.ns,
-                job=lock.name,
-                by=by,
-                reason=f"a list of {len(entries)}" if entries else "no list",
-            )
-        )
+        said = f"a list of {len(entries)}" if entries else "no list"
+        draft.tell(ACCESS_SET, lock.ns, lock.name, by=by, reason=said)
     lock = lock.replace(acl=entries)
     draft.put(lock)
     note_list(draft, lock)
@@ -121,7 +108,6 @@ def may_use(session: SessionRecord, principal: str | None, bound: str | None) ->
 def own_session(
     draft: Draft, session_id: str, principal: str | None, bound: str | None
 ) -> SessionRecord | SessionUnknown | SessionOver:
-    """The caller's live session, or the reason why there is none."""
     session = draft.session(session_id)
     if session is None or not may_use(session, principal, bound):
         return SessionUnknown(now_ms=draft.now_ms, session=session_id)

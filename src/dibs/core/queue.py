@@ -20,7 +20,9 @@ waiters died must not keep all others waiting.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Sequence
 from dibs.core import events, tickets
+from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
 from dibs.core.draft import Draft, HandedOver
 from dibs.core.exclusion import blockers, closure_of, is_paused, misfit, own_hold, tree_neighbours
 from dibs.core.expiry import end_expired, end_hold, ticket_over
@@ -30,12 +32,6 @@ from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, PlacesKept, Queued
 from dibs.core.proof import allowed, put_list
 from dibs.core.records import EXCLUSIVE, EXPIRED, SHARED, Closure, LockRecord, Part, Ticket, lock_key, ticket_key
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
 
 
 def may_wait(ask: Acquire | AcquireAll) -> bool:
@@ -209,7 +205,6 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
 
 
 def join_line(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket:
-    """Make a place at the end of each line."""
     ticket = tickets.join(draft, ask, names)
     if draft.meta().closures:
         advance(draft, ask.ns, names)  # the first in line must have the mark of a closed job
@@ -227,8 +222,7 @@ def _closure_of_ticket(draft: Draft, ticket: Ticket) -> Closure | None:
 
 
 def _note_stop(draft: Draft, ticket: Ticket) -> bool:
-    """Mark a ticket whose turn it would be if no job of it were closed, in the place that its server keeps. Returns
-    whether one is."""
+    """Mark a ticket whose turn it is while a job of it is closed, for its server to see. Returns whether one is."""
     is_stopped = _closure_of_ticket(draft, ticket) is not None
     first = tickets.parts_of(ticket)[0]
     kept = draft.ticket(ticket.ns, first.name, first.number)
@@ -254,7 +248,6 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
 
 
 def _unfit(draft: Draft, lock: LockRecord, ticket: Ticket) -> str | None:
-    """Return why a job's access list or pool refuses a ticket."""
     if not allowed(draft, lock, ticket):
         return "forbidden"
     if (lock.pooled or ticket.units > 1) and misfit(lock, ticket, draft.now_ms) is not None:
@@ -263,8 +256,7 @@ def _unfit(draft: Draft, lock: LockRecord, ticket: Ticket) -> str | None:
 
 
 def drop_unfit(draft: Draft, ns: str, name: str) -> None:
-    """Drop the waiters that a job's new access list or pool refuses, in a tree under other names, too, and serve the
-    others."""
+    """Drop waiters that a job's new access list or pool refuses, in a tree under all names, and serve the others."""
     places = [(name, number) for number in draft.lock(ns, name).line]
     if in_tree(name):
         places = [(place.name, place.number) for place in draft.tree_places(ns).of(name)]
@@ -306,7 +298,6 @@ def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
 
 
 def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
-    """The first place in the line, ahead of a newcomer."""
     if not in_tree(lock.name):
         return draft.ticket(lock.ns, lock.name, lock.line[0]) if lock.line else None
     place = draft.tree_places(lock.ns).first(lock.name, mode)
@@ -356,9 +347,7 @@ def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockReco
         advance(draft, ns, (name,))
         return draft.lock(ns, name)
     _make_whole(draft, draft.lock(ns, name))
-    ended = _end_in_way(draft, ns, name, mode)
-    if ended:
-        advance(draft, ns, ended)
+    advance(draft, ns, _end_in_way(draft, ns, name, mode))
     if draft.tree(ns).line:
         _clear_way(draft, ns, name, mode)
     return draft.lock(ns, name)
@@ -435,7 +424,6 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
     if own is not None:
         gone = ticket.replace(name=part.name, number=part.number)
         draft.events.append(tickets.ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
-        # From now on two asks know of it.
         held = [each.replace(seat=tickets.NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
         draft.put(lock.replace(holders=tuple(held)))
         return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True)
@@ -457,8 +445,7 @@ def leave(draft: Draft, command: Leave) -> Outcome:
 
 
 def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
-    """Keep the places of callers that wait at a server. Returns those that must ask again: they are gone, or their job
-    is not closed any more."""
+    """Keep the places of callers at a server. Returns those that must ask again: gone, or closed no more."""
     draft.need(*[ticket_key(ns, name, number) for ns, name, number in command.places])
     gone = []
     for ns, name, number in command.places:

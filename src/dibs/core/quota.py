@@ -7,14 +7,14 @@ charge of an older count gives nothing back.
 
 from __future__ import annotations
 
+from dibs.core.commands import AcquireTerms, OpenSession
+from dibs.core.draft import Draft
 from dibs.core.outcomes import QuotaExceeded, TooMany
 from dibs.core.records import USAGE_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import AcquireTerms, OpenSession
     from dibs.core.credentials import Usage
-    from dibs.core.draft import Draft
 
 
 def charge(draft: Draft, payer: str | None, what: str) -> str | None:
@@ -27,7 +27,6 @@ def charge(draft: Draft, payer: str | None, what: str) -> str | None:
 
 
 def give_back(draft: Draft, charged: str | None, what: str) -> None:
-    """Give back the charge of something that has ended."""
     if charged is None:
         return
     count, _, payer = charged.partition("/")
@@ -70,7 +69,6 @@ def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> Quot
 
 
 def over_waiting(draft: Draft, ask: AcquireTerms, name: str, places: int = 1) -> QuotaExceeded | TooMany | None:
-    """Return whether so many more places in line are too many."""
     most = ask.waiting_max
     if ask.payer is not None and most and usage_of(draft, ask.payer).waiting + places > most:
         return TooMany(now_ms=draft.now_ms, name=name, what="places in line", most=most)

@@ -6,12 +6,13 @@ Instants are store time in milliseconds (`now_ms` of a view), never a client's c
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any
 from dibs.base.record import Record
 from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias, TypeVar
+    from typing import TypeVar
 
     R = TypeVar("R", bound=Record)
 
@@ -72,7 +73,6 @@ def tree_key(ns: str, page: int = 0) -> str:
 
 
 def split_lock_key(key: str) -> tuple[str, str]:
-    """Namespace and name of a lock's key."""
     _, ns, name = key.split("/", 2)
     return ns, name
 
@@ -90,8 +90,6 @@ def dead_letters_key(webhook_id: str) -> str:
 
 
 class Kept(Record):
-    """Base of the records that are kept."""
-
     def due_ms(self) -> int | None:
         """Return when a sweep should look at it again. None: never."""
         return None
@@ -128,8 +126,7 @@ class Holder(Record):
     delays_release: bool = False  # the delay also follows a release
     ends_ms: int = 0  # its ceiling: when it ends, whatever is renewed; 0: it has none
     slot_numbers: tuple[int, ...] = ()  # which slots it has, one for each unit; none: it has no slot
-    # In answers only, never stored: its owner's last sign of life, if that was its session's; and when its session last
-    # said that the worker itself was at work.
+    # In answers only, never stored: the last sign of life of its session; and when the worker itself last was at work.
     heard_ms: int = 0
     active_ms: int = 0
 
@@ -181,8 +178,7 @@ class LockRecord(Kept):
     slots: int = 1
     pooled: bool = False  # an operator says how many `slots` there are; 0: paused
     holders: tuple[Holder, ...] = ()
-    # Numbers of the tickets that wait, first come first (a tree keeps its own line), and a short mark for each of them,
-    # by which a repeat finds its place (`tickets.py`).
+    # Numbers of the tickets that wait, in order (a tree keeps its own line), and a mark of each (`tickets.py`).
     line: tuple[int, ...] = ()
     marks: str = ""
     next_ticket: int = 1
@@ -197,8 +193,7 @@ class LockRecord(Kept):
     groups: tuple[Group, ...] = ()
 
     def due_ms(self) -> int | None:
-        """The first expiry; without a holder, the end of a delay that somebody waits for, or the time to delete the
-        record."""
+        """The first expiry; without a holder, the end of a delay that somebody waits for, or when to delete it."""
         if self.holders:
             # Without a TTL of its own a hold is found through its session, but for its ceiling.
             timed = [
@@ -296,8 +291,6 @@ class Want(Record):
 
 
 class Wait(Record):
-    """A ticket that a session holds."""
-
     ns: str
     name: str
     number: int
@@ -347,16 +340,13 @@ class TreeClaim(Record):
 
 
 class TreePlace(Record):
-    """A place in a tree's line."""
-
     name: str
     number: int
     mode: str = EXCLUSIVE
 
 
 class Tree(Kept):
-    """The `path:` and `repo:` claims of a namespace and their line. Many claims are in pages (`tree_claims.py`), each
-    a record of this class that has nothing else."""
+    """The `path:` and `repo:` claims of a namespace and their line; or one page of many claims (`tree_claims.py`)."""
 
     ns: str = ""  # empty in a tree with pages: 0.2.0 does not know them, and must not take it for a tree without claims
     ns_of_pages: str = ""
@@ -380,8 +370,7 @@ class Tree(Kept):
 
 
 class Outage(Record):
-    """A time in which no server could take a renewal. Old ones are kept as one that spans them: `lost_ms` is what they
-    lasted together and `longest_ms` the longest of them."""
+    """No server could take a renewal. Of old ones, kept as one, `lost_ms` is the sum, `longest_ms` the longest."""
 
     began_ms: int
     ended_ms: int
@@ -418,8 +407,6 @@ class Closure(Record):
 
 
 class Meta(Kept):
-    """Facts about the whole store."""
-
     token_floor: int = 0  # every new token is above this; rises when an idle job's record is deleted
     outages: tuple[Outage, ...] = ()  # oldest first
     store_id: str = ""  # tells clients of several servers whether those are servers of one store
@@ -427,7 +414,6 @@ class Meta(Kept):
     closures: tuple[Closure, ...] = ()
 
     def due_ms(self) -> int | None:
-        """The end of the first closure."""
         return min([closure.until_ms for closure in self.closures]) if self.closures else None
 
 
@@ -439,9 +425,7 @@ class Pulse(Kept):
     doubt_ms: int = 0
 
 
-if TYPE_CHECKING:
-    # A ticket has the terms of a claim for its base, so it cannot have this one, too.
-    Stored: TypeAlias = Kept | Ticket
+Stored = Kept | Ticket  # a ticket has the terms of a claim for its base, so it cannot have `Kept`, too
 
 CLASSES: dict[str, type[Stored]] = {
     "lock": LockRecord,

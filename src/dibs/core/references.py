@@ -3,8 +3,7 @@
     https://github.com/Acme/App/pull/42/files  ->  github://acme/app/issues/42
 
 A name that is not one of the forms below stays as it is, byte for byte. What a form leaves open is an argument: the
-tracker of the clone around (`#42`) and the team's settings (`PROJ-42`). Nothing is guessed from looks: `UTF-8` is no
-ticket.
+tracker of the clone around (`#42`) and the team's settings (`PROJ-42`). Nothing is guessed: `UTF-8` is no ticket.
 
 Different references never become one name. GitHub counts issues and pull requests of a repository together, so both
 have one form. GitLab counts them apart, so they have two. Case is folded only where the tracker folds it, and only in
@@ -13,11 +12,8 @@ ASCII: "\u212a" (Kelvin) is not k.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Mapping, Sequence
 from dibs.base.errors import InvalidName
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 GITHUB, GITLAB, JIRA, LINEAR = "github", "gitlab", "jira", "linear"
 GITHUB_HOST, GITLAB_HOST, LINEAR_HOST, JIRA_CLOUD = ("github.com", "gitlab.com", "linear.app", ".atlassian.net")
@@ -122,7 +118,6 @@ def needs(name: str) -> str | None:
 
 
 def reference_of(name: str, trackers: Trackers | None = None, tracker: Tracker | None = None) -> Reference | None:
-    """The reference that a name is; None if it is none."""
     if needs(name) is None:
         return None
     known = trackers or Trackers()

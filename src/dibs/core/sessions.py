@@ -6,8 +6,9 @@ after it. That is checked on the lock itself; the session's list only says where
 
 from __future__ import annotations
 
-from dibs.core import events
-from dibs.core.events import Event
+from dibs.core import events, records
+from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
+from dibs.core.draft import Draft
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import end_expired, need_sessions, session_deadline_ms, session_over
 from dibs.core.lease_outcomes import SessionLease, SessionState
@@ -16,22 +17,7 @@ from dibs.core.outcomes import Outcome, SessionOver, SessionUnknown
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, give_up
 from dibs.core.quota import charge, give_back, is_current, over_sessions, recharged
-from dibs.core.records import (
-    BROKEN,
-    EXPIRED,
-    RELEASED,
-    SessionRecord,
-    lock_key,
-    session_key,
-    split_lock_key,
-    ticket_key,
-)
 from dibs.core.tickets import tell_session, waiters
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
-    from dibs.core.draft import Draft
 
 
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
@@ -44,12 +30,12 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
     if found is None:
         if command.parent is not None:
             parent = own_session(draft, command.parent, command.principal, command.bound)
-            if not isinstance(parent, SessionRecord):
+            if not isinstance(parent, records.SessionRecord):
                 return parent
         over = over_sessions(draft, command)
         if over is not None:
             return over
-        found = SessionRecord(
+        found = records.SessionRecord(
             id=command.fresh_id,
             principal=command.principal,
             owner=command.owner,
@@ -64,14 +50,14 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
             parent=command.parent,
         )
         draft.put(found)
-        draft.events.append(_session_event(draft, found, events.SESSION_OPENED))
+        draft.tell(events.SESSION_OPENED, owner=found.owner, principal=found.principal)
     return SessionState(now_ms=draft.now_ms, session=found)
 
 
 def keep_session(draft: Draft, command: KeepSession) -> Outcome:
     """Renew a session. A session that has ended stays ended."""
     session = own_session(draft, command.session, command.principal, command.bound)
-    if not isinstance(session, SessionRecord):
+    if not isinstance(session, records.SessionRecord):
         return session
     ttl_ms = session.ttl_ms if command.ttl_ms is None else command.ttl_ms
     kept = session.replace(
@@ -95,22 +81,22 @@ def end_session(draft: Draft, command: EndSession) -> Outcome:
     session = draft.session(command.session)
     if session is None or not may_use(session, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.session)
-    broken = session.how == BROKEN and command.by is not None
-    if session.ended_ms and (broken or (session.how == RELEASED and not command.dead)):
+    broken = session.how == records.BROKEN and command.by is not None
+    if session.ended_ms and (broken or (session.how == records.RELEASED and not command.dead)):
         return SessionState(now_ms=draft.now_ms, session=session, live=False)
     if session.ended_ms:
         return SessionOver(now_ms=draft.now_ms, session=session)
     if command.process not in (None, session.process):
         return SessionState(now_ms=draft.now_ms, session=session)
-    how = EXPIRED if command.dead or session_over(draft, session) else RELEASED
-    if command.by is not None and how == RELEASED:
-        how = BROKEN
+    how = records.EXPIRED if command.dead or session_over(draft, session) else records.RELEASED
+    if command.by is not None and how == records.RELEASED:
+        how = records.BROKEN
         session = session.replace(by=command.by, reason=command.reason)
     ended = finish(draft, session, how)
     return SessionState(now_ms=draft.now_ms, session=ended, live=False)
 
 
-def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
+def finish(draft: Draft, session: records.SessionRecord, how: str) -> records.SessionRecord:
     """End a session, or continue ending it: mark it as ended, leave its lines, free its holds."""
     if not session.ended_ms:
         ended_ms = min(draft.now_ms, session_deadline_ms(draft, session))
@@ -118,17 +104,24 @@ def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
         session = session.replace(ended_ms=ended_ms, how=how, want=None, charge=None)
         draft.put(session)
         draft.owners.clear()  # what it holds is over
-        draft.events.append(_session_event(draft, session, events.SESSION_ENDED, reason=session.reason or how))
+        draft.tell(
+            events.SESSION_ENDED,
+            owner=session.owner,
+            principal=session.principal,
+            by=session.by,
+            reason=session.reason or how,
+            began_ms=session.since_ms,
+        )
     _leave_lines(draft, session)
     _free_holds(draft, session)
     return draft.session(session.id) or session
 
 
-def _leave_lines(draft: Draft, session: SessionRecord) -> None:
+def _leave_lines(draft: Draft, session: records.SessionRecord) -> None:
     if not session.waits:
         return
-    keys = [ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits]
-    draft.need(*keys, *[lock_key(wait.ns, wait.name) for wait in session.waits])
+    keys = [records.ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits]
+    draft.need(*keys, *[records.lock_key(wait.ns, wait.name) for wait in session.waits])
     draft.put(session.replace(waits=()))  # all at once: each ticket would copy what is left
     for wait in session.waits:
         ticket = draft.ticket(wait.ns, wait.name, wait.number)
@@ -136,12 +129,12 @@ def _leave_lines(draft: Draft, session: SessionRecord) -> None:
             give_up(draft, ticket, "session ended")
 
 
-def _free_holds(draft: Draft, session: SessionRecord) -> None:
+def _free_holds(draft: Draft, session: records.SessionRecord) -> None:
     """Free the holds of a session that has ended. Of very many, sweeps free the rest."""
     keys = session.holds[:FREED_MAX]
     _need_jobs(draft, keys)
     for key in keys:
-        ns, name = split_lock_key(key)
+        ns, name = records.split_lock_key(key)
         end_expired(draft, draft.lock(ns, name))
         advance(draft, ns, (name,))
     now = draft.session(session.id)
@@ -154,12 +147,12 @@ def _free_holds(draft: Draft, session: SessionRecord) -> None:
 def _need_jobs(draft: Draft, keys: tuple[str, ...]) -> None:
     """Load these jobs, and what handing them over looks at, in a few reads for all of them."""
     draft.need(*keys)
-    locks = [draft.lock(*split_lock_key(key)) for key in keys]
+    locks = [draft.lock(*records.split_lock_key(key)) for key in keys]
     need_sessions(draft, *locks)
     heads = [(lock.ns, lock.name, number) for lock in locks for number in lock.line[:2]]
-    draft.need(*[ticket_key(*head) for head in heads])
+    draft.need(*[records.ticket_key(*head) for head in heads])
     tickets = [draft.ticket(*head) for head in heads]
-    draft.need(*[session_key(each.session) for each in tickets if each is not None and each.session])
+    draft.need(*[records.session_key(each.session) for each in tickets if each is not None and each.session])
 
 
 def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
@@ -167,11 +160,11 @@ def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
     session = draft.session(command.session)
     if session is None or not may_use(session, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.session)
-    keys = [key for key in session.holds if command.bound in (None, split_lock_key(key)[0])]
+    keys = [key for key in session.holds if command.bound in (None, records.split_lock_key(key)[0])]
     draft.need(*keys)
     holds = [
         SessionLease(ns=lock.ns, name=lock.name, holder=holder, waiting=waiters(draft, lock, holder, whole=True)[0])
-        for lock in [draft.lock(*split_lock_key(key)) for key in keys]
+        for lock in [draft.lock(*records.split_lock_key(key)) for key in keys]
         for holder in live_holders(draft, lock)
         if holder.session == session.id
     ]
@@ -180,15 +173,3 @@ def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
     waits = tuple([wait for wait in session.waits if command.bound in (None, wait.ns)])
     session = session.replace(expires_ms=deadline_ms, waits=waits)
     return SessionState(now_ms=draft.now_ms, session=session, holds=tuple(holds), live=live)
-
-
-def _session_event(draft: Draft, session: SessionRecord, kind: str, reason: str | None = None) -> Event:
-    return Event(
-        at_ms=draft.now_ms,
-        kind=kind,
-        owner=session.owner,
-        principal=session.principal,
-        by=session.by,
-        reason=reason,
-        began_ms=session.since_ms if kind == events.SESSION_ENDED else None,
-    )

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from dibs.core import groups
+from dibs.core import groups, outcomes
 from dibs.core.claims import check_session, closed_circle, judge, other_units, waits_otherwise
+from dibs.core.commands import AcquireAll, AcquireAny
+from dibs.core.draft import Draft
 from dibs.core.exclusion import own_hold
-from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
 from dibs.core.names import in_tree, overlaps
-from dibs.core.outcomes import Blocker, Closed, Deadlock, Delayed, Granted, GrantedAll, Held, KeySpent, Refused
-from dibs.core.queue import advance, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
+from dibs.core.queue import give_up, join_line, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
-from dibs.core.records import LOST, RELEASED, SHARED, LockRecord, lock_key
-from dibs.core.tickets import NOBODY, forget_want, keep, note_want, note_wanted
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.commands import AcquireAll, AcquireAny
-    from dibs.core.draft import Draft
-    from dibs.core.outcomes import JobOutcome, Outcome
+from dibs.core.records import SHARED, lock_key
+from dibs.core.tickets import forget_want, keep, note_want, note_wanted
 
 
-def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
+def acquire_any(draft: Draft, command: AcquireAny) -> outcomes.Outcome:
     """Claim the first of the names that can be claimed now; with a `count`, the first so many of them or none. A repeat
     with the same request key gets the same jobs. Jobs that the caller's session holds are skipped, so a new request
     gets the next ones, and so is one that would close a circle."""
-    circles: dict[str, Deadlock] = {}
-    while isinstance(outcome := _acquire_any(draft, command, circles), Deadlock):
+    circles: dict[str, outcomes.Deadlock] = {}
+    while isinstance(outcome := _acquire_any(draft, command, circles), outcomes.Deadlock):
         circles[outcome.name] = outcome
     return outcome
 
 
-def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, Deadlock]) -> Outcome:
+def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, outcomes.Deadlock]) -> outcomes.Outcome:
     refused = check_session(draft, command)
     if refused is not None:
         return refused
@@ -39,14 +33,14 @@ def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, Deadlock]
     repeated = _answer_again(draft, command)
     if repeated is not None:
         return repeated
-    answers: list[Outcome] = []
-    grants: list[Granted] = []
+    answers: list[outcomes.Outcome] = []
+    grants: list[outcomes.Granted] = []
     for name in command.names:
         lock = refresh(draft, command.ns, name, command.mode)
         verdict = circles.get(name) or judge(draft, command, lock, by_session=False)
         own = own_hold(draft, lock, command.session, command.mode)
         if verdict is None and own is not None:  # one of several owners already
-            verdict = Held(now_ms=draft.now_ms, name=name, blockers=(Blocker(name=name, holder=own),))
+            verdict = outcomes.Held(now_ms=draft.now_ms, name=name, blockers=(outcomes.Blocker(name=name, holder=own),))
         if verdict is None:
             grants.append(grant(draft, command, lock, command.fresh_lease_id))
             if (circle := closed_circle(draft, command, (name,))) is not None:
@@ -56,18 +50,18 @@ def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, Deadlock]
             if command.session is not None:
                 serve_own(draft, command.ns, command.session)
             if command.count:
-                return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
+                return outcomes.GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
             return grants[0].replace(skipped=tuple(answers))
-        if isinstance(verdict, Granted):
+        if isinstance(verdict, outcomes.Granted):
             return verdict
         answers.append(verdict)
     if grants:  # too few are free
         draft.discard()
     forget_want(draft, command)  # AcquireAny waits for no particular job
-    return Refused(now_ms=draft.now_ms, outcomes=tuple(answers), count=command.count, free=len(grants))
+    return outcomes.Refused(now_ms=draft.now_ms, outcomes=tuple(answers), count=command.count, free=len(grants))
 
 
-def _answer_again(draft: Draft, command: AcquireAny) -> Outcome | None:
+def _answer_again(draft: Draft, command: AcquireAny) -> outcomes.Outcome | None:
     """The answer to a repeat: the jobs that this request key or this same command got before, even if one was lost
     since. A name earlier in the list may be free now, and must not become a second lease."""
     names = [name for name in command.names if _got(draft, command, name)]
@@ -75,18 +69,16 @@ def _answer_again(draft: Draft, command: AcquireAny) -> Outcome | None:
         return None
     for name in names:
         refresh(draft, command.ns, name, command.mode)
-    locks = [draft.lock(command.ns, name) for name in names]
-    verdicts = [judge(draft, command, lock, by_session=False) for lock in locks]
+    verdicts = [judge(draft, command, draft.lock(command.ns, name), by_session=False) for name in names]
     if not command.count:
         return verdicts[0]
-    grants = tuple([verdict for verdict in verdicts if isinstance(verdict, Granted)])
-    if len(grants) == len(verdicts):
-        return GrantedAll(now_ms=draft.now_ms, grants=grants)
-    return _refused(draft, command, locks, verdicts, command.count)
+    grants = tuple([verdict for verdict in verdicts if isinstance(verdict, outcomes.Granted)])
+    if len(grants) == len(verdicts) >= command.count:  # fewer: the end of one that was lost is forgotten
+        return outcomes.GrantedAll(now_ms=draft.now_ms, grants=grants)
+    return _refused(draft, command, verdicts, command.count)
 
 
 def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
-    """Return whether this request key or this same command got the job before."""
     lock = draft.lock(command.ns, name)
     known = [(hold.principal, hold.lease_id, hold.request_key) for hold in lock.holders]
     known += [(end.principal, end.lease_id, end.request_key) for end in lock.endings]
@@ -97,7 +89,7 @@ def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
     return False
 
 
-def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
+def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome:
     """Claim all of the names or none, at once or by waiting in all their lines while holding nothing."""
     refused = check_session(draft, command)
     if refused is not None:
@@ -106,18 +98,17 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     for name in command.names:
         refresh(draft, command.ns, name, command.mode)
     ticket = place_of(draft, command, command.names) if may_wait(command) else None
-    locks = [draft.lock(command.ns, name) for name in command.names]
-    verdicts = [judge(draft, command, lock, command.ticket_id) for lock in locks]
-    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, Granted)])
-    waitable = all(isinstance(verdict, Held | Delayed | Closed) for verdict in bad)
+    verdicts = [judge(draft, command, draft.lock(command.ns, name), command.ticket_id) for name in command.names]
+    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, outcomes.Granted)])
+    waitable = all(isinstance(verdict, outcomes.Held | outcomes.Delayed | outcomes.Closed) for verdict in bad)
     if ticket is not None:
         if bad and waitable:
             differs = other_units(draft, command, ticket)
             if differs is not None:
-                return Refused(now_ms=draft.now_ms, outcomes=(differs,), all_of=len(command.names))
+                return outcomes.Refused(now_ms=draft.now_ms, outcomes=(differs,), all_of=len(command.names))
             return queued(draft, keep(draft, ticket, command))
         give_up(draft, ticket, "answered")
-    held = all(isinstance(verdict, Granted) for verdict in verdicts)
+    held = all(isinstance(verdict, outcomes.Granted) for verdict in verdicts)
     if command.replaces is not None and waitable and not held and may_wait(command):
         newer = groups.superseded(draft, command, command.names)
         if newer is not None:
@@ -125,11 +116,11 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     over = over_held(draft, command, command.names[0], verdicts.count(None)) if not bad else None
     if over is not None:
         forget_want(draft, command)
-        return Refused(now_ms=draft.now_ms, outcomes=(over,), all_of=len(command.names))
-    if all(verdict is None or isinstance(verdict, Granted) for verdict in verdicts):
+        return outcomes.Refused(now_ms=draft.now_ms, outcomes=(over,), left=_left(verdicts), all_of=len(command.names))
+    if all(verdict is None or isinstance(verdict, outcomes.Granted) for verdict in verdicts):
         grants = [
             verdict
-            if isinstance(verdict, Granted)
+            if isinstance(verdict, outcomes.Granted)
             else grant(draft, command, draft.lock(command.ns, name), command.fresh_lease_id)
             for name, verdict in zip(command.names, verdicts, strict=True)
         ]
@@ -141,53 +132,33 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
             serve_own(draft, command.ns, command.session)
         if command.replaces is not None and not held:
             groups.replace_older(draft, command, command.names)
-        return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
+        return outcomes.GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
     others = [each for name in command.names if (each := waits_otherwise(draft, command, name)) is not None]
     if waitable and others:
         forget_want(draft, command)
-        return Refused(now_ms=draft.now_ms, outcomes=tuple(others), all_of=len(command.names))
+        return outcomes.Refused(now_ms=draft.now_ms, outcomes=tuple(others), all_of=len(command.names))
     if not waitable:
-        return _refused(draft, command, locks, verdicts, len(command.names))
-    return _wait_for_all(draft, command, bad)
+        return _refused(draft, command, verdicts, len(command.names))
+    return _wait_for_all(draft, command, bad, _left(verdicts))
 
 
 def _refused(
-    draft: Draft,
-    command: AcquireAll | AcquireAny,
-    locks: list[LockRecord],
-    verdicts: list[JobOutcome | None],
-    all_of: int,
-) -> Refused:
-    """Refuse all of several jobs because of some of them."""
-    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, Granted)])
-    spent = [verdict.ending for verdict in bad if isinstance(verdict, KeySpent)]
-    if spent and all(ending.how in LOST for ending in spent):
-        _give_back(draft, locks, verdicts)
+    draft: Draft, command: AcquireAll | AcquireAny, verdicts: list[outcomes.JobOutcome | None], all_of: int
+) -> outcomes.Refused:
+    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, outcomes.Granted)])
     forget_want(draft, command)
-    return Refused(now_ms=draft.now_ms, outcomes=bad, all_of=all_of)
+    return outcomes.Refused(now_ms=draft.now_ms, outcomes=bad, left=_left(verdicts), all_of=all_of)
 
 
-def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[JobOutcome | None]) -> None:
-    """Release the rest of a claim of which one job was lost. The caller repeats it because its reply was lost: it is
-    told that it has none, and does not know of the others. Who sent a heartbeat for one of them, or let go of one, has
-    read the reply, and the repeat is late. A heartbeat leaves the seat to nobody; an earlier repeat, which renewed them
-    as well, does not. `locks` are as they were before the repeat was judged."""
-    rest = [
-        (lock, hold)
-        for lock, verdict in zip(locks, verdicts, strict=True)
-        if isinstance(verdict, Granted) and not verdict.held_before
-        for hold in lock.holders
-        if hold.lease_id == verdict.lease.lease_id
-    ]
-    if any(hold.renewed_ms != hold.since_ms and hold.seat == NOBODY for _, hold in rest):
-        return
-    for lock, hold in rest:
-        now = draft.lock(lock.ns, lock.name)
-        end_hold(draft, now, hold, how=RELEASED, at_ms=draft.now_ms, uncounted=True)
-        advance(draft, lock.ns, (lock.name,))
+def _left(verdicts: list[outcomes.JobOutcome | None]) -> tuple[outcomes.Granted, ...]:
+    """A refusal takes nothing away, and names what an earlier answer to this claim gave and is still there."""
+    granted = [verdict for verdict in verdicts if isinstance(verdict, outcomes.Granted)]
+    return tuple([verdict for verdict in granted if not verdict.held_before])
 
 
-def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[JobOutcome, ...]) -> Outcome:
+def _wait_for_all(
+    draft: Draft, command: AcquireAll, bad: tuple[outcomes.JobOutcome, ...], left: tuple[outcomes.Granted, ...]
+) -> outcomes.Outcome:
     """Wait in all lines: not all jobs are free now, but all may become free."""
     from dibs.core.deadlock import find_cycle  # only for one who waits
 
@@ -195,10 +166,10 @@ def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[JobOutcome, ...]
     cycle = find_cycle(draft, command, command.names)
     if cycle:
         note_want(draft, command, refused)
-        return Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
+        return outcomes.Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
     if not may_wait(command):
         note_want(draft, command, refused)
-        return Refused(now_ms=draft.now_ms, outcomes=bad, all_of=len(command.names))
+        return outcomes.Refused(now_ms=draft.now_ms, outcomes=bad, left=left, all_of=len(command.names))
     if command.replaces is not None:
         return groups.take_place(draft, command, command.names)
     over = over_waiting(draft, command, command.names[0], len(command.names))

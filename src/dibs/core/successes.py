@@ -2,19 +2,15 @@
 
 A hold ended in success if its owner released it without saying that it failed, marked as done or not: so does
 `dibs run` after a command that exited with 0, and a block of the SDK that did not raise. An interrupted worker, the end
-of a session, and a lease that nobody was told of say nothing about the work (`uncounted`), and are none. A loss is
-none.
+of a session, and a lease that nobody was told of say nothing about the work (`uncounted`), and are none, like a loss.
 """
 
 from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core import events
+from dibs.core.events import Event
 from dibs.core.records import RELEASED, LockRecord
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.events import Event
 
 
 class Success(Record):
@@ -26,8 +22,7 @@ class Success(Record):
 
 
 class LastRun(Record):
-    """The last success that is on record. Without one, `since_ms` is where the record begins; None: it is empty.
-    `owner` has the job now."""
+    """The last success on record. Without one, `since_ms` is where the record begins. `owner` has the job now."""
 
     now_ms: int
     name: str

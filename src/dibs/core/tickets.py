@@ -9,11 +9,14 @@ nothing. It only says which tickets to read; the ticket is the proof.
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.commands import Acquire, AcquireAll, AcquireTerms
+from dibs.core.draft import Draft
 from dibs.core.events import Event
 from dibs.core.expiry import note_loss, ticket_over
 from dibs.core.grants import swap
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
 from dibs.core.names import in_tree, overlaps
+from dibs.core.outcomes import Blocker, Queued
 from dibs.core.proof import may_use, session_owner
 from dibs.core.quota import charge, give_back
 from dibs.core.records import (
@@ -34,10 +37,8 @@ from dibs.core.records import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Acquire, AcquireAll, AcquireTerms
-    from dibs.core.draft import Draft
     from dibs.core.lease_outcomes import WaitedFor
-    from dibs.core.outcomes import Blocker, Queued
+
 
 PEEK = 16  # how many tickets are loaded at once
 _MARK_CHARS = 8
@@ -51,7 +52,8 @@ def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
     tickets = [_new_ticket(draft, ask, part, parts if len(parts) > 1 else ()) for part in parts]
     for lock, ticket in zip(locks, tickets, strict=True):
         draft.put(ticket)
-        line, marks = (*lock.line, ticket.number), lock.marks + _mark(ticket)
+        mark = _mark_of(ticket.principal, ticket.request_key, ticket.lease_id)
+        line, marks = (*lock.line, ticket.number), lock.marks + mark
         draft.put(lock.replace(next_ticket=ticket.number + 1, line=line, marks=marks))
         if in_tree(lock.name):
             tree = draft.tree(lock.ns)
@@ -80,7 +82,9 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
     lock = draft.lock(ask.ns, name)
     mark = _mark_of(ask.principal, ask.request_key, ask.fresh_lease_id)
     session = draft.session(ask.session) if ask.session is not None else None
-    numbers = [lock.line[at] for at in _places(lock.marks, mark)] if mark in lock.marks else []
+    numbers = []
+    if mark in lock.marks:
+        numbers = [number for at, number in enumerate(lock.line) if lock.marks.startswith(mark, at * _MARK_CHARS)]
     numbers = sorted({*numbers, *_waits(session, ask.ns, name)})  # a line is sorted by number
     draft.need(*[ticket_key(ask.ns, name, number) for number in numbers])
     for number in numbers:
@@ -123,17 +127,7 @@ def _mark_of(principal: str, request_key: str | None, fresh_id: str) -> str:
     return f"{crc32(f'{principal} {shown}'.encode('utf-8', 'surrogatepass')):08x}"
 
 
-def _mark(ticket: Ticket) -> str:
-    return _mark_of(ticket.principal, ticket.request_key, ticket.lease_id)
-
-
-def _places(marks: str, mark: str) -> list[int]:
-    """The indexes of this mark in the line."""
-    return [at for at in range(len(marks) // _MARK_CHARS) if marks.startswith(mark, at * _MARK_CHARS)]
-
-
 def parts_of(ticket: Ticket) -> tuple[Part, ...]:
-    """The places of a ticket: one in the line of each of its jobs."""
     return ticket.whole or (Part(name=ticket.name, number=ticket.number),)
 
 
@@ -182,6 +176,7 @@ def keep(draft: Draft, ticket: Ticket, ask: Acquire | AcquireAll | None = None) 
 # last. So the seat passes on only to an ask that proves what it follows: it comes with the ticket that the ask with
 # the seat was answered with, and that ask is over. After any other repeat nobody has the seat, because either of the
 # two may be the one whose caller is there: the place runs out if nobody asks any more, the lease after its TTL.
+# A lease whose owner knows of it, by a heartbeat or another ask, has this alone: no ask gives it back.
 NOBODY = "-"
 
 
@@ -190,12 +185,12 @@ def seat_of(place: Ticket | Holder) -> str:
 
 
 def next_seat(place: Ticket | Holder, ask: AcquireTerms) -> str | None:
-    """The seat once `ask` is told of the place or lease. A seat that nobody has names the last ask that waits, if
-    there is one, so that the next one can follow it."""
+    """The seat once `ask` is told of the place or lease. A seat that nobody has names the ask that had it last, so that
+    the next one can follow it. No ask gets it twice, so neither does such a name come twice."""
     seat, asking = seat_of(place), ask.fresh_lease_id
     if seat == asking or (seat == ask.follows and seat != NOBODY):
         return None if asking == place.lease_id else asking
-    return seat if seat.startswith(NOBODY) else NOBODY + asking
+    return seat if seat.startswith(NOBODY) else NOBODY + seat
 
 
 def has_seat(place: Ticket | Holder, seat: str | None) -> bool:
@@ -264,7 +259,6 @@ def ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = N
 
 
 def note_want(draft: Draft, ask: AcquireTerms | Ticket, names: tuple[str, ...]) -> None:
-    """The caller asked for these and was refused."""
     session = draft.session(ask.session) if ask.session is not None else None
     if session is not None and session.holds:
         want = Want(
@@ -292,10 +286,9 @@ def forget_want(draft: Draft, ask: AcquireTerms) -> None:
 # An owner is told of each waiter once. Places in a line have rising numbers, so a hold remembers one number: the last
 # place of which its owner was told. It is stored by the write that renews the hold, so telling costs no write.
 #
-# A heartbeat of a lease reads the job's own line, which is in the same record. It reads the line of a tree only if a
-# waiter marked the hold (`wanted`). A heartbeat of a session mostly comes from a timer, and reads no lines: whoever
-# begins to wait writes down in the session which job that is, and the session is told when the worker itself asks
-# (`active`).
+# A heartbeat of a lease reads the job's own line, which is in the same record, and the line of a tree only if a waiter
+# marked the hold (`wanted`). A heartbeat of a session mostly comes from a timer, and reads no lines: whoever begins to
+# wait notes the job in the session, which is told of it when the worker itself asks (`active`).
 
 
 def waiters(draft: Draft, lock: LockRecord, holder: Holder, *, whole: bool = False) -> tuple[int, int, int]:
@@ -314,7 +307,6 @@ def waiters(draft: Draft, lock: LockRecord, holder: Holder, *, whole: bool = Fal
 
 
 def _line(draft: Draft, lock: LockRecord, mode: str) -> list[tuple[str, int]]:
-    """The places that wait for a hold on this job."""
     if not in_tree(lock.name):
         return [(lock.name, number) for number in lock.line]
     return [

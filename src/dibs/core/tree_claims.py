@@ -11,15 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from dibs.base.cheap import Sequence
+from dibs.core.draft import Draft
 from dibs.core.limits import TREE_PAGE_CLAIMS
 from dibs.core.names import above
 from dibs.core.records import Holder, LockRecord, Tree, TreeClaim, tree_key
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.core.draft import Draft
 
 
 def overlapping(draft: Draft, ns: str, name: str) -> list[TreeClaim]:
@@ -33,7 +29,6 @@ def overlapping(draft: Draft, ns: str, name: str) -> list[TreeClaim]:
 
 
 def _near(firsts: tuple[str, ...], name: str) -> list[int]:
-    """The pages that may have claims that overlap a path."""
     beneath = name if name.endswith("/") else f"{name}/"
     after = f"{beneath[:-1]}0"  # the character after the slash: above all names that begin with `beneath`
     found = {bisect_right(firsts, each) - 1 for each in (beneath, *above(name))}
@@ -51,7 +46,8 @@ def note_claims(draft: Draft, lock: LockRecord) -> None:
             mine = TreeClaim(name=lock.name, lease_id=holder.lease_id, mode=holder.mode)
         claims.append(mine)
     if len(claims) > max(TREE_PAGE_CLAIMS, len(page.claims)):
-        parts = _parts(sorted([each for each in claims if not each.name.startswith("repo:")], key=_name))
+        paths = [each for each in claims if not each.name.startswith("repo:")]
+        parts = _parts(sorted(paths, key=lambda each: each.name))
         if len(parts) > 1:
             _split(draft, lock.ns, page, [each for each in claims if each.name.startswith("repo:")], parts)
             return
@@ -63,7 +59,6 @@ def note_claims(draft: Draft, lock: LockRecord) -> None:
 
 
 def unclaimed(draft: Draft, lock: LockRecord) -> list[Holder]:
-    """The owners of a lock that its tree does not know."""
     known = {each.lease_id for each in _page_of(draft, lock.ns, lock.name).claims if each.name == lock.name}
     return [each for each in lock.holders if each.lease_id not in known]
 
@@ -88,8 +83,7 @@ def _parts(claims: list[TreeClaim]) -> list[list[TreeClaim]]:
 
 
 def _split(draft: Draft, ns: str, page: Tree, stay: list[TreeClaim], parts: list[list[TreeClaim]]) -> None:
-    """Put the claims into new pages. A store that cannot write all at once makes these first, then the tree that names
-    them, and drops the old page last."""
+    """Put the claims into new pages. These are written first, then the tree that names them; the old page goes last."""
     tree = draft.tree(ns)
     draft.need(*[tree_key(ns, tree.next_page + at) for at in range(len(parts))])
     number = tree.next_page - 1
@@ -109,7 +103,6 @@ def _split(draft: Draft, ns: str, page: Tree, stay: list[TreeClaim], parts: list
 
 
 def _put_pages(draft: Draft, ns: str, page: Tree, firsts: Sequence[str], pages: Sequence[int]) -> None:
-    """Note which pages take the place of one."""
     tree = draft.tree(ns)
     at = tree.pages.index(page.page) if page.page else 0
     firsts = (*tree.firsts[:at], *firsts, *tree.firsts[at + 1 :])
@@ -122,7 +115,3 @@ def _put_pages(draft: Draft, ns: str, page: Tree, firsts: Sequence[str], pages: 
             next_page=max([tree.next_page, *[number + 1 for number in pages]]),
         )
     )
-
-
-def _name(claim: TreeClaim) -> str:
-    return claim.name

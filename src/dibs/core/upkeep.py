@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dibs.core import events
+from dibs.base.cheap import Sequence
+from dibs.core import commands, events, records
 from dibs.core.closures import end_closures
-from dibs.core.commands import Freeze, KeepPlaces, Sweep, Thaw
+from dibs.core.draft import Draft
 from dibs.core.events import Event
 from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
@@ -12,32 +13,7 @@ from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
 from dibs.core.outcomes import Outcome, PlacesKept
 from dibs.core.queue import give_up, go_on, refresh
 from dibs.core.quota import charge, is_current, payer_of, usage_of
-from dibs.core.records import (
-    CREDENTIAL_PREFIX,
-    EXPIRED,
-    LOCK_PREFIX,
-    META_KEY,
-    SESSION_PREFIX,
-    TREE_PREFIX,
-    USAGE_PREFIX,
-    FreezeMark,
-    LockRecord,
-    Meta,
-    Outage,
-    Pulse,
-    SessionRecord,
-    Ticket,
-    Tree,
-)
 from dibs.core.sessions import finish
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.core.commands import Beat, BeginCount, Command, CountUsage, Identify, RaiseFloor
-    from dibs.core.draft import Draft
-
 
 # A store that is being moved. While it is frozen nothing in it changes, so a copy shows one moment.
 #
@@ -46,16 +22,16 @@ if TYPE_CHECKING:
 # as an outage afterwards, so nobody loses a lease because of the move.
 
 
-def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:
+def while_frozen(draft: Draft, command: commands.Command, mark: records.FreezeMark) -> Outcome:
     """The outcome in a frozen store: a server's own upkeep has nothing to do; every other command is refused."""
-    if isinstance(command, Sweep):
+    if isinstance(command, commands.Sweep):
         return Swept(now_ms=draft.now_ms, key=command.key, frozen=True)
-    if isinstance(command, KeepPlaces):
+    if isinstance(command, commands.KeepPlaces):
         return PlacesKept(now_ms=draft.now_ms)
     return Frozen(now_ms=draft.now_ms, mark=mark)
 
 
-def freeze(draft: Draft, command: Freeze) -> Outcome:
+def freeze(draft: Draft, command: commands.Freeze) -> Outcome:
     """Set the mark, and replace the mark that the command knows of: its owner finds out with its next write. A repeated
     import keeps the times of the first try, so that it writes the same records again."""
     meta = draft.meta()
@@ -63,7 +39,7 @@ def freeze(draft: Draft, command: Freeze) -> Outcome:
     if old is not None and old.id not in (command.over, command.id):
         return Frozen(now_ms=draft.now_ms, mark=old)
     goes_on = old is not None and old.incomplete and old.source == command.source
-    mark = FreezeMark(
+    mark = records.FreezeMark(
         at_ms=old.at_ms if old is not None else draft.now_ms,
         id=command.id,
         incomplete=command.incomplete,
@@ -75,7 +51,7 @@ def freeze(draft: Draft, command: Freeze) -> Outcome:
     return FreezeNoted(now_ms=draft.now_ms, mark=mark)
 
 
-def thaw(draft: Draft, command: Thaw) -> Outcome:
+def thaw(draft: Draft, command: commands.Thaw) -> Outcome:
     """Remove the mark. Nobody could renew since `since_ms`, so that time was an outage."""
     meta, now_ms = draft.meta(), draft.now_ms
     mark = meta.frozen
@@ -87,7 +63,7 @@ def thaw(draft: Draft, command: Thaw) -> Outcome:
     elif since_ms is None and mark is not None:
         since_ms = mark.at_ms
     if since_ms is not None and since_ms <= now_ms:
-        _note_outage(draft, Outage(began_ms=since_ms, ended_ms=now_ms))
+        _note_outage(draft, records.Outage(began_ms=since_ms, ended_ms=now_ms))
         meta = draft.meta()
     thawed = meta.replace(frozen=None, token_floor=max(meta.token_floor, command.floor))
     if thawed != meta:
@@ -99,18 +75,17 @@ def thaw(draft: Draft, command: Thaw) -> Outcome:
 # of an older count gives nothing back (`quota.py`).
 
 
-def begin_count(draft: Draft, command: BeginCount) -> Outcome:
+def begin_count(draft: Draft, command: commands.BeginCount) -> Outcome:
     """Start a principal's count again. Every record that holds something of it must then be counted."""
     usage = usage_of(draft, command.payer)
     fresh = usage.replace(count=max(usage.count + 1, draft.now_ms), held=0, waiting=0, sessions=0)
-    draft.write(USAGE_PREFIX + command.payer, fresh)
+    draft.write(records.USAGE_PREFIX + command.payer, fresh)
     return Counted(now_ms=draft.now_ms)
 
 
-def count(draft: Draft, command: CountUsage) -> Outcome:
-    """Charge what one record holds of a principal, unless it is charged already."""
+def count(draft: Draft, command: commands.CountUsage) -> Outcome:
     payer, found = command.payer, draft.get(command.key)
-    if isinstance(found, LockRecord):
+    if isinstance(found, records.LockRecord):
         holders = tuple(
             [
                 each.replace(charge=charge(draft, payer, "held"))
@@ -121,10 +96,10 @@ def count(draft: Draft, command: CountUsage) -> Outcome:
         )
         if holders != found.holders:
             draft.put(found.replace(holders=holders))
-    elif isinstance(found, SessionRecord):
+    elif isinstance(found, records.SessionRecord):
         if not found.ended_ms and _should_count(draft, payer, found.ns, found.principal, found.charge):
             draft.put(found.replace(charge=charge(draft, payer, "sessions")))
-    elif isinstance(found, Ticket) and _should_count(draft, payer, found.ns, found.principal, found.charge):
+    elif isinstance(found, records.Ticket) and _should_count(draft, payer, found.ns, found.principal, found.charge):
         draft.put(found.replace(charge=charge(draft, payer, "waiting")))
     return Counted(now_ms=draft.now_ms)
 
@@ -137,7 +112,14 @@ def _should_count(draft: Draft, payer: str, ns: str | None, principal: str, char
     return payer_of(charged) in (None, payer) and not is_current(draft, charged, payer)
 
 
-_SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/", META_KEY)
+_SWEPT = (
+    records.LOCK_PREFIX,
+    records.SESSION_PREFIX,
+    records.CREDENTIAL_PREFIX,
+    records.TREE_PREFIX,
+    "ticket/",
+    records.META_KEY,
+)
 
 
 def is_swept(key: str) -> bool:
@@ -145,30 +127,30 @@ def is_swept(key: str) -> bool:
     return key.startswith(_SWEPT)
 
 
-def sweep(draft: Draft, command: Sweep) -> Outcome:
+def sweep(draft: Draft, command: commands.Sweep) -> Outcome:
     """Do what is due on one record. A sweep that comes too early, or twice, does nothing."""
     found = draft.get(command.key)
-    if isinstance(found, LockRecord):
+    if isinstance(found, records.LockRecord):
         return _sweep_lock(draft, command.key, found)
-    if isinstance(found, SessionRecord):
+    if isinstance(found, records.SessionRecord):
         return _sweep_session(draft, command.key, found)
-    if isinstance(found, Ticket):
+    if isinstance(found, records.Ticket):
         if ticket_over(draft, found):
             give_up(draft, found, "stopped asking")
         elif found.expires_ms < (deadline := ticket_deadline_ms(draft, found)):
             draft.put(found.replace(expires_ms=deadline))
-    elif isinstance(found, Tree):
+    elif isinstance(found, records.Tree):
         go_on(draft, found.namespace())
-    elif isinstance(found, Meta):
+    elif isinstance(found, records.Meta):
         end_closures(draft)
-    elif command.key.startswith(CREDENTIAL_PREFIX):
+    elif command.key.startswith(records.CREDENTIAL_PREFIX):
         from dibs.core.credentials import forget_credential
 
         forget_credential(draft, command.key)
     return Swept(now_ms=draft.now_ms, key=command.key)
 
 
-def _sweep_lock(draft: Draft, key: str, lock: LockRecord) -> Swept:
+def _sweep_lock(draft: Draft, key: str, lock: records.LockRecord) -> Swept:
     if 0 < lock.delay_until_ms <= draft.now_ms:
         draft.put(lock.replace(delay_until_ms=0))  # it is over; otherwise the record would be due for ever
     lock = refresh(draft, lock.ns, lock.name)
@@ -181,7 +163,7 @@ def _sweep_lock(draft: Draft, key: str, lock: LockRecord) -> Swept:
     return Swept(now_ms=draft.now_ms, key=key, expired=expired)
 
 
-def _write_credit(draft: Draft, lock: LockRecord) -> None:
+def _write_credit(draft: Draft, lock: records.LockRecord) -> None:
     """Write the later deadline of a lease with outage credit: the store's index of due records needs it."""
     holders = tuple(
         [
@@ -195,7 +177,7 @@ def _write_credit(draft: Draft, lock: LockRecord) -> None:
         draft.put(lock.replace(holders=holders))
 
 
-def _forget(draft: Draft, lock: LockRecord) -> None:
+def _forget(draft: Draft, lock: records.LockRecord) -> None:
     """Delete an idle record. The floor takes over its fencing token, so that the next one still rises."""
     meta = draft.meta()
     if lock.token > meta.token_floor:
@@ -204,20 +186,20 @@ def _forget(draft: Draft, lock: LockRecord) -> None:
     draft.events.append(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
 
 
-def _sweep_session(draft: Draft, key: str, session: SessionRecord) -> Swept:
+def _sweep_session(draft: Draft, key: str, session: records.SessionRecord) -> Swept:
     if session.ended_ms:
         if session.holds or session.waits:
-            session = finish(draft, session, session.how or EXPIRED)
+            session = finish(draft, session, session.how or records.EXPIRED)
         elif (session.due_ms() or 0) <= draft.now_ms:
             draft.drop(session)
     elif session_over(draft, session):
-        session = finish(draft, session, EXPIRED)
+        session = finish(draft, session, records.EXPIRED)
     elif session.expires_ms < (deadline := session_deadline_ms(draft, session)):
         draft.put(session.replace(expires_ms=deadline))
     return Swept(now_ms=draft.now_ms, key=key, unfinished=bool(session.ended_ms and session.holds))
 
 
-def raise_floor(draft: Draft, command: RaiseFloor) -> Outcome:
+def raise_floor(draft: Draft, command: commands.RaiseFloor) -> Outcome:
     """Raise the floor, for a store that replaces another whose higher tokens were already seen."""
     meta = draft.meta()
     if command.floor > meta.token_floor:
@@ -226,7 +208,7 @@ def raise_floor(draft: Draft, command: RaiseFloor) -> Outcome:
     return Raised(now_ms=draft.now_ms, floor=meta.token_floor)
 
 
-def identify(draft: Draft, command: Identify) -> Outcome:
+def identify(draft: Draft, command: commands.Identify) -> Outcome:
     """The permanent id of the store. The first server that starts on it sets it."""
     meta = draft.meta()
     if not meta.store_id:
@@ -246,7 +228,7 @@ def identify(draft: Draft, command: Identify) -> Outcome:
 # end of the gap, no server could serve. Until that is recorded it ends nothing that was live when its gap began.
 
 
-def beat(draft: Draft, command: Beat) -> Outcome:
+def beat(draft: Draft, command: commands.Beat) -> Outcome:
     """Record that a server is up. If none was up for longer than PULSE_LATE_MS before it, that was an outage. A shorter
     silence before the start of a server stays in doubt until that server's next pulse. So a server that crashes again
     and again, faster than PULSE_LATE_MS, is noticed all the same."""
@@ -255,7 +237,7 @@ def beat(draft: Draft, command: Beat) -> Outcome:
         if old is not None and _is_old(old, draft.now_ms):
             draft.drop(old)
     now_ms = draft.now_ms
-    pulse = Pulse(at_ms=now_ms, server=command.server)
+    pulse = records.Pulse(at_ms=now_ms, server=command.server)
     own = draft.pulse(command.server)
     if command.idle or command.alive_since_ms is None:
         draft.put(pulse)
@@ -269,30 +251,30 @@ def beat(draft: Draft, command: Beat) -> Outcome:
         draft.put(pulse.replace(doubt_ms=began_ms) if in_doubt else pulse)
         return BeatRecorded(now_ms=now_ms)
     draft.put(pulse)
-    _note_outage(draft, Outage(began_ms=began_ms, ended_ms=now_ms))
+    _note_outage(draft, records.Outage(began_ms=began_ms, ended_ms=now_ms))
     return BeatRecorded(now_ms=now_ms, outage_ms=now_ms - began_ms)
 
 
-def accounted_ms(pulses: Sequence[Pulse]) -> int | None:
+def accounted_ms(pulses: Sequence[records.Pulse]) -> int | None:
     """Up to when it is known whether some server could serve. None: there was never a server."""
     return max([pulse.doubt_ms or pulse.at_ms for pulse in pulses], default=None)
 
 
-def live_servers(pulses: Sequence[Pulse], now_ms: int) -> list[str]:
+def live_servers(pulses: Sequence[records.Pulse], now_ms: int) -> list[str]:
     """The servers with a recent pulse, in an order that is the same for all of them."""
     return sorted([pulse.server for pulse in pulses if now_ms - pulse.at_ms <= PULSE_LATE_MS])
 
 
-def gone_servers(pulses: Sequence[Pulse], now_ms: int) -> tuple[str, ...]:
+def gone_servers(pulses: Sequence[records.Pulse], now_ms: int) -> tuple[str, ...]:
     """The servers whose pulse nobody needs any more."""
     return tuple([pulse.server for pulse in pulses if _is_old(pulse, now_ms)])
 
 
-def _is_old(pulse: Pulse, now_ms: int) -> bool:
+def _is_old(pulse: records.Pulse, now_ms: int) -> bool:
     return now_ms - pulse.at_ms >= PULSE_KEPT_MS
 
 
-def _accounted_ms(draft: Draft, own: Pulse | None, command: Beat) -> int | None:
+def _accounted_ms(draft: Draft, own: records.Pulse | None, command: commands.Beat) -> int | None:
     known = [command.heard_ms] if command.heard_ms is not None else []
     if own is not None:
         # It served until its gap began. Its pulses may be older, or have gone on while its batches did not.
@@ -308,19 +290,19 @@ def _accounted_ms(draft: Draft, own: Pulse | None, command: Beat) -> int | None:
     return at_ms
 
 
-def _note_outage(draft: Draft, outage: Outage) -> None:
+def _note_outage(draft: Draft, outage: records.Outage) -> None:
     meta = draft.meta()
     draft.put(meta.replace(outages=remember(meta.outages, outage)))
     draft.events.append(Event(at_ms=draft.now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))
 
 
-def remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
+def remember(outages: tuple[records.Outage, ...], outage: records.Outage) -> tuple[records.Outage, ...]:
     """Keep the newest; merge the two oldest when there are too many. The time between them is not added to the lost
     time, so a lease gets at most the credit of both, and never less than it had."""
     kept = [*outages, outage]
     if len(kept) > OUTAGES_KEPT:
         one, two = kept[:2]
-        both = Outage(
+        both = records.Outage(
             began_ms=one.began_ms,
             ended_ms=two.ended_ms,
             lost_ms=one.lost() + two.lost(),

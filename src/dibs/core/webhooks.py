@@ -6,20 +6,15 @@ Nothing here holds an event. The stored events are the queue, and a webhook is a
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Callable
 from dibs.base.record import Record
 from dibs.core import events
 from dibs.core.commands import PlainCommand
+from dibs.core.draft import Draft
 from dibs.core.events import LOCK_CHANGES, Event
 from dibs.core.limits import WEBHOOK_DEAD_MAX, WEBHOOKS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
 from dibs.core.outcomes import Outcome
 from dibs.core.records import WEBHOOK_DUTY_KEY, WEBHOOK_REGISTER_KEY, Kept, dead_letters_key, progress_key, webhook_key
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.core.draft import Draft
 
 EVERY = "*"
 GAP = "gap"  # the kind of a delivery that tells of pruned history
@@ -45,7 +40,6 @@ class Webhook(Kept):
     replay_after: int = -1  # the event after which the last one begins; -1: of dead letters only
 
     def takes(self, event: Event) -> bool:
-        """Return whether this event is to be sent."""
         if event.ns != self.ns or not event.job or (self.own and event.principal != self.principal):
             return False
         word = LOCK_CHANGES.get(event.kind)
@@ -88,8 +82,6 @@ class Lane(Record):
 
 
 class DeliveryNote(Record):
-    """One line of the delivery log."""
-
     at_ms: int
     seq: int
     job: str
@@ -215,11 +207,7 @@ CLASSES: dict[str, type[Kept]] = {
 }
 
 
-# The rules.
-
-
 def create_webhook(draft: Draft, command: CreateWebhook) -> WebhookState:
-    """Make a webhook, unless its owner or the store has too many."""
     made = command.webhook
     found, _ = _find(draft, made.id), draft.get(progress_key(made.id))  # what is written is looked at first
     if found is not None:  # this command was committed before, and its reply was lost
@@ -340,21 +328,12 @@ def _duty(draft: Draft) -> WebhookDuty | None:
 def _changed(
     draft: Draft, webhook: Webhook, kind: str, by: str, entries: tuple[WebhookEntry, ...] | None = None
 ) -> WebhookState:
-    """Note a change in the register, of which these are the entries now, and as an event. That names no URL: it may
-    hold a secret of its own."""
+    """Note a change in the register, and its entries, and as an event, which names no URL: that may hold a secret."""
     register = _register(draft)
     kept = register.entries if entries is None else entries
     draft.write(WEBHOOK_REGISTER_KEY, WebhookRegister(changes=register.changes + 1, entries=kept))
-    draft.events.append(
-        Event(
-            at_ms=draft.now_ms,
-            kind=kind,
-            ns=webhook.ns,
-            principal=webhook.principal,
-            by=by or None,
-            reason=f"webhook {webhook.id}",
-        )
-    )
+    about = f"webhook {webhook.id}"
+    draft.tell(kind, webhook.ns, principal=webhook.principal, by=by or None, reason=about)
     return WebhookState(now_ms=draft.now_ms, webhook=webhook)
 
 

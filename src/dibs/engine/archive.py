@@ -15,9 +15,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import Any, BinaryIO, TypeVar
 
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
@@ -27,23 +28,15 @@ from dibs.core import class_of
 from dibs.core.commands import Freeze
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
-from dibs.core.records import META_KEY, Meta
+from dibs.core.records import META_KEY, Meta, Stored
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.outside import key_of, wrong_field
 from dibs.stores.port import Store, StoreMoment, maintenance_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any, BinaryIO, TypeVar
-
-    from dibs.core.records import Stored
-
-    T = TypeVar("T", bound=Record)
-    Write = Callable[[str], object]
+T = TypeVar("T", bound=Record)
+Write = Callable[[str], object]
 
 NUMBER_MAX = 2**53  # integers that every JSON reader and every database keep exactly
-
-
 FORMAT = 1
 LINE_BYTES_MAX = 64 * 1024 * 1024
 _ABOUT = "dibs_archive"
@@ -192,10 +185,8 @@ SPOOL_CHARS = 1 << 16
 
 
 class Exported(Record):
-    """The result of an export: how many records by kind, and how many events."""
-
     at_ms: int
-    counts: dict[str, int]
+    counts: dict[str, int]  # records by kind
     events: int
     frozen: bool
 

@@ -1,39 +1,32 @@
-"""Callers that are accepted: by the store's tokens (`engine/credentials.py`), and by those of a file that only its
-owner can read.
+"""Callers that are accepted: by the store's tokens (`engine/credentials.py`), or by those of a private file.
 
 `wire/credentials.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent
 unless the line says otherwise. A token without a namespace may use any. The file holds SHA-256 hashes; a line with the
 token itself is accepted too, with a warning that says how to change it.
 
-A token is found by a dictionary lookup of its hash. The time of the lookup may depend on the hash, but timing it
-reveals only something about the hash of a guess, which says nothing about a 256-bit token. That is as safe as
-comparing in constant time.
+A token is found by a dictionary lookup of its hash. Timing that reveals only something about the hash of a guess, which
+says nothing about a 256-bit token: it is as safe as comparing in constant time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import pwd
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, InvalidName
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id, new_secret, proof_key_id, proof_of
+from dibs.base.logger import log
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
 from dibs.engine.credentials import CredentialDirectory, caller_of
 from dibs.engine.metrics import Metrics
 from dibs.wire.credentials import TokenLine, is_entry, parse_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-log = logging.getLogger("dibs")
 
 _BEARER = b"Bearer "
 
@@ -100,7 +93,6 @@ class TokenGuard:
         return caller
 
     def ends_ms(self, authorization: bytes | None) -> int | None:
-        """Return when the token of this header ends by itself, if it does."""
         key = digest_of(authorization)
         if key is None:
             return None
@@ -122,7 +114,6 @@ class TokenGuard:
         return min(ends, default=None)
 
     def principals(self) -> set[str]:
-        """The names of all whose token is valid now, in the file or in the store."""
         stored = self.directory.principals() if self.directory is not None else set()
         return {caller.principal for caller in self.callers()} | stored
 
@@ -131,8 +122,7 @@ class TokenGuard:
         return [*self._callers.values(), *self.fixed.values()]
 
     def is_of_another(self, digest: str, namespace: str | None) -> bool:
-        """Return whether the token with this hash is let in without being in the store, and not for `namespace`. A
-        record in the store would count in place of it."""
+        """Return whether a token is let in by other means than the store, and not for `namespace`."""
         key = bytes.fromhex(digest)
         caller = self._callers.get(key) or self.fixed.get(key)
         return caller is not None and caller.namespace != namespace
@@ -147,7 +137,6 @@ class TokenGuard:
         return {(caller.principal, caller.namespace) for caller in (*valid, *self.fixed.values())}
 
     def is_own_token(self, authorization: bytes) -> bool:
-        """Return whether this is the user's own token, which the user's commands read from the file."""
         return self.has_own_token and hashlib.sha256(authorization[len(_BEARER) :]).digest() in self._callers
 
     def proof(self, key_id: str, challenge: str) -> str | None:
@@ -199,7 +188,6 @@ class MachineGuard(TokenGuard):
 
 
 def digest_of(authorization: bytes | None) -> bytes | None:
-    """The hash of the token in an Authorization header."""
     authorization = authorization and authorization.strip()  # blanks around a header's value are ignored
     if not authorization or not authorization.startswith(_BEARER):
         return None
@@ -285,15 +273,11 @@ def principal_name(login: str) -> str:
 # holds one second's worth. Heartbeats and releases are charged but never refused: a principal that asks too much must
 # not lose its leases. Each server counts for itself.
 
-
-# Never refused.
 _KEEPING = frozenset(("renew", "release", "leave", "session-keep", "session-end"))
 BUCKETS_MAX = 10_000
 
 
 class RateLimited(DibsError):
-    """More requests in a second than the token allows."""
-
     code = "rate_limited"
 
     def __init__(self, details: str, retry_after_ms: int) -> None:
@@ -310,7 +294,6 @@ class RequestRates:
         self._buckets: dict[tuple[str, str | None], tuple[int, int]] = {}  # milli-requests left, and when
 
     def charge(self, caller: Caller, verb: str) -> None:
-        """Count one request; raise RateLimited if it is one too many."""
         rate = caller.limits.rate
         if not rate:
             return

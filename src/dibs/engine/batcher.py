@@ -16,36 +16,41 @@ than their callers do: otherwise all of them would be answered when nobody liste
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import Overloaded, Unavailable
-from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Inspect, InspectSession, OpenSession
+from dibs.base.logger import log
+from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command, Inspect, InspectSession, OpenSession
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
+from dibs.core.outcomes import Outcome
 from dibs.engine.liveness import EngineThread
 from dibs.engine.metrics import Metrics
 from dibs.stores.port import Busy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from dibs.core.commands import Command
-    from dibs.core.outcomes import Outcome
-
-    Result = Outcome | BaseException
-    Callback = Callable[[Result], None]
-    IsGone = Callable[[], bool]
-    Asked = tuple[Command, Callback, IsGone | None, int]  # since when it waits
-
-log = logging.getLogger("dibs")
+Result = Outcome | BaseException
+Callback = Callable[[Result], object]
+IsGone = Callable[[], bool]
+Asked = tuple[Command, Callback, IsGone | None, int]  # since when it waits
 
 GATHER_TURNS_MAX = 32
 # These can wait, and be refused. All others keep something alive or free it.
 _LATER = frozenset((Acquire, AcquireAny, AcquireAll, Inspect, InspectSession, OpenSession))
 _LATERS_SHARE = COMMIT_BATCH_MAX // 4  # of a batch, however many heartbeats there are
+
+
+def resolve(future: asyncio.Future[Any], result: object) -> bool:
+    """Give a task what it waits for. False if the task was ended."""
+    if future.done():
+        return False
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+    return True
 
 
 class Batcher(EngineThread):
@@ -88,7 +93,6 @@ class Batcher(EngineThread):
         # Calls that wait until the batch under way is answered.
         self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         self._is_running = False  # a batch is with the thread
-        self._is_answering = False  # the loop decides one
         self._is_gathering = False  # the next is about to be handed over
         self._gathered = self._turns = 0  # how many commands the loop had at the last look, and how often it looked
 
@@ -120,7 +124,7 @@ class Batcher(EngineThread):
             return
 
     def _call_after(self, call: Callable[..., object], args: tuple[object, ...]) -> None:
-        if self._is_running or self._is_answering:
+        if self._is_running:
             self._after.append((call, args))
         else:
             call(*args)
@@ -155,7 +159,6 @@ class Batcher(EngineThread):
         self._wake.set()
 
     def _answer_at_once(self, run: Callable[[Sequence[Command]], list[Result]]) -> None:
-        self._is_answering = True
         try:
             batch = self._take()
             results = self._results(run, batch)
@@ -179,7 +182,6 @@ class Batcher(EngineThread):
             self._gather()
 
     def _tell(self, batch: list[Asked], results: list[Result]) -> None:
-        self._is_answering = False
         for (_, callback, _, _), result in zip(batch, results, strict=True):
             if type(result) is Busy:
                 continue  # it is decided again
@@ -192,18 +194,8 @@ class Batcher(EngineThread):
             call(*args)
 
     async def submit(self, command: Command, is_gone: IsGone | None = None) -> Outcome:
-        """The outcome of `command`; raises its error."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def finish(result: Result) -> None:
-            if future.done():  # the caller is gone
-                return
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        self.post(command, finish, is_gone)
+        self.post(command, lambda result: resolve(future, result), is_gone)
         return await future
 
     def _work(self) -> None:

@@ -25,24 +25,19 @@ from __future__ import annotations
 
 import time
 
+from dibs.base.cheap import Callable, Iterable, Sequence
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction
 from dibs.core import limits
-from dibs.core.commands import Acquire, Break, Free, Inspect, InspectSession, SetAcl, SetPool
+from dibs.core.commands import Acquire, Break, Command, Free, Inspect, InspectSession, SetAcl, SetPool
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Decision, HandedOver, Missing, View
+from dibs.core.events import Event
+from dibs.core.outcomes import Outcome
+from dibs.core.records import Stored
 from dibs.stores.port import CommitTooLarge, Conflict, Store
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from dibs.core.commands import Command
-    from dibs.core.events import Event
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import Stored
-
-    Result = Outcome | BaseException
+Result = Outcome | BaseException
 
 
 class Contended(StoreUnavailable):
@@ -177,14 +172,14 @@ class Coordinator:
         self._asks = 0  # how many of the next batches ask the store for all they need
 
     def one(self, command: Command) -> Outcome:
-        """The outcome of one command; raises its error."""
         result = self.run((command,))[0]
         if isinstance(result, BaseException):
             raise result
         return result
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
-        """One result per command, in order. Raises an error that concerns all of them."""
+        """One result per command, in order. Errors of the store are results, too: it may fail after it has written some
+        of the commands, or with some in doubt, and an error for all of them would say that nothing was done."""
         results: dict[int, Result] = {}
         doubts: dict[int, StoreUnavailable] = {}  # commands that a commit without an answer may have written
         todo = list(range(len(commands)))
@@ -193,11 +188,7 @@ class Coordinator:
             try:
                 todo = [*self._run(commands, todo[:size], results, doubts), *todo[size:]]
             except DibsError as error:
-                errors = {index: doubts.get(index, error) for index in todo}
-                if not results and len(set(errors.values())) == 1:
-                    raise errors[todo[0]] from None
-                # Some were answered before the store failed; those answers are valid, and the error is for the others.
-                results.update(errors)
+                results.update({index: doubts.get(index, error) for index in todo})
                 break
         return [results[index] for index in range(len(commands))]
 
@@ -238,8 +229,8 @@ class Coordinator:
                 if late:
                     left += late
                     todo = [index for index in todo if index not in late]
-                else:
-                    self._pause(conflicts)
+                elif conflicts:  # for a random time, and not after the first: those in conflict must spread out
+                    self._sleep(self._fraction() * min(2**conflicts, limits.CONFLICT_PAUSE_MS_MAX) / 1000)
                 continue
             except CommitTooLarge as error:
                 if len(todo) == 1:
@@ -277,8 +268,3 @@ class Coordinator:
         decided = [index for index in todo if index not in failed]
         late = [decided[at] for at in batch.overtaken()]
         return [] if len(late) == len(decided) else late
-
-    def _pause(self, conflicts: int) -> None:
-        """Sleep for a random time, but not after the first conflict: those in conflict must spread out."""
-        if conflicts:
-            self._sleep(self._fraction() * min(2**conflicts, limits.CONFLICT_PAUSE_MS_MAX) / 1000)

@@ -10,15 +10,19 @@ accepts none of the store's tokens until it has looked. That is the bound of the
 
 from __future__ import annotations
 
-import logging
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 from dibs.base import errors
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_secret, proof_key_id
+from dibs.base.jsontext import Document
+from dibs.base.logger import log
 from dibs.core import credentials as rules
 from dibs.core import limits
+from dibs.core.commands import PlainCommand
 from dibs.core.events import RIGHTS_CHANGES, Event
 from dibs.core.identity import Caller, require
 from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY
@@ -26,22 +30,11 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, collect
 from dibs.engine.liveness import EngineThread
 from dibs.engine.queries import recount, scan_records
+from dibs.stores.port import Store
 from dibs.wire import credentials as wire
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.lease_documents import gap_document, named_event
 from dibs.wire.requests import shape
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from dibs.base.jsontext import Document
-    from dibs.core.commands import PlainCommand
-    from dibs.stores.port import Store
-
-
-log = logging.getLogger("dibs")
 
 _NEVER_MS = 2**63
 OF_ANOTHER = "A token with this hash is known, and is not of your namespace."
@@ -55,7 +48,6 @@ def every_credential(store: Store) -> Iterator[rules.Credential]:
 
 
 def credentials(store: Store, name: str | None = None) -> list[rules.Credential]:
-    """All tokens on record, or those of one principal, by name."""
     found = [each for each in every_credential(store) if name in (None, each.name)]
     return sorted(found, key=lambda each: (each.name, each.since_ms))
 
@@ -182,8 +174,6 @@ class CredentialAdmin:
 
 
 class TokensUnchecked(errors.StoreUnavailable):
-    """This server cannot know whether the token is still valid."""
-
     retry_after_ms = 1_000
 
 
@@ -206,12 +196,10 @@ class CredentialDirectory(EngineThread):
         self._failed = False
 
     def __len__(self) -> int:
-        """Return how many tokens are valid now."""
         now_ms = self._steady() + self._ahead_ms
         return len([over_ms for _, over_ms in list(self._known.values()) if now_ms < over_ms])
 
     def principals(self) -> set[str]:
-        """The names of all tokens that are valid now."""
         now_ms = self._steady() + self._ahead_ms
         return {caller.principal for caller, over_ms in list(self._known.values()) if now_ms < over_ms}
 
@@ -230,7 +218,6 @@ class CredentialDirectory(EngineThread):
         return caller
 
     def ends_ms(self, key: bytes) -> int | None:
-        """Return when the token with this hash ends by itself, if it does."""
         _, over_ms = self._known.get(key, (None, _NEVER_MS))
         return None if over_ms == _NEVER_MS else over_ms
 
@@ -248,7 +235,12 @@ class CredentialDirectory(EngineThread):
         with self._looking:
             self._look()
             if self._steady() - self._loaded_ms > limits.CREDENTIAL_RELOAD_MS:
-                self._read_again()
+                # All tokens, which is necessary after a restore. There may be many, so looking continues meanwhile;
+                # those that change meanwhile are read once more at the end.
+                changes, began_ms = self._changes, self._steady()
+                self._known, self._keys = self._load(looks=True)
+                self._changes, self._loaded_ms = changes, began_ms
+                self._look()
 
     def note_use(self) -> None:
         """Write down which tokens were used. Raises the store's errors; what was not written is then forgotten."""
@@ -297,24 +289,14 @@ class CredentialDirectory(EngineThread):
             self._known, self._keys = self._load()
             self._loaded_ms = now_ms
         elif behind:
-            self._read(register.recent[-behind:])
+            digests = register.recent[-behind:]
+            records = self._store.read([rules.credential_key(digest) for digest in digests]).records
+            for digest in digests:
+                record = records[rules.credential_key(digest)].record
+                if isinstance(record, rules.Credential):
+                    self._note(self._known, self._keys, record)
         self._changes = register.changes
         self._looked_ms = now_ms
-
-    def _read(self, digests: tuple[str, ...]) -> None:
-        records = self._store.read([rules.credential_key(digest) for digest in digests]).records
-        for digest in digests:
-            record = records[rules.credential_key(digest)].record
-            if isinstance(record, rules.Credential):
-                self._note(self._known, self._keys, record)
-
-    def _read_again(self) -> None:
-        """Read all tokens, which is necessary after a restore. There may be many, so looking continues meanwhile;
-        tokens that change meanwhile are read once more at the end."""
-        changes, began_ms = self._changes, self._steady()
-        self._known, self._keys = self._load(looks=True)
-        self._changes, self._loaded_ms = changes, began_ms
-        self._look()
 
     def _load(self, *, looks: bool = False) -> tuple[dict[bytes, tuple[Caller, int]], dict[str, bytes]]:
         known: dict[bytes, tuple[Caller, int]] = {}

@@ -1,18 +1,14 @@
 """Reads the store's events a page at a time, and notices what was pruned meanwhile. Nothing here writes an event.
 
-The numbers of the events are the store's, so a position that one server gave is good at every other server of the
-store, and without a server.
+The numbers of the events are the store's, so a position of one server is good at every other, and without a server.
 """
 
 from __future__ import annotations
 
 from dibs.base.record import Record
+from dibs.core.events import Event
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.events import Event
-    from dibs.stores.port import Store
+from dibs.stores.port import Store
 
 
 class EventPage(Record):
@@ -39,8 +35,7 @@ class EventFilter(Record):
 
 
 def read_page(store: Store, after: int, limit: int, wanted: EventFilter | None = None) -> EventPage:
-    """The next `limit` events after a position, or those of them that are wanted. Events of one job cost only what is
-    returned; for a prefix all events are looked at."""
+    """The next `limit` events after a position, or of these the wanted ones. Of one job, only those are read."""
     job = None if wanted is None or wanted.name is None else (wanted.ns, wanted.name)
     before = after if job is None else max(after, store.newest_seq())  # what is read now includes all up to here
     found = store.events(after, limit, job)
@@ -50,7 +45,7 @@ def read_page(store: Store, after: int, limit: int, wanted: EventFilter | None =
             # The store was restored from a backup. The next page begins behind the missing numbers, and tells of them.
             is_last, found = False, [event for at, event in enumerate(found) if event.seq == found[0].seq + at]
         oldest = found[0].seq if found[0].seq > after + 1 else None
-    elif job is not None or not found or found[0].seq > after + 1:
+    elif not found or found[0].seq > after + 1:
         oldest = _oldest_beyond(store, after)
         if oldest is not None and found and oldest > after:
             oldest = min(oldest, found[0].seq)  # more may have been pruned since

@@ -1,50 +1,44 @@
 """The store's events, read once for all who follow them at this server.
 
-Everything here runs on the event loop's thread, except the reads. Somebody who follows first reads what it has missed
-(`replay`), then joins. From then on one read serves all followers: the engine calls `wake` after a commit of this
-server, and after news of others. Order and completeness come from the store alone: the feed asks for what follows its
-own position, whoever wrote it.
+Everything here runs on the event loop's thread, except the reads. A follower first reads what it missed (`replay`),
+then joins. From then on one read serves all followers: the engine calls `wake` after a commit of this server, and after
+news of others. Order and completeness come from the store alone: the feed asks for what follows its position.
 """
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
+from dibs.base.logger import log
+from dibs.core.events import Event
 from dibs.core.limits import FEED_PAGE_MAX, SWEEP_LATE_MS_MAX, WATCH_MS
 from dibs.engine.event_log import EventFilter, EventPage, position_at, read_page
+from dibs.stores.port import Store
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-    from typing import Protocol, TypeVar
+T = TypeVar("T")
 
-    from dibs.core.events import Event
-    from dibs.stores.port import Store
 
-    T = TypeVar("T")
+class Follower(Protocol):
+    wanted: EventFilter
+    at: int  # the position up to which it has everything
 
-    class Follower(Protocol):
-        wanted: EventFilter
-        at: int  # the position up to which it has everything
+    def take(self, event: Event) -> None:
+        """A wanted event that follows its position."""
 
-        def take(self, event: Event) -> None:
-            """A wanted event that follows its position."""
+    def tell_gap(self, after: int, oldest: int) -> None:
+        """Events between were pruned, and may have been wanted."""
 
-        def tell_gap(self, after: int, oldest: int) -> None:
-            """Events between were pruned, and may have been wanted."""
 
 # Reads news of other servers at once, on a thread of its own, while callers wait here.
 #
 # Most stores can report news. Waiting for it blocks, and no other thread may be blocked; so this one waits, and reads
-# what there is: a job that another server gave to a caller here waits for no other work. The sweeper's regular looks
-# continue as well, so a lost message costs only a moment. A store that can only be polled (`watch` "polling") is left
-# to them.
-
-log = logging.getLogger("dibs")
+# what there is. The sweeper's regular looks continue as well, so a lost message costs only a moment. A store that can
+# only be polled (`watch` "polling") is left to them.
 
 
 class StoreWatcher:
@@ -129,7 +123,6 @@ class EventFeed:
         return follower in self._followers
 
     def position_of(self, follower: Follower) -> int:
-        """The position up to which a follower has been given everything it wants."""
         return max(follower.at, self.at) if follower in self._followers else follower.at
 
     async def replay(self, after: int, wanted: EventFilter) -> EventPage:
@@ -141,7 +134,6 @@ class EventFeed:
         return await self._in_replayer(self._store.newest_seq)
 
     async def position_ago(self, ago_ms: int) -> int:
-        """The position before the first event of the last `ago_ms` milliseconds."""
         return await self._in_replayer(lambda: position_at(self._store, self._store.read(()).now_ms - ago_ms))
 
     async def _in_replayer(self, read: Callable[[], T]) -> T:
@@ -176,7 +168,6 @@ class EventFeed:
             del self._groups[key]
 
     def wake(self) -> None:
-        """There may be news."""
         self._is_woken = True
         if self._followers and not self._is_reading and not self._is_closed:
             self._is_reading, self._is_woken = True, False

@@ -19,8 +19,9 @@ continue where they were in either case, so their records are written last, when
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, StoreUnavailable
@@ -32,20 +33,14 @@ from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.limits import CLOSURES_MAX, TOKEN_FLOOR_MAX, WEBHOOKS_MAX
 from dibs.core.moved import Renumbering, merged, moved, without_history
-from dibs.core.records import META_KEY, LockRecord, Meta, Ticket, Tree, shifted, tree_key
+from dibs.core.records import META_KEY, FreezeMark, LockRecord, Meta, Stored, Ticket, Tree, shifted, tree_key
 from dibs.core.webhooks import WebhookRegister
 from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks import registered
 from dibs.stores.port import CommitTooLarge, Conflict, Store, maintenance_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import BinaryIO
-
-    from dibs.core.records import FreezeMark, Stored
-
-    Puts = dict[str, Stored | None]
+Puts = dict[str, Stored | None]
 
 PART_RECORDS = 500
 PART_CHARS = 256 * 1024  # about; what is too large for the store is halved
@@ -255,7 +250,6 @@ class _Intake:
                 self._put(dict.fromkeys([key for key, _ in page]))
 
     def _put(self, puts: Puts) -> None:
-        """Write records, in as many commits as it takes."""
         keys, size = list(puts), PART_RECORDS
         if 0 < len(keys) <= size:
             try:
@@ -300,8 +294,7 @@ class _Intake:
         raise StoreUnavailable("Others kept changing the store while it was written. Stop its servers and repeat.")
 
     def _kept(self, key: str, own: Stored | None, brought: Stored | None) -> Stored | None:
-        """Return what is to be under `key`. Tokens and usage that the store has stay; registers are merged; what
-        belongs to the file alone replaces what an import that was killed left."""
+        """Return what is to be under `key`: the store's own tokens and usage, merged registers, else the file's."""
         if isinstance(own, Meta) and isinstance(brought, Meta):
             there = {(each.ns, each.name) for each in own.closures}  # also those of an import that is repeated
             closures = [each for each in brought.closures if (each.ns, each.name) not in there]
@@ -310,8 +303,7 @@ class _Intake:
         return brought if is_files or brought is None else merged(own, brought)
 
     def _note_outages(self, by_ms: int) -> None:
-        """Record the outages that the source knew, for leases that live longer because of them, and its closures, which
-        end when they were meant to."""
+        """Record the outages that the source knew, for leases that live longer by them, and its closures."""
         brought = self._contents.meta
         outages = () if self._adds else tuple([shifted(each, by_ms) for each in brought.outages])
         if outages or brought.closures:

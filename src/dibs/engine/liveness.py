@@ -17,40 +17,35 @@ so busy that a process stands still for a second. Such a silence, from PULSE_LAT
 recorded. But whoever wanted to renew had to wait, so the server takes deadlines in it as not reached for as long again.
 The same goes for a slow batch, for which the next commands wait.
 
-A server without a gap writes its pulse between other upkeep. It is a separate record for each server, so servers do not
-conflict.
+A server without a gap writes its pulse between other upkeep. Each server has its own record, so they do not conflict.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 from zlib import crc32
 
 from dibs.base.clock import steady_ms, stopwatch_us
 from dibs.base.errors import StoreBroken, StoreUnavailable
 from dibs.base.ids import new_token
+from dibs.base.logger import log
 from dibs.core import limits
-from dibs.core.commands import Beat
+from dibs.core.commands import Beat, Command
 from dibs.core.draft import ALL_TIME_MS, HandedOver
+from dibs.core.events import Event
 from dibs.core.lease_outcomes import BeatRecorded
-from dibs.core.records import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX, LockRecord, Pulse, SessionRecord
+from dibs.core.outcomes import Outcome
+from dibs.core.records import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX, LockRecord, Pulse, SessionRecord, Stored
 from dibs.core.upkeep import accounted_ms, gone_servers, live_servers
 from dibs.engine.coordinator import LOOKS, Coordinator
 from dibs.engine.metrics import Metrics
 from dibs.stores.port import Busy, Conflict, Due, Snapshot, Store, StoreProxy, Versioned
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+Result = Outcome | BaseException
 
-    from dibs.core.commands import Command
-    from dibs.core.events import Event
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import Stored
-
-    Result = Outcome | BaseException
 
 # How long a commit takes on this disk, and a decision of late, and whether an event loop may wait for them.
 
@@ -87,7 +82,6 @@ class Pace:
 
 
 def pulses_of(store: Store) -> list[Pulse]:
-    """The pulses of all servers."""
     found = store.scan(PULSE_PREFIX, limit=limits.LIST_PAGE_DEFAULT)
     return [versioned.record for _, versioned in found if isinstance(versioned.record, Pulse)]
 
@@ -137,7 +131,6 @@ class SweepShare:
         self._servers = sorted({self._server, *others})
 
     def __len__(self) -> int:
-        """Return how many keys are left to others for the moment."""
         return len(self._left_ms)
 
     def of(self, keys: list[str]) -> list[str]:
@@ -161,8 +154,6 @@ class SweepShare:
 
 
 Answer = TypeVar("Answer")
-
-log = logging.getLogger("dibs")
 
 _NEVER_MS = 2**62
 
@@ -236,7 +227,6 @@ class Liveness:
         return now_ms
 
     def answered(self, asked_ms: int) -> None:
-        """The store answered what it was asked then."""
         now_ms = self.tick()
         if now_ms - asked_ms > limits.PULSE_LATE_MS:
             with self._lock:
@@ -264,10 +254,9 @@ class Liveness:
         self._since_ms = until_ms
 
     def _give_grace(self, from_ms: int, until_ms: int) -> None:
-        if until_ms - from_ms > limits.PULSE_LATE_MS:
-            self._grace_ms = min(self._grace_ms, from_ms) if until_ms < self._grace_until_ms else from_ms
-            again_ms = min(until_ms - from_ms, limits.OUTAGE_MS_MIN)
-            self._grace_until_ms = max(self._grace_until_ms, until_ms + again_ms)
+        self._grace_ms = min(self._grace_ms, from_ms) if until_ms < self._grace_until_ms else from_ms
+        again_ms = min(until_ms - from_ms, limits.OUTAGE_MS_MIN)
+        self._grace_until_ms = max(self._grace_until_ms, until_ms + again_ms)
 
     def has_gap(self) -> bool:
         """Return whether there was a gap that no beat has accounted for yet."""
@@ -423,20 +412,17 @@ class Decider:
         return self._at_once is not None and self.pace.is_quick
 
     def run_at_once(self, commands: Sequence[Command]) -> list[Result]:
-        """Like `run`, for a thread that must not wait for others. What would have to wait was not decided, and its
-        result is Busy: call `run` with it, on another thread."""
+        """Like `run`, for a thread that must not wait. What would have to was not decided: Busy, for `run`."""
         assert self._at_once is not None
         began_us = stopwatch_us()
         try:
             with self._at_once:
                 return self._run(self._hurried, commands)
-        except Busy as busy:
-            return [busy] * len(commands)
         finally:
             self.pace.kept_loop(stopwatch_us() - began_us, len(commands))
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
-        """One result per command. Raises an error that concerns all of them."""
+        """One result per command."""
         return self._run(self._coordinator, commands)
 
     def upkeep(self, commands: Sequence[Command]) -> list[Result]:
@@ -447,16 +433,10 @@ class Decider:
         """Run a batch. If the store cannot be written (a full disk, say), looks are answered all the same."""
         self.liveness.began()
         try:
-            looks = [at for at, command in enumerate(commands) if type(command) in LOOKS] if len(commands) > 1 else ()
-            if not 0 < len(looks) < len(commands):
-                return coordinator.run(commands)
-            try:
-                results = coordinator.run(commands)
-            except Busy:
-                raise
-            except StoreUnavailable as error:
-                results = [error] * len(commands)
-            if any(isinstance(results[at], StoreUnavailable) for at in looks):
+            results = coordinator.run(commands)
+            failed = [at for at, result in enumerate(results) if isinstance(result, StoreUnavailable)]
+            looks = [at for at in failed if type(commands[at]) in LOOKS and type(results[at]) is not Busy]
+            if 0 < len(looks) < len(commands):
                 for at, again in zip(looks, coordinator.run([commands[at] for at in looks]), strict=True):
                     results[at] = again
             return results

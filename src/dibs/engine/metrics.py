@@ -13,23 +13,18 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from dibs.base.clock import stopwatch_us, wall_ms
-from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Release, Renew
+from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command
 from dibs.core.delivery import COUNTED
 from dibs.core.events import ACQUIRED, KINDS, OWNERSHIP_ENDS, Event
 from dibs.core.limits import WRITE_FAILED_MS, WRITE_SLOW_MS
+from dibs.core.outcomes import Outcome
 from dibs.stores.port import Busy
 from dibs.wire.codes import OUTCOMES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from dibs.core.commands import Command
-    from dibs.core.outcomes import Outcome
-
-    Result = Outcome | BaseException
+Result = Outcome | BaseException
 
 # Upper bounds of the buckets. Those of requests contain the bounds that OctoStore has.
 REQUEST_S: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -73,8 +68,7 @@ class Histogram:
         return sum(self.counts)
 
     def quantile(self, share: float) -> float:
-        """The upper bound of the bucket in which that share of the values is reached; infinity above all bounds. 0.0 if
-        there are no values."""
+        """The upper bound of the bucket in which that share is reached; infinity above all; 0.0 without values."""
         wanted = share * self.count
         reached = 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
@@ -131,8 +125,6 @@ class RequestsByVerb(dict[str, RequestCounts]):
 
 
 class Metrics:
-    """The counts of one server, all of them 0 at its start."""
-
     def __init__(self) -> None:
         self._commands: dict[type, dict[type, int]] = {}  # by the kind of its answer
         self._waited: Counter[type] = Counter()  # claims answered after they waited; below 0: they wait still
@@ -208,18 +200,11 @@ class Metrics:
     # Reading.
 
     def claims(self) -> dict[str, int]:
-        """Claims answered, by the word of their answer."""
-        counts = self._outcomes_of(CLAIMS)
+        counts = self.outcomes_of(*CLAIMS)
         for kind, count in self._waited.copy().items():
             counts[outcome_word(kind)] += count
         counts[ABANDONED] += self.abandoned
         return dict(counts)
-
-    def renewals(self) -> dict[str, int]:
-        return dict(self._outcomes_of((Renew,)))
-
-    def releases(self) -> dict[str, int]:
-        return dict(self._outcomes_of((Release,)))
 
     def is_write_blocked(self) -> bool:
         """Return whether the last commit failed a short while ago, or the one under way takes too long."""
@@ -230,7 +215,7 @@ class Metrics:
             return True
         return bool(failed_us) and now_us - failed_us < WRITE_FAILED_MS * 1000
 
-    def _outcomes_of(self, commands: Iterable[type]) -> Counter[str]:
+    def outcomes_of(self, *commands: type) -> Counter[str]:
         counts: Counter[str] = Counter()
         for command in commands:
             for result, count in self._commands.get(command, {}).copy().items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dibs.base.record import Record
 from dibs.core import events as kinds
@@ -12,24 +13,22 @@ from dibs.core.commands import BeginCount, CountUsage, InspectSession
 from dibs.core.credentials import Usage
 from dibs.core.decide import decide
 from dibs.core.draft import Draft, Missing, View
+from dibs.core.events import Event
 from dibs.core.exclusion import blockers, closure_of, live_holders, state_of
 from dibs.core.expiry import ticket_over
 from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
+from dibs.core.outcomes import Outcome
 from dibs.core.proof import may_use
 from dibs.core.queue import ahead
+from dibs.core.records import Stored
 from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import position_at, read_page
+from dibs.stores.port import Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TypeVar
-
-    from dibs.core.events import Event
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import Stored
-    from dibs.stores.port import Store
 
     Answer = TypeVar("Answer")
 
@@ -43,8 +42,7 @@ COUNTED = (kinds.ACQUIRED, kinds.RELEASED, kinds.FAILED, kinds.EXPIRED, kinds.BR
 
 
 class Hour(Record):
-    """`counts` are those of one minute each, the oldest first; the last minute is the present one. `is_whole` is false
-    while older events are still to be read: ask again."""
+    """`counts`: of one minute each, oldest first, the last is the present one. `is_whole` false: ask again."""
 
     now_ms: int
     first_ms: int
@@ -192,7 +190,6 @@ def _records(store: Store) -> Iterator[tuple[str, Stored]]:
 
 
 def scan_records(store: Store, prefix: str, *, live: bool = False) -> Iterator[tuple[str, Stored]]:
-    """All records under a prefix, read a page at a time."""
     after = ""
     while page := store.scan(prefix, after, limits.LIST_PAGE_DEFAULT, live=live):
         for key, found in page:
@@ -238,8 +235,8 @@ def claimed(
     """Up to `limit` jobs in these states now, whose name begins with `prefix` and comes after `after`; with `ended`,
     only those whose last hold ended in one of these ways. `pools`: only pools, in any state. Held and parked jobs and
     pools cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
-    call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for a few
-    at a time, because it has other callers."""
+    call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for few at
+    a time."""
     begun = store.read((records.META_KEY,))
     now_ms, meta = begun.now_ms, begun.records[records.META_KEY].record
     known = meta.closures if isinstance(meta, records.Meta) else ()
@@ -336,8 +333,7 @@ def inspect_one(store: Store, session_id: str, principal: str | None = None, bou
 
 
 def last_run(store: Store, ns: str, name: str) -> LastRun:
-    """The last success of a job: in its record, which is dropped after a day idle and remembers a few holds, else in
-    its newest HISTORY_PAGE_MAX events."""
+    """The last success of a job: in its record, which keeps a few holds, else in HISTORY_PAGE_MAX events."""
     key = records.lock_key(ns, name)
     read = store.read((key,))
     found, now_ms = read.records[key].record, read.now_ms

@@ -7,30 +7,23 @@ servers on one store divide what is due among them (`engine/liveness.py`). Beats
 something to lose, so an idle server does not write to its disk.
 
 In between, it looks for changes by other processes: one of them may have handed a job to a caller who waits here.
-`engine/feed.py` reads such news at once. A store that cannot report news is polled every NEWS_MS while callers wait
-here.
+`engine/feed.py` reads such news at once. A store without news is polled every NEWS_MS while callers wait here.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreBroken, StoreUnavailable
+from dibs.base.logger import log
 from dibs.core import limits
 from dibs.core.commands import Sweep
 from dibs.core.events import ACQUIRED, SESSION_ENDED, Event
 from dibs.core.lease_outcomes import Swept
 from dibs.core.upkeep import is_swept
 from dibs.engine.liveness import Decider, EngineThread, SweepShare, is_idle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from dibs.engine.tally import Tally
-
-log = logging.getLogger("dibs")
+from dibs.engine.tally import Tally
 
 NEWS_MS = 25
 NEVER_MS = 2**62
@@ -103,11 +96,19 @@ class Sweeper(EngineThread):
         """One round. Returns in how many milliseconds the next one is wanted; raises the store's errors."""
         self._decider.liveness.tick()
         now_ms = self._steady()
-        self._read_news(now_ms)
+        if now_ms - self._counted_ms >= limits.TALLY_INTERVAL_MS:
+            self._counted_ms = now_ms
+            self._tally.catch_up(self._store)
+        elif self._has_waiters():
+            self._tally.look(self._store)
         self._beat_if_needed()
         if self._tally.is_counting:
             self._tally.count_page(self._store)
-        self._know_servers(now_ms)
+        if self._idle_at is not None:
+            self._share.know(None)  # others write no pulse then, and there is almost nothing to divide
+        elif now_ms - self._knew_ms >= limits.SERVERS_INTERVAL_MS:
+            self._knew_ms = now_ms
+            self._share.know(self._store)
         if now_ms - self._pruned_ms >= limits.PRUNE_INTERVAL_MS:
             self._pruned_ms = now_ms
             self.prune()
@@ -165,20 +166,6 @@ class Sweeper(EngineThread):
     def prune(self) -> int:
         before_ms = self._store.read(()).now_ms - self._keep_events_ms
         return self._store.prune(keep=self._keep_events, before_ms=before_ms)
-
-    def _read_news(self, now_ms: int) -> None:
-        if now_ms - self._counted_ms >= limits.TALLY_INTERVAL_MS:
-            self._counted_ms = now_ms
-            self._tally.catch_up(self._store)
-        elif self._has_waiters():
-            self._tally.look(self._store)
-
-    def _know_servers(self, now_ms: int) -> None:
-        if self._idle_at is not None:
-            self._share.know(None)  # others write no pulse then, and there is almost nothing to divide
-        elif now_ms - self._knew_ms >= limits.SERVERS_INTERVAL_MS:
-            self._knew_ms = now_ms
-            self._share.know(self._store)
 
     def _rest_ms(self) -> int:
         late_ms = NEWS_MS if self._polls and self._has_waiters() else limits.SWEEP_LATE_MS_MAX

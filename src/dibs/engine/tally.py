@@ -8,18 +8,20 @@ pages (`engine/sweeper.py`), any thread may read events, report a commit, or rea
 
 Jobs that exist at the start are counted a page at a time, beside the batches, so that a server with a million leases
 answers at once. Until that is finished its numbers are too small. Events that come meanwhile are reported at once, and
-counted after the pages.
+counted after the pages. The same happens when numbers of a gapless store show that events are missing.
 """
 
 from __future__ import annotations
 
 from _thread import allocate_lock
 from collections import Counter
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from sys import intern
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dibs.core import events as kinds
+from dibs.core.events import Event
 from dibs.core.limits import LIST_PAGE_DEFAULT, TALLY_PAGE
 from dibs.core.records import (
     FAILED,
@@ -28,16 +30,12 @@ from dibs.core.records import (
     SESSION_PREFIX,
     SHARED,
     UNSUCCESSFUL,
+    Holder,
     LockRecord,
     SessionRecord,
+    Stored,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from dibs.core.events import Event
-    from dibs.core.records import Holder, Stored
-    from dibs.stores.port import Store
+from dibs.stores.port import Store
 
 _MOVES = frozenset((kinds.PARKED, kinds.FREED, kinds.FORGOTTEN))  # of a job that nobody holds
 
@@ -91,8 +89,7 @@ class Tally:
             return {PARKED: parked, FAILED: failed, "resting": len(self._resting)}
 
     def live_of(self, principal: str, namespace: str | None = None) -> int:
-        """Return how many jobs are held with this principal's credentials, in one namespace or in all. Two credentials
-        of one name for two namespaces are two principals."""
+        """Return how many jobs a principal's credentials hold. One name for two namespaces is two principals."""
         return self._by_principal.get((principal, namespace), 0)
 
     def live_in(self, namespace: str) -> int:
@@ -106,11 +103,22 @@ class Tally:
         """Follow events from here on; `count_page` counts the jobs, waiters and open sessions from before. Events are
         applied by token, so that an event whose effect a page shows already is not counted twice."""
         newest = store.events(0, 1, newest=True)
-        self._seen_seq = self.reported_seq = newest[-1].seq if newest else 0
-        self._began_ms = store.read(()).now_ms
-        # What quotas need comes first. Failed jobs are in no index of live records: all jobs are read for them.
-        self._after, self._uncounted = "", [(SESSION_PREFIX, True), (LOCK_PREFIX, True), (LOCK_PREFIX, False)]
-        self.is_counting = True
+        self.reported_seq = newest[-1].seq if newest else 0
+        self._begin(store, self.reported_seq)
+
+    def _begin(self, store: Store, seen_seq: int) -> None:
+        now_ms = store.read(()).now_ms
+        counted: tuple[dict[Any, Any] | set[Any] | list[Any], ...] = (self._open, self._paged, self._places)
+        counted += (self._claims, self._by_principal, self._parked, self._failed)
+        counted += (self._resting, self._rests, self._several)
+        with self._lock:
+            for each in counted:
+                each.clear()
+            self.live = self.sessions = 0
+            self._seen_seq, self._began_ms = seen_seq, now_ms
+            # What quotas need comes first. Failed jobs are in no index of live records: all jobs are read for them.
+            self._after, self._uncounted = "", [(SESSION_PREFIX, True), (LOCK_PREFIX, True), (LOCK_PREFIX, False)]
+            self.is_counting = True
 
     def count_page(self, store: Store) -> None:
         """Count the next page; after the last, the events since. After a failure, a call goes on where it was."""
@@ -131,7 +139,6 @@ class Tally:
             self.is_counting = False
         self.catch_up(store)
         self._paged.clear()
-        self.kinds.clear()
 
     def committed(self, events: Sequence[Event], last_seq: int) -> None:
         """Our own commit wrote `events`, and the last event of the store is now `last_seq`."""
@@ -143,13 +150,15 @@ class Tally:
                 self._fold(event)
 
     def catch_up(self, store: Store) -> None:
-        """Read what others wrote."""
         with self._reading:
             is_all = False
             while not is_all:
                 events = store.events(self.reported_seq if self.is_counting else self._seen_seq, self.events_page)
                 is_all = len(events) < self.events_page
                 if events:
+                    if self._gapless and not self.is_counting and events[0].seq > self._seen_seq + 1:
+                        # Some were pruned, or an older copy of the store has taken over, and what it lacks was counted.
+                        self._begin(store, events[0].seq - 1)
                     self._read(events)
 
     def _read(self, events: Sequence[Event]) -> None:
@@ -177,9 +186,7 @@ class Tally:
                 self._add(holder.principal, record.ns, 1)
             if record.holders and (record.slots > 1 or _is_one_of_several(record.holders[0])):
                 self._several[hash((record.ns, record.name))] = len(record.holders)
-        elif (
-            isinstance(record, SessionRecord) and record.since_ms <= self._began_ms
-        ):  # a later one is counted by its event
+        elif isinstance(record, SessionRecord) and record.since_ms <= self._began_ms:  # its event counts a later one
             self._paged[hash((record.principal, record.owner, record.since_ms))] += 1
             self._count_session(record.principal, record.owner, record.since_ms, 1)
 
@@ -244,7 +251,6 @@ class Tally:
             self._ended(ns, job, event.kind, event.at_ms + event.retry_ms if event.retry_ms else 0)
 
     def _ended(self, ns: str, job: int, how: str, rests_until_ms: int) -> None:
-        """Nobody holds it now."""
         if how in UNSUCCESSFUL:
             self._failed.setdefault(ns, set()).add(job)
         else:

@@ -16,40 +16,35 @@ ask, and changes nothing if that ask has the seat no more.
 from __future__ import annotations
 
 import contextlib
-import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from dibs.base.errors import Unavailable
+from dibs.base.logger import log
 from dibs.core import events as kinds
-from dibs.core.commands import Acquire, AcquireAll, AcquireAny, KeepPlaces, Leave, Release, Renew
+from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command, KeepPlaces, Leave, Release, Renew
+from dibs.core.draft import HandedOver
+from dibs.core.events import Event
 from dibs.core.limits import KEEP_BATCH_MAX, MOVE_MS, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, PlacesKept, Queued
 from dibs.core.records import ticket_key
 from dibs.engine.metrics import Metrics
 from dibs.stores.waiters import mark_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Protocol
-
-    from dibs.core.commands import Command
-    from dibs.core.draft import HandedOver
-    from dibs.core.events import Event
-
-    Result = Outcome | BaseException
-    Place = tuple[str, str, int]
-    Claim = Acquire | AcquireAny | AcquireAll
-
-    class Timer(Protocol):
-        def cancel(self) -> None: ...
-
-    class Post(Protocol):
-        def __call__(
-            self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
-        ) -> None: ...
+Result = Outcome | BaseException
+Place = tuple[str, str, int]
+Claim = Acquire | AcquireAny | AcquireAll
 
 
-log = logging.getLogger("dibs")
+class _Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Post(Protocol):
+    def __call__(
+        self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
+    ) -> None: ...
+
 
 # A part of the server's time to stop: even if the store hangs, waiters must get their tickets.
 LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
@@ -80,7 +75,7 @@ class Waiter:
         self.moves = has_hung_up is not None
         self.place: Place | None = None
         self.queued: Queued | None = None  # its last known place
-        self.timer: Timer | None = None
+        self.timer: _Timer | None = None
         self.gone = False
 
     def cancel(self) -> None:
@@ -110,7 +105,7 @@ class Waiters:
     def __init__(
         self,
         post: Post,
-        later: Callable[..., Timer],
+        later: Callable[..., _Timer],
         on_first: Callable[[], object] = lambda: None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -143,7 +138,6 @@ class Waiters:
         return waiter
 
     def on_handed_over(self, handed: Sequence[HandedOver]) -> None:
-        """A commit of ours gave jobs to waiters."""
         for each in handed:
             waiter = self._take((each.ns, each.name, each.number))
             if waiter is not None:
@@ -155,7 +149,7 @@ class Waiters:
         for event in events:
             if event.kind == kinds.OPENED:
                 self._keep_all()  # tells those that the closed job kept waiting
-            if not event.ticket or event.kind not in (kinds.ACQUIRED, kinds.LEFT):
+            if event.kind not in (kinds.ACQUIRED, kinds.LEFT):
                 continue
             waiter = self._take((event.ns, event.job, event.ticket))
             if waiter is not None:
@@ -166,8 +160,7 @@ class Waiters:
                 self._ask_again(waiter)
 
     def on_gone(self, marks: Iterable[str]) -> None:
-        """Records with these marks are gone, says the store. If the ticket of a waiter here is one of them, it got the
-        job, or lost its place: the events will say why."""
+        """The store says that these are gone. A waiter whose ticket is among them got the job, or lost its place."""
         for mark in marks:
             waiter = self._parked.get(self._marks.get(mark, _NOWHERE))
             if waiter is not None and isinstance(waiter.command, Acquire):
@@ -215,7 +208,6 @@ class Waiters:
         return self._take(waiter.place) is not None
 
     def _take(self, place: Place) -> Waiter | None:
-        """The waiter at this place, parked no more."""
         waiter = self._parked.pop(place, None)
         if waiter is not None:
             self._marks.pop(mark_of(ticket_key(*place)), None)
@@ -286,8 +278,7 @@ class Waiters:
                 waiter.finish(waiter.queued)
 
     def _keep(self) -> None:
-        """Renew the places of all waiters here. A waiter whose place is gone asks again and finds out why; so does one
-        whose job was closed and is open."""
+        """Renew the places of all waiters here. One whose place is gone, or whose job is open again, asks again."""
         self._keeping = bool(self._parked)
         if self._keeping:
             self._later(TICKET_KEEP_MS / 1000, self._keep)

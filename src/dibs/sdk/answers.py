@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dibs.base import errors
+from dibs.base.jsontext import Document
 from dibs.client.queueing import status_of
+from dibs.wire.documents import Reply
 from dibs.wire.sentences import in_full
-
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
-    from dibs.wire.documents import Reply
 
 
 @dataclass(frozen=True, slots=True)

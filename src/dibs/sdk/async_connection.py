@@ -9,22 +9,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dibs.base.generators import run_generator_async
-from dibs.base.http1 import ConnectionLost, ReplyReader, whole_reply
+from dibs.base.http1 import ConnectionLost, Reading, ReplyReader, whole_reply
+from dibs.base.reply import Reply
 from dibs.client import transport
+from dibs.client.urls import ServerAddress
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.system.socket_peer import peer_uid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dibs.base.http1 import Reading
-    from dibs.base.reply import Reply
-    from dibs.client.urls import ServerAddress
 
 T = TypeVar("T")
 
@@ -77,10 +73,8 @@ class AsyncServerConnection:
         with _as_lost():
             await self._send(request)
             data = await self._receive()
-            whole = whole_reply(data)
-            if whole is None:
-                whole = await self._read(ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX).steps(data))
-            return whole
+            reader, whole = ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX), whole_reply(data)
+            return await self._read(reader.steps(data)) if whole is None else whole
 
     async def open_stream(self, request: bytes) -> ReplyReader:
         """Send, and read the head of a stream. Raises ConnectionLost if the answer is no stream."""

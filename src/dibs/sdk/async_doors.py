@@ -10,34 +10,28 @@ import asyncio
 import os
 import threading
 import weakref
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost, ReplyReader
-from dibs.client.door import Ask
+from dibs.client.door import Ask, Streamed
 from dibs.client.event_reader import StreamFrames
-from dibs.client.exchange import ask_servers
+from dibs.client.exchange import Attempts, Result, ask_servers
 from dibs.client.pool import Doors
-from dibs.client.queueing import Pause, Work
+from dibs.client.queueing import Flow, Pause, Step, Work
 from dibs.client.requests import RequestBuilder
+from dibs.client.servers import Servers
 from dibs.client.settings import TIMEOUT_MS_DEFAULT, Settings, naming_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
+from dibs.client.urls import ServerAddress
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, STREAM_SILENCE_MS
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from dibs.client.door import Streamed
-    from dibs.client.exchange import Attempts, Result
-    from dibs.client.queueing import Flow, Step
-    from dibs.client.servers import Servers
-    from dibs.client.urls import ServerAddress
 
 T = TypeVar("T")
 IDLE_MAX = 8

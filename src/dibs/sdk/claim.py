@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from dibs.base.errors import DibsError, LeaseLost, Unavailable
+from dibs.base.logger import log
+from dibs.client.pool import Doors
 from dibs.client.queueing import PendingClaim, drive
 from dibs.sdk import async_doors, claim_state
+from dibs.sdk.answers import Lease
 from dibs.sdk.async_doors import LEAVING, AsyncDoor, shielded
+from dibs.sdk.claim_state import Ending, Join
 from dibs.sdk.heart import WATCHDOG, Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import Hold, LeaseHold, SessionHold
 from dibs.sdk.methods import explained, given
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.client.pool import Doors
-    from dibs.sdk.answers import Lease
-    from dibs.sdk.claim_state import Ending, Join
-
-log = logging.getLogger("dibs")
 T = TypeVar("T")
 
 
@@ -309,7 +305,6 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
     """`async with client.claim(name) as claim:`. When it is lost, the block is cancelled and raises LeaseLost."""
 
     _block = "async with"
-
     _guard: BlockGuard | None = None
 
     @property

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.base.ids import new_id
+from dibs.base.logger import log
 from dibs.base.traceparent import tracing
-from dibs.client.queueing import Pause
+from dibs.client.pool import Doors
+from dibs.client.queueing import Flow, Pause, PendingClaim
+from dibs.core.durations import Duration
 from dibs.core.names import ELECTION_PREFIX
 from dibs.sdk import operations
+from dibs.sdk.answers import Lease, Previous
 from dibs.sdk.heart import WATCHDOG, Grip
 from dibs.sdk.hold import LeaseHold, SessionHold, hold_in
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dibs.client.pool import Doors
-    from dibs.client.queueing import Flow, PendingClaim
-    from dibs.core.durations import Duration
-    from dibs.sdk.answers import Lease, Previous
-
-
-log = logging.getLogger("dibs")
 D = TypeVar("D")
 T = TypeVar("T")
-if TYPE_CHECKING:
-    Ending = Callable[[Lease], Flow[T]]
-    Join = Callable[[PendingClaim], LeaseHold | None]
+Ending = Callable[[Lease], Flow[T]]
+Join = Callable[[PendingClaim], LeaseHold | None]
 
 # Spans of OpenTelemetry about a claim: `dibs claim` while it is asked for, `dibs hold` while it is held.
 #

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, LeaseLost
 from dibs.client.naming import Naming
+from dibs.client.pool import Doors
+from dibs.client.queueing import Flow, PendingClaim
 from dibs.client.settings import Settings, place_of
-from dibs.core.durations import duration_ms
+from dibs.core.durations import Duration, duration_ms
 from dibs.core.limits import ELECTION_TTL_MS_DEFAULT, TTL_MS_DEFAULT
 from dibs.core.names import election_job
 from dibs.sdk import operations
+from dibs.sdk.async_doors import AsyncDoor
+from dibs.sdk.claim_state import ClaimState, LeaderState
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import explained, name_given
 from dibs.sdk.operations import claim_request, whole_seconds
 from dibs.system.session_mark import process_mark
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from dibs.client.pool import Doors
-    from dibs.client.queueing import Flow, PendingClaim
-    from dibs.core.durations import Duration
-    from dibs.sdk.async_doors import AsyncDoor
-    from dibs.sdk.claim_state import ClaimState, LeaderState
-
-    OnLost = Callable[[LeaseLost], object]
+OnLost = Callable[[LeaseLost], object]
 
 C = TypeVar("C", bound="ClaimState[Any]")
 S = TypeVar("S", bound="SessionClaims[Any, Any]")

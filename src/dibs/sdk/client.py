@@ -4,14 +4,17 @@ program, survives a fork, and serves any number of loops: each has connections o
 from __future__ import annotations
 
 import asyncio
-import logging
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError
+from dibs.base.logger import log
 from dibs.client.pool import Doors
-from dibs.client.queueing import drive
+from dibs.client.queueing import Flow, PendingClaim, drive
+from dibs.client.settings import Settings
 from dibs.sdk import async_doors, operations
+from dibs.sdk.answers import Lease
 from dibs.sdk.async_doors import LEAVING, AsyncDoor, open_door, shielded
 from dibs.sdk.claim import AsyncClaim, AsyncLeader, BlockGuard, Claim, Leader, given_up, given_up_async
 from dibs.sdk.claim_state import is_refusal
@@ -21,14 +24,6 @@ from dibs.sdk.heart import Grip, in_own_thread
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import asks, awaits, given
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from dibs.client.queueing import Flow, PendingClaim
-    from dibs.client.settings import Settings
-    from dibs.sdk.answers import Lease
-
-log = logging.getLogger("dibs")
 T = TypeVar("T")
 _NOT_ENDED = "A session could not be ended and will expire: %s"
 
@@ -112,8 +107,7 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
             return drive(door, flow)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> Events:
-        one = None if name is None else self._one_name(name)
-        return Events(self._doors.own, prefix, one, *where)
+        return Events(self._doors.own, prefix, None if name is None else self._one_name(name), *where)
 
     @given(ClientFace._acquire)
     def acquire(self, request: PendingClaim) -> Lease:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
+from dibs.core.durations import Duration
+from dibs.sdk.answers import JobStatus, Lease
 from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claim_state import Acquirer, acquirer
 from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.methods import explained, takes_like
-
-if TYPE_CHECKING:
-    from dibs.core.durations import Duration
-    from dibs.sdk.answers import JobStatus, Lease
-
 
 # Which thread or task acquired what, through an object that several share. An object such as a Lock has many users.
 # Each claim belongs to the user that acquired it. If a user lost its claim without knowing it and another acquires the
@@ -71,10 +68,8 @@ def _is_over(acquirer: Acquirer) -> bool:
 _lock = threading.Lock()
 _clients: dict[tuple[type, tuple[str | None, ...]], Any] = {}
 
-
 # A thread of the parent may hold the lock during a fork, and the child could never release it.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-
 
 _VARIABLES = "DIBS_URL DIBS_TOKEN DIBS_TOKEN_FILE DIBS_NAMESPACE DIBS_OWNER GIT_DIR XDG_STATE_HOME XDG_CONFIG_HOME HOME"
 

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import EventsGone, InvalidInput
+from dibs.base.jsontext import Document
+from dibs.client.door import Door
 from dibs.client.event_reader import PASSING, EventCursor, follow
-from dibs.core.durations import duration_ms
+from dibs.core.durations import Duration, duration_ms
 from dibs.core.limits import STREAM_RETRY_MS
 from dibs.sdk.answers import JobEvent, event_from, refusal_of
 from dibs.sdk.async_doors import WAITING, AsyncDoor, ServerStream, StoreNews
 from dibs.sdk.methods import prefix_given
+from dibs.wire.documents import Reply
 from dibs.wire.parts import GAP
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dibs.base.jsontext import Document
-    from dibs.client.door import Door
-    from dibs.core.durations import Duration
-    from dibs.wire.documents import Reply
 
 
 class EventReading:
     """What both iterators have: where they are, and which answers end them."""
 
     def __init__(
-        self,
-        prefix: str,
-        name: str | None,
-        after: int | None,
-        since: Duration | None,
-        patience: Duration | None,
+        self, prefix: str, name: str | None, after: int | None, since: Duration | None, patience: Duration | None
     ) -> None:
         begins = prefix_given(prefix)
         if name is not None and begins:
@@ -43,8 +34,7 @@ class EventReading:
             raise InvalidInput("Give after or since, not both.")
         if after is not None and (type(after) is not int or after < 0):
             raise InvalidInput("after is the seq of an event: a whole number, 0 or more.")
-        since_ms = 0 if since is None else duration_ms(since, "since")
-        self._cursor = EventCursor(begins, name, after, since_ms)
+        self._cursor = EventCursor(begins, name, after, 0 if since is None else duration_ms(since, "since"))
         self._patience_ms = None if patience is None else duration_ms(patience, "patience")
         self._is_begun = False
         self._away_ms: int | None = None

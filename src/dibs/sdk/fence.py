@@ -12,18 +12,14 @@ transaction ends, so an older owner can write neither after us nor between our r
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dibs.base.errors import InvalidInput, StaleToken, Unavailable
 from dibs.base.generators import run_generator, run_generator_async
+from dibs.sdk.claim_state import ClaimState
 from dibs.sdk.methods import explained
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator
-
-    from dibs.sdk.claim_state import ClaimState
-
 
 # How a fence uses each kind of database connection: parameters, transactions, and errors.
 #

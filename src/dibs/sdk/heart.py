@@ -8,26 +8,21 @@ it hangs in a call. Nothing here needs an event loop, so a program that blocks i
 from __future__ import annotations
 
 import _thread
-import logging
 import os
 import threading
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, LeaseLost
+from dibs.base.logger import log
+from dibs.client.pool import Doors
 from dibs.client.queueing import drive
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-    from collections.abc import Callable
-
-    from dibs.client.pool import Doors
-    from dibs.sdk.hold import Hold
-
+from dibs.sdk.hold import Hold
 
 # Threads and events that an interrupt cannot break.
 #
@@ -104,7 +99,6 @@ def start_thread(target: Callable[[], None], name: str, *, daemon: bool) -> None
         raise failed[0]
 
 
-log = logging.getLogger("dibs")
 NAP_MS_MAX = 1_000  # sleep does not count suspend, the clock does: look at it this often
 LINGER_MS = 2_000
 THREADS_MAX = 32  # of one client
@@ -239,8 +233,7 @@ def beat_once(hold: Hold, doors: Doors) -> None:
 
 
 class Watchdog:
-    """Watches all deadlines of the process, even if all other threads are stuck. Its thread ends after a while without
-    holds, and starts again when there is one."""
+    """Watches all deadlines of the process, even if all other threads are stuck. Its thread ends when it is idle."""
 
     def __init__(self) -> None:
         self._hearts: WeakSet[Heart] = WeakSet()
@@ -273,7 +266,6 @@ class Watchdog:
             raise
 
     def hearts_of(self, doors: Doors) -> list[Heart]:
-        """The hearts of a client."""
         with self._lock:
             return [heart for heart in self._hearts if heart.doors is doors and not heart.hold.is_over]
 
@@ -294,8 +286,7 @@ class Watchdog:
                 if not self._new and not due and idle:
                     self._runs = False
                     return
-            nap_ms = self._look(due)
-            idle = not self._news.wait(nap_ms / 1000) and not due
+            idle = not self._news.wait(self._look(due) / 1000) and not due
 
     def _look(self, due: list[tuple[int, int, Heart]]) -> int:
         """Look after the hearts that are due, of the heap of all. Returns for how long there is nothing to do."""

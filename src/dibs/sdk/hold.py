@@ -5,9 +5,8 @@ deadline is counted from before the last successful request was sent, and is a l
 `check()` knows of a loss before anybody else can own the job. A failed renewal is repeated until the deadline, never
 after it. A lost hold is never claimed again here.
 
-A session has one heartbeat for all its claims, so its hold knows all of them, and the jobs that its blocks ask for. A
-claim that could not be given up, because nobody answered, is owed: it is given back with the next heartbeat that
-succeeds.
+A session has one heartbeat for all its claims, so it knows all of them, and the jobs that its blocks ask for. A claim
+that could not be given up, because nobody answered, is owed: the next heartbeat that succeeds gives it back.
 """
 
 from __future__ import annotations
@@ -15,27 +14,25 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from weakref import ref
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, JobHeld, LeaseLost, Unavailable
 from dibs.base.ids import new_fraction
+from dibs.base.jsontext import Document
+from dibs.base.logger import log
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import CEILING_REACHED, RenewalPlan
+from dibs.client.queueing import GIVING_UP_MS, Flow, Pause, PendingClaim
 from dibs.core.durations import format_duration
+from dibs.sdk.answers import Lease
+from dibs.wire.documents import Reply
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from weakref import ref
-
-    from dibs.base.jsontext import Document
-    from dibs.client.queueing import Flow, PendingClaim
-    from dibs.sdk.answers import Lease
-    from dibs.wire.documents import Reply
-
-log = logging.getLogger("dibs")
 MARGIN_MS_MIN = 50
 MARGIN_MS_MAX = 2_000
+SETTLING_PAUSE_MS = 20
 
 
 def margin_ms(ttl_ms: int) -> int:
@@ -109,7 +106,6 @@ class Hold:
             self.end(f"no heartbeat was answered in time, which is {ttl}{because}.")
 
     def summary(self) -> str:
-        """The state of the hold, in a few words."""
         if not self.is_ours:
             return "of the parent process"
         lost = self.lost()
@@ -214,8 +210,7 @@ class LeaseHold(Hold):
     def __init__(self, leases: tuple[Lease, ...], sent_ms: int) -> None:
         self.leases = leases
         first = self.leases[0]
-        left_ms = min([each.remaining_ms for each in leases])
-        super().__init__(first.name, first.fencing_token, left_ms, sent_ms)
+        super().__init__(first.name, first.fencing_token, min([each.remaining_ms for each in leases]), sent_ms)
         if first.ends_in_ms is not None or len(leases) > 1:
             self._note_ceiling([each.ends_in_ms for each in leases], sent_ms)
         self._news: Document = {}  # checkpoint and metadata that were not sent yet
@@ -357,7 +352,11 @@ class SessionHold(Hold):
 
     def settle_debts(self, names: Sequence[str] = ()) -> Flow[None]:
         """Give back what is owed. Raises Unavailable if one of `names` may be: it would go back with the old claim."""
+        until_ms = steady_ms() + GIVING_UP_MS
         for pending in list(self._owed):
+            is_wanted = not set(names).isdisjoint(pending.names)
+            while is_wanted and pending in self._settling and steady_ms() < until_ms:
+                yield Pause(SETTLING_PAUSE_MS)  # another thread gives it back
             with self._lock:
                 if pending in self._settling or pending not in self._owed:
                     continue  # another thread gives it back, or has done so

@@ -15,22 +15,18 @@ import functools
 import inspect
 import math
 import threading
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, NotClaimed
+from dibs.core.durations import Duration
 from dibs.sdk.claim import AsyncClaim, Claim
-from dibs.sdk.claims import TTL_SECONDS
+from dibs.sdk.claims import TTL_SECONDS, OnLost
 from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.default import Acquired, EitherClaim, claim, default_async_client, default_client
 from dibs.sdk.methods import explained
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
-    from dibs.core.durations import Duration
-    from dibs.sdk.claims import OnLost
-
-    Begin = Callable[[tuple[Any, ...], dict[str, Any]], EitherClaim]
+Begin = Callable[[tuple[Any, ...], dict[str, Any]], EitherClaim]
 
 # A decorator: only one caller at a time runs the function, on all machines.
 

@@ -5,19 +5,14 @@ what they ask for is made (`claims.py`, `claim_state.py`). Type checkers follow 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dibs.base.errors import InvalidInput, InvalidName
-from dibs.client.queueing import Work, name_in_use
+from dibs.client.queueing import Flow, Work, name_in_use
 from dibs.core.references import is_plain
 from dibs.sdk.async_doors import shielded
 from dibs.wire.request_fields import parameter_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from dibs.client.queueing import Flow
-
 
 # The meanings of the SDK's parameters. `explained` adds them to a function's help.
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
 from dibs.client.door import OVER_CODES, Ask
-from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, PendingClaim, all_pages
+from dibs.client.naming import Naming
+from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Flow, PendingClaim, all_pages
 from dibs.core import limits
-from dibs.core.durations import duration_ms
+from dibs.core.durations import Duration, duration_ms
 from dibs.core.names import OF_REPOSITORY
 from dibs.core.references import is_plain
 from dibs.sdk import answers
+from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
 from dibs.sdk.methods import name_given, prefix_given
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from dibs.base.jsontext import Document
-    from dibs.client.naming import Naming
-    from dibs.client.queueing import Flow
-    from dibs.core.durations import Duration
-    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
-    from dibs.wire.documents import Reply
+from dibs.wire.documents import Reply
 
 
 def claim_request(
@@ -179,10 +174,10 @@ def transfer(
 def inspect(name: str) -> Flow[JobStatus]:
     """The state of a job, and who has it. One that nobody ever claimed is free."""
     reply: Reply = yield Ask("inspect", name, {})
-    if reply.status == 404 and (reply.body or {}).get("code") == "not_found":
-        where = {"namespace": (reply.body or {}).get("namespace")}
-        return answers.status_from({"name": name, "status": "free", "fencing_token": 0, **where})
     body = reply.body or {}
+    if reply.status == 404 and body.get("code") == "not_found":
+        free = {"name": name, "status": "free", "fencing_token": 0, "namespace": body.get("namespace")}
+        return answers.status_from(free)
     if reply.status < 300 and "fencing_token" in body:
         return answers.status_from(body)
     raise answers.refusal_of(reply)
@@ -209,8 +204,7 @@ def history(name: str, limit: int = limits.HISTORY_PAGE_DEFAULT) -> Flow[list[Jo
 
 def overdue(name: str, within: Duration = "1d") -> Flow[Overdue]:
     """Tell whether a job succeeded in time: the last release that was no failure is at most `within` ago."""
-    asked = max(1, whole_seconds(within, "within") or 0)
-    reply: Reply = yield Ask("overdue", name, {"within_seconds": asked})
+    reply: Reply = yield Ask("overdue", name, {"within_seconds": max(1, whole_seconds(within, "within") or 0)})
     if (reply.body or {}).get("status") in ("in_time", "overdue"):
         return answers.overdue_from(reply.body or {})
     raise answers.refusal_of(reply)

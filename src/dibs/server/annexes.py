@@ -6,50 +6,47 @@ A package registers routes by an entry point of the group `dibs.routes`: a funct
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from dibs.base.annexes import annex, needed, plugin
 from dibs.base.errors import InvalidInput
+from dibs.base.reply import Reply
+from dibs.core.identity import Caller
+from dibs.server.http.response import HttpError
+from dibs.server.routes.table import Table
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+Api = Any  # dibs.server.handlers.Api, which knows the settings, which know these
 
-    from dibs.base.reply import Reply
-    from dibs.core.identity import Caller
-    from dibs.server.http.response import HttpError
-    from dibs.server.routes.table import Table
 
-    Api = Any  # dibs.server.handlers.Api, which knows the settings, which know these
+class AnnexRoutes(Protocol):
+    def routes(self) -> Table:
+        """Operations and their handlers."""
 
-    class AnnexRoutes(Protocol):
-        """Routes that were switched on for one server."""
+    def close(self) -> None:
+        """The server stops: answer those who wait."""
 
-        def routes(self) -> Table:
-            """Operations and their handlers."""
 
-        def close(self) -> None:
-            """The server stops: answer those who wait."""
+class Contract(Protocol):
+    """Answers in the place of another program. A server of dibs' own has none."""
 
-    class Contract(Protocol):
-        """Answers in the place of another program. A server of dibs' own has none."""
+    @property
+    def callers(self) -> Mapping[bytes, Caller]:
+        """Callers that it knows besides those with tokens, by the hash of what they send as one."""
 
-        @property
-        def callers(self) -> Mapping[bytes, Caller]:
-            """Callers that it knows besides those with tokens, by the hash of what they send as one."""
+    @property
+    def says(self) -> str:
+        """A line of the greeting: who is let in."""
 
-        @property
-        def says(self) -> str:
-            """A line of the greeting: who is let in."""
+    @property
+    def tries(self) -> str:
+        """A command of the greeting, before the address of the list of locks."""
 
-        @property
-        def tries(self) -> str:
-            """A command of the greeting, before the address of the list of locks."""
+    def served(self, api: Api, table: Table) -> Table:
+        """The operations of a server, with its answers where it has its own."""
 
-        def served(self, api: Api, table: Table) -> Table:
-            """The operations of a server, with its answers where it has its own."""
-
-        def refusal(self, error: HttpError) -> Reply:
-            """The answer to an address or a method that there is not."""
+    def refusal(self, error: HttpError) -> Reply:
+        """The answer to an address or a method that there is not."""
 
 
 GROUP = "dibs.routes"  # of entry points
@@ -76,11 +73,9 @@ def open_routes(api: Api, words: Iterable[str]) -> list[AnnexRoutes]:
 
 
 def shared_routes(api: Api) -> Table:
-    """Routes of annexes that every server has."""
     return [route for module in _ALWAYS if (found := annex(module)) is not None for route in found.routes(api)]
 
 
 def metrics_document() -> Any | None:
-    """The function that makes the JSON form of the metrics; None: they have Prometheus' form alone."""
     found = annex(_OCTOSTORE)
     return None if found is None else found.metrics_document

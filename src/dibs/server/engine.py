@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Sequence
 
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
 from dibs.core import events as kinds
-from dibs.core.commands import Identify, RaiseFloor
+from dibs.core.commands import Command, Identify, RaiseFloor
+from dibs.core.events import Event
 from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
 from dibs.engine.batcher import Batcher
@@ -22,14 +24,7 @@ from dibs.engine.waiters import Waiters
 from dibs.engine.webhooks import TargetPolicy, registered
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
 from dibs.engine.webhooks.sender import Sender
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Sequence
-
-    from dibs.core.commands import Command
-    from dibs.core.events import Event
-    from dibs.stores.port import Store
+from dibs.stores.port import Store
 
 
 class Engine:
@@ -63,10 +58,7 @@ class Engine:
             is_gone=self._is_gone,
         )
         self.watcher = StoreWatcher(
-            store,
-            lambda: self.tally.reported_seq,
-            self._is_watched,
-            lambda: self.tally.catch_up(self.decider.store),
+            store, lambda: self.tally.reported_seq, self._is_watched, lambda: self.tally.catch_up(self.decider.store)
         )
         self.sweeper = Sweeper(
             self.decider,
@@ -126,7 +118,6 @@ class Engine:
         return has_finished
 
     def _is_watched(self) -> bool:
-        """Tell whether somebody here waits for what other processes do."""
         return bool(self.waiters) or bool(self.feed)
 
     def _first_waits(self) -> None:

@@ -14,25 +14,20 @@ import fcntl
 import sys
 import termios
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from dibs.base.errors import DibsError, ServerDraining
 from dibs.core import limits
+from dibs.core.events import Event
+from dibs.engine.event_log import EventFilter
+from dibs.engine.feed import EventFeed
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_STORE, TOO_MANY, HttpError
 from dibs.wire.lease_documents import frame, gap_document, position_frame, retry_frame
 from dibs.wire.parts import DROPPED, GAP
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.core.events import Event
-    from dibs.engine.event_log import EventFilter
-    from dibs.engine.feed import EventFeed
-    from dibs.server.http.request import HttpRequest
-
-    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
-
-
+HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
 # The streams of events that are open here: how many there may be, their signs of life, and their end.
 
 
@@ -53,7 +48,6 @@ class StreamRegistry:
         return len(self._streams)
 
     def check_room(self, client: str) -> None:
-        """Raises if this client may not open one more stream."""
         if self._is_closed:
             raise ServerDraining(
                 "This server is about to end and begins no streams. Ask another one, or again in a moment.",
@@ -68,7 +62,6 @@ class StreamRegistry:
         raise HttpError(says, TOO_MANY, code="rate_limited", retry_after_ms=limits.OVERLOAD_RETRY_MS)
 
     def add(self, stream: EventStream, client: str) -> None:
-        """Count a stream until its end."""
         self.check_room(client)
         self._streams[stream] = client
         self._by_client[client] += 1
@@ -157,7 +150,6 @@ class EventStream:
     # For the connection: see `admission.Waiting`.
 
     def cancel(self) -> None:
-        """The client is gone."""
         self._is_gone = True
         self._news.set()
 
@@ -176,13 +168,11 @@ class EventStream:
             self._put(self._feed.position_of(self), position_frame(self._feed.position_of(self), "keepalive"))
 
     def finish(self) -> None:
-        """The server is about to end."""
         if self._connection is not None and self._connection.is_write_paused:
             self._drop()
         self.hurry()
 
     async def run(self, call: HttpRequest) -> None:
-        """Serve the stream to its end."""
         connection = self._connection = call.connection
         connection.waiting = self
         if call.method == "HEAD":
@@ -231,7 +221,6 @@ class EventStream:
             self._feed.join(self)
 
     async def _flush(self, call: HttpRequest) -> None:
-        """Write what is queued, as fast as the reader takes it."""
         while self._queue and not self._is_gone:
             try:
                 async with asyncio.timeout(STALL_S):

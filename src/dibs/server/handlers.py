@@ -7,70 +7,48 @@ values mean. `Api.ask` does all of that for every verb; `response.answer_for` ma
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, StoreUnavailable
+from dibs.base.reply import Reply
 from dibs.core import limits
-from dibs.core.commands import Acquire, AcquireAll
+from dibs.core.commands import Acquire, AcquireAll, Command
 from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
+from dibs.core.outcomes import Outcome
 from dibs.engine.auth import RequestRates, TokenGuard, digest_of
+from dibs.engine.batcher import resolve
 from dibs.engine.coordinator import CallerGone
 from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, last_run, open_sessions
+from dibs.engine.waiters import Waiter
+from dibs.server.engine import Engine
 from dibs.server.event_stream import StreamRegistry
+from dibs.server.http import parse
 from dibs.server.http.admission import PublicRooms
 from dibs.server.http.browser import REFUSED, OwnNames
-from dibs.server.http.parse import (
-    KEY_HEADER,
-    NAMESPACE_HEADER,
-    SEQ_MAX,
-    STORE_HEADER,
-    add_key,
-    check_head,
-    decode_name,
-    endings_asked,
-    header_text,
-    name_part,
-    one_name,
-    parse_json,
-    parse_query,
-    states_asked,
-    truth,
-    typed_document,
-    whole_number,
-)
 from dibs.server.http.request import PEER, HttpRequest, RequestHead
 from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, answer_document, note
 from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.settings import ServerSettings
 from dibs.wire import lease_documents
+from dibs.wire.operations import Operation
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from dibs.base.reply import Reply
-    from dibs.core.commands import Command
-    from dibs.core.outcomes import Outcome
-    from dibs.engine.waiters import Waiter
-    from dibs.server.engine import Engine
-    from dibs.wire.operations import Operation
-
-    Document = dict[str, Any]
-    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
-    Wait = Callable[[Acquire | AcquireAll, int, Callable[[Outcome | BaseException], bool]], Waiter]
-    Headers = Mapping[bytes, bytes]
-    Found = TypeVar("Found")
+Document = dict[str, Any]
+HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
+Wait = Callable[[Acquire | AcquireAll, int, Callable[[Outcome | BaseException], bool]], Waiter]
+Headers = Mapping[bytes, bytes]
+Found = TypeVar("Found")
 
 CHARGED = b":charged"  # a request that was counted already; no header of a request can be called so
 _CLAIMS = frozenset(("acquire", "acquire-any", "acquire-all"))
 _BEGINS = frozenset((*_CLAIMS, "session-open"))
 _SESSIONS = frozenset(("session-open", "session-keep", "session-show", "session-end"))
 _BODILESS = frozenset(("inspect", "session-show", "session-end", "session-keep", "free", "open"))  # or it may have one
-
 
 # What is of no use to anybody but the caller is not decided for a caller that has gone. A heartbeat or a release is.
 FOR_THE_CALLER = frozenset((*_BEGINS, "inspect", "session-show"))
@@ -86,7 +64,7 @@ class LongPoll:
 
     async def outcome(self, wait: Wait, command: Acquire | AcquireAll, wait_ms: int) -> Outcome:
         """The final outcome for the caller; raises its error, or ClientGone."""
-        self._waiter = wait(command, wait_ms, self._settle)
+        self._waiter = wait(command, wait_ms, lambda result: resolve(self._future, result))
         self._connection.waiting = self
         try:
             return await self._future
@@ -102,15 +80,6 @@ class LongPoll:
     def hurry(self) -> None:
         if self._waiter is not None:
             self._waiter.hurry()
-
-    def _settle(self, result: Outcome | BaseException) -> bool:
-        if self._future.done():  # its task was ended
-            return False
-        if isinstance(result, BaseException):
-            self._future.set_exception(result)
-        else:
-            self._future.set_result(result)
-        return True
 
 
 class Api:
@@ -147,7 +116,6 @@ class Api:
             close()
 
     def check_open(self) -> None:
-        """Raises ServerDraining if no new claim or session may begin here."""
         if self.is_draining:
             raise ServerDraining(
                 "This server is about to end and takes no new claims. Ask another one, or again in a moment.",
@@ -163,26 +131,26 @@ class Api:
         if caller.limits is not NO_LIMITS and CHARGED not in headers:
             self._rates.charge(caller, verb)
         if query or head.has_terms:
-            ns = self.namespace_of(caller, parse_query(query), headers)
+            ns = self.namespace_of(caller, parse.parse_query(query), headers)
         else:
             ns = caller.namespace or DEFAULT_NAMESPACE
         if self.is_draining and verb in _BEGINS:
             self.check_open()
         is_claim = verb in _CLAIMS
         if head.has_terms:
-            if STORE_HEADER in headers:
-                self._check_store(headers[STORE_HEADER])
-            if is_claim and KEY_HEADER in headers:
-                add_key(document, headers[KEY_HEADER])
+            if parse.STORE_HEADER in headers:
+                self._check_store(headers[parse.STORE_HEADER])
+            if is_claim and parse.KEY_HEADER in headers:
+                parse.add_key(document, headers[parse.KEY_HEADER])
         if is_claim:
             caller = self.counted(caller, len(document["names"]) if verb == "acquire-all" else document.get("count", 1))
         # Session ids are plain UUIDs; a percent-encoded one is invalid.
         is_session = verb in _SESSIONS
-        name = raw_name.decode("latin-1") if is_session else decode_name(raw_name)
+        name = raw_name.decode("latin-1") if is_session else parse.decode_name(raw_name)
         if head.has_terms and not is_session:
-            name = one_name(name, headers)
+            name = parse.one_name(name, headers)
             if "names" in document:
-                document["names"] = [one_name(each, headers) for each in document["names"]]
+                document["names"] = [parse.one_name(each, headers) for each in document["names"]]
         command = command_for(verb, ns, name, document, caller)
         return command, wait_ms(document) if "wait_seconds" in document else 0
 
@@ -194,9 +162,9 @@ class Api:
         document: Document = {}
         if body or verb not in _BODILESS:
             if not head.is_acceptable:
-                check_head(head.headers)
-            typed = typed_document(verb, body)
-            document = shape(verb, parse_json(body)) if typed is None else typed
+                parse.check_head(head.headers)
+            typed = parse.typed_document(verb, body)
+            document = shape(verb, parse.parse_json(body)) if typed is None else typed
         command, wait_ms = self.command_of(verb, call.raw_name, call.query, head, document)
         connection = call.connection
         if connection.whole:
@@ -253,11 +221,10 @@ class Api:
         return await self.in_reader(lambda: answer_document(read()))
 
     def list_reader(self, query: bytes, headers: Headers) -> Callable[[], Document]:
-        """Reads the list that a request asks for."""
         ns, asked = self.reader("list", query, headers)
-        prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
-        limit = whole_number(asked, "limit", limits.LIST_PAGE_DEFAULT, 1, limits.LIST_PAGE_MAX)
-        states, ended, pools = states_asked(asked), endings_asked(asked), bool(truth(asked, "pools"))
+        prefix, after = parse.name_part(asked, "prefix"), parse.name_part(asked, "after")
+        limit = parse.whole_number(asked, "limit", limits.LIST_PAGE_DEFAULT, 1, limits.LIST_PAGE_MAX)
+        states, ended, pools = parse.states_asked(asked), parse.endings_asked(asked), bool(parse.truth(asked, "pools"))
 
         def read() -> Document:
             page = claimed(self.engine.store, ns, prefix, after, limit, states, ended, pools=pools)
@@ -274,9 +241,9 @@ class Api:
     def history_reader(self, raw_name: bytes, query: bytes, headers: Headers) -> Callable[[], Document]:
         """Reads the newest events of a job; with `after`, the events that follow it."""
         ns, asked = self.reader("history", query, headers)
-        name = check_name(one_name(decode_name(raw_name), headers))
-        limit = whole_number(asked, "limit", limits.HISTORY_PAGE_DEFAULT, 1, limits.HISTORY_PAGE_MAX)
-        after = whole_number(asked, "after", 0, 0, SEQ_MAX)
+        name = check_name(parse.one_name(parse.decode_name(raw_name), headers))
+        limit = parse.whole_number(asked, "limit", limits.HISTORY_PAGE_DEFAULT, 1, limits.HISTORY_PAGE_MAX)
+        after = parse.whole_number(asked, "after", 0, 0, parse.SEQ_MAX)
 
         def read() -> Document:
             found = self.engine.store.events(after, limit, (ns, name), newest="after" not in asked)
@@ -287,8 +254,8 @@ class Api:
     async def overdue(self, raw_name: bytes, query: bytes, headers: Headers) -> Reply:
         """Tell whether a job succeeded in time, for probes also by the status."""
         ns, asked = self.reader("overdue", query, headers)
-        name = check_name(one_name(decode_name(raw_name), headers))
-        within = whole_number(asked, "within_seconds", limits.WITHIN_S_DEFAULT, 1, limits.WITHIN_S_MAX)
+        name = check_name(parse.one_name(parse.decode_name(raw_name), headers))
+        within = parse.whole_number(asked, "within_seconds", limits.WITHIN_S_DEFAULT, 1, limits.WITHIN_S_MAX)
 
         def read() -> Reply:
             document = lease_documents.overdue_document(last_run(self.engine.store, ns, name), within)
@@ -388,8 +355,7 @@ class Api:
             self.guard.directory.look()
 
     def counted(self, caller: Caller, wanted: int = 1) -> Caller:
-        """The caller of a claim, with the server's ceiling. It says so if the credential may not hold so many jobs
-        more."""
+        """The caller of a claim, with the server's ceiling, and whether its credential may hold so many jobs more."""
         if self.settings.max_hold_ms:
             caller = caller.replace(max_hold_ms=self.settings.max_hold_ms)
         if caller.limits.held:  # the store counts what it has
@@ -398,17 +364,16 @@ class Api:
         return caller.replace(over_quota=True) if live + wanted > self.settings.locks_per_principal else caller
 
     def reader(self, verb: str, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
-        """The namespace that somebody wants to read in, and the parameters of the query."""
         caller = self.caller_for(verb, headers)
-        asked = parse_query(query)
+        asked = parse.parse_query(query)
         return self.namespace_of(caller, asked, headers), asked
 
     def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
-        raw = headers.get(NAMESPACE_HEADER)
+        raw = headers.get(parse.NAMESPACE_HEADER)
         named = asked.get("namespace")
         if raw is None:
             return namespace_for(caller, named)
-        in_header = header_text(raw, "X-Dibs-Namespace")
+        in_header = parse.header_text(raw, "X-Dibs-Namespace")
         if named is not None and named != in_header:
             raise InvalidInput("The header X-Dibs-Namespace and the query name two different namespaces.")
         return namespace_for(caller, in_header)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import signal
-from typing import TYPE_CHECKING
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
 
 from dibs.base.errors import DibsError
+from dibs.base.logger import log
+from dibs.base.reply import Reply
 from dibs.core import limits
 from dibs.core.upkeep import live_servers
 from dibs.engine.liveness import pulses_of
-from dibs.server.annexes import shared_routes
+from dibs.server.annexes import AnnexRoutes, shared_routes
+from dibs.server.handlers import Api
+from dibs.server.http.admission import Admission
 from dibs.server.http.listen import BACKLOG
-from dibs.server.http.protocol import HttpConnection, ServerState
+from dibs.server.http.protocol import HttpConnection, RequestObserver, ServerState
 from dibs.server.http.response import Header, HttpError, answer_for_error
 from dibs.server.http.tls import TlsListener
 from dibs.server.monitor.server_log import RequestLog
@@ -23,22 +28,7 @@ from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_r
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.health import health_routes, metrics_routes
 from dibs.server.routes.jobs import job_routes, webhook_routes
-from dibs.server.routes.table import Router
-
-if TYPE_CHECKING:
-    import socket
-    import ssl
-    from collections.abc import Callable, Iterator, Sequence
-
-    from dibs.base.reply import Reply
-    from dibs.server.annexes import AnnexRoutes
-    from dibs.server.handlers import Api
-    from dibs.server.http.admission import Admission
-    from dibs.server.http.protocol import RequestObserver
-    from dibs.server.routes.table import Table
-
-
-log = logging.getLogger("dibs")
+from dibs.server.routes.table import Router, Table
 
 NO_SNIFF: Header = (b"x-content-type-options", b"nosniff")
 HSTS: Header = (b"strict-transport-security", b"max-age=31536000")  # browsers heed it for names, not for addresses

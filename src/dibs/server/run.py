@@ -8,15 +8,16 @@ import asyncio
 import contextlib
 import gc
 import getpass
-import logging
 import os
 import signal
+import socket
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from dibs._version import __version__
 from dibs.base import files as paths
 from dibs.base.errors import InvalidInput, MissingExtra
+from dibs.base.logger import log
 from dibs.base.redact import without_secrets
 from dibs.core.limits import CONNECTIONS_TURNED_AWAY_MAX, SHUTDOWN_MS_MAX
 from dibs.engine.auth import MachineGuard, TokenGuard, ensure_token_file
@@ -36,6 +37,7 @@ from dibs.server.handlers import Api
 from dibs.server.http.admission import Admission, TrustedProxies
 from dibs.server.http.browser import OwnNames
 from dibs.server.http.listen import BindAddress, open_socket, parse_bind, url_of
+from dibs.server.http.protocol import RequestObserver
 from dibs.server.http.tls import ServerTls, TlsFiles
 from dibs.server.http_server import Lifecycle, make_server
 from dibs.server.monitor.server_log import change_level, flush_log, open_spans, set_up_logging
@@ -44,14 +46,6 @@ from dibs.stores import codec
 from dibs.stores.port import Opening, Store
 from dibs.stores.registry import default_url, open_store
 from dibs.stores.sqlite import sqlite_path
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
-
-    from dibs.server.http.protocol import RequestObserver
-
-log = logging.getLogger("dibs")
 
 # One thread reads requests, another waits for the disk. The default of 5 ms between switches starves the second.
 SWITCH_INTERVAL_S = 0.001
@@ -80,7 +74,9 @@ def serve(settings: ServerSettings) -> None:
     with contextlib.ExitStack() as stack:
         # The kernel drops a signal to the first process of a container that has no handler for it. Opening a store may
         # take seconds, and whoever stops the container then would wait for nothing.
-        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end_early))
+        stack.callback(
+            signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        )
         observers: list[RequestObserver] = []
         if settings.traces:
             spans = open_spans()
@@ -104,10 +100,6 @@ def serve(settings: ServerSettings) -> None:
             runner.run(_serve(settings, store, guard, tls, address, listening, observers, lambda: _tell(text)))
     log.info("stopped")
     flush_log()
-
-
-def _end_early(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def _open(store_url: str) -> Store:
@@ -144,7 +136,6 @@ async def _serve(
     observers: list[RequestObserver],
     on_ready: Callable[[], None],
 ) -> None:
-
     loop = asyncio.get_running_loop()
     engine = Engine(
         store,

@@ -48,8 +48,7 @@ class ServerSettings:
     gateway_upstream: str | None = None
     rlock_ttl_ms: int = limits.RLOCK_TTL_MS_DEFAULT
     token_floor: int = 0
-    # One service for all users of the machine: the kernel says which user asks. `group`,
-    # `socket_mode`: who may connect to the Unix socket.
+    # For all users of the machine: the kernel says who asks. `group`, `socket_mode`: who may connect.
     system: bool = False
     group: str | None = None
     socket_mode: int | None = None

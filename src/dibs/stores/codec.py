@@ -9,17 +9,11 @@ from __future__ import annotations
 import os
 import sys
 
+from dibs.base.cheap import Any, Callable
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreTooNew
 from dibs.core import class_of
 from dibs.core.events import Event
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.core.records import Stored
-
+from dibs.core.records import Stored
 
 # Keys as text in the order of code points.
 
@@ -43,20 +37,11 @@ def utf8(text: str) -> bytes:
 
 # The forms of a store's URL, and the error for an invalid one.
 
-FORMS = (
-    "memory://",
-    "sqlite:///absolute/path.db",
-    "sqlite:relative/path.db",
-    "sqlite:~/path.db",
-    "git:",
-    "git:origin",
-    "git+ssh://host/repo.git",
-    "git+https://host/repo.git",
-    "git+file:///path/repo.git",
-    "postgresql://user@host/database",
-    "etcd://host:2379,host:2379/prefix",
-    "etcds://user:password@host:2379/prefix",
-)
+FORMS = """
+    memory:// sqlite:///absolute/path.db sqlite:relative/path.db sqlite:~/path.db
+    git: git:origin git+ssh://host/repo.git git+https://host/repo.git git+file:///path/repo.git
+    postgresql://user@host/database etcd://host:2379,host:2379/prefix etcds://user:password@host:2379/prefix
+""".split()
 
 
 class NamesNoStore(InvalidInput):

@@ -16,15 +16,12 @@ from __future__ import annotations
 
 import os
 
-from dibs.base.cheap import ref
+from dibs.base.cheap import Protocol, ref
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    class ForkListener(Protocol):
-        def before_fork(self) -> None: ...
-        def after_fork(self, *, in_child: bool) -> None: ...
+class ForkListener(Protocol):
+    def before_fork(self) -> None: ...
+    def after_fork(self, *, in_child: bool) -> None: ...
 
 
 _listeners: list[ref[ForkListener]] = []

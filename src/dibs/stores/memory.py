@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dibs.base import clock
+from dibs.core.events import Event
+from dibs.stores import port
 from dibs.stores.codec import names_no_store
 from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, StoreMoment, Versioned
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from dibs.core.events import Event
-    from dibs.stores.port import Job, Opening, Page, Puts
 
 
 class MemoryStore(Store, Maintenance):
@@ -40,7 +36,7 @@ class MemoryStore(Store, Maintenance):
         with self._lock:
             return Snapshot(now_ms=self._clock(), records={key: self._records.get(key, ABSENT) for key in keys})
 
-    def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
+    def commit(self, expect: Mapping[str, int], puts: port.Puts, events: Sequence[Event]) -> int:
         with self._lock:
             for key, version in expect.items():
                 if self._records.get(key, ABSENT).version != version:
@@ -61,7 +57,7 @@ class MemoryStore(Store, Maintenance):
         """Nobody keeps this lock for long."""
         return self._lock
 
-    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> port.Page:
         with self._lock:
             keys = sorted(
                 key
@@ -80,7 +76,7 @@ class MemoryStore(Store, Maintenance):
             keys = [key for due_ms, key in dues if due_ms <= now_ms][:limit]
             return Due(keys=keys, next_ms=dues[0][0] if dues else None)
 
-    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
+    def events(self, after: int, limit: int, job: port.Job | None = None, *, newest: bool = False) -> list[Event]:
         with self._lock:
             found = [each for each in self._events if each.seq > after and job in (None, (each.ns, each.job))]
             return found[max(0, len(found) - limit) :] if newest else found[:limit]
@@ -115,7 +111,7 @@ class MemoryStore(Store, Maintenance):
         """Nothing to let go of."""
 
 
-def open_url(url: str, opening: Opening) -> MemoryStore:
+def open_url(url: str, opening: port.Opening) -> MemoryStore:
     """A new store with every call. Its clock starts at wall time and then is steady."""
     if url != "memory://":
         raise names_no_store(url)

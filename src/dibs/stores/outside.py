@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from dibs.base.jsontext import is_unicode
 from dibs.base.record import Record
+from dibs.core import records
 from dibs.core.names import check_name, check_namespace
 from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree, lock_key, session_key, ticket_key, tree_key
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.records import Stored
 
 
 def wrong_field(record: Record, number_max: int, items_max: int) -> str | None:
@@ -37,7 +34,7 @@ def wrong_field(record: Record, number_max: int, items_max: int) -> str | None:
     return None
 
 
-def key_of(record: Stored) -> str | None:
+def key_of(record: records.Stored) -> str | None:
     """The key that a record itself names, by names that are checked; None if it names none. Raises DibsError."""
     if isinstance(record, LockRecord | Ticket):
         ns, name = check_namespace(record.ns), check_name(record.name)

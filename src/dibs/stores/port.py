@@ -23,27 +23,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from dibs.base.cheap import AbstractContextManager, Any, Callable, Iterable, Mapping, Sequence, TypeVar
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.base.record import Record
+from dibs.core.events import Event
 from dibs.core.limits import COMMIT_BATCH_MAX
+from dibs.core.records import Stored
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from typing import Any, TypeVar
-
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
-
-    Job = tuple[str, str]
-    """Namespace and name."""
-    Puts = Mapping[str, Stored | None]
-    """Records to be written; None deletes one."""
-    Page = list[tuple[str, "Versioned"]]
-    """Records with their keys, in the order of these."""
-    Method = TypeVar("Method", bound=Callable[..., object])
+Job = tuple[str, str]  # namespace and name
+Puts = Mapping[str, Stored | None]  # records to be written; None deletes one
+Page = list[tuple[str, "Versioned"]]  # records with their keys, in the order of these
+Method = TypeVar("Method", bound=Callable[..., object])
 
 
 class Conflict(Exception):
@@ -142,8 +133,7 @@ class Store(ABC):
         last event in the store after this commit. If the store is not `gapless`: of the last one of `events`, or
         without `events`, of the last one that this connection knows. When it returns, the write is durable (if
         `capabilities.durable`) and visible to everyone. Versions of a key never repeat, even after it was deleted and
-        written again. It takes any number of keys and events. A store with a limit on the bytes of one record raises
-        CommitTooLarge for more."""
+        written again. It takes any number of keys and events. A record beyond a store's limit raises CommitTooLarge."""
 
     def at_once(self) -> AbstractContextManager[object] | None:
         """For a thread that must not be kept waiting, such as that of an event loop. Inside this context its calls
@@ -301,8 +291,7 @@ def _forwarded(method: Method) -> Method:
 class StoreProxy(Store):
     """A store in front of another: every call goes to `inner` unless a subclass says otherwise, also the methods that
     have a default in the port, because the inner store may have its own. Two keep the default. `recall` is `read`: a
-    subclass that replaces `read` means every way to get records. `at_once` is None: what a subclass does may take
-    long."""
+    subclass that replaces `read` means every way to get records. `at_once` is None: a subclass may take long."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner

@@ -6,15 +6,12 @@ The text before the first `:` or `+` selects the store. A package of your own ad
 
 from __future__ import annotations
 
+from dibs.base.cheap import Callable
 from dibs.base.files import store_path
 from dibs.stores.codec import names_no_store
 from dibs.stores.port import Opening, Store
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Opener = Callable[[str, Opening], Store]
+Opener = Callable[[str, Opening], Store]
 
 GROUP = "dibs.stores"
 # The module whose `open_url` opens the URLs of each scheme.

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from binascii import crc32
+from collections.abc import Callable, Container, Sequence
 
 from dibs.base.clock import steady_ms
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
-
 
 POLL_MS_MIN = 20
 POLL_MS_MAX = 100

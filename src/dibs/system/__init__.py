@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dibs.base import ways
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.system.processes import ProcessTable
+from dibs.system.processes import LinuxProcesses, ProcessTable
 
 _chosen: list[ProcessTable] = []
 
@@ -19,8 +16,6 @@ def table() -> ProcessTable:
 
 
 def _table() -> ProcessTable:
-    from dibs.system.processes import LinuxProcesses, ProcessTable
-
     if ways.IS_LINUX:
         return LinuxProcesses()
     if ways.IS_MACOS:

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import os
 from ctypes import CDLL, byref, c_int, c_size_t, c_uint64, create_string_buffer, sizeof
+from typing import Any
 
 from dibs.system.processes import ProcessEntry, ProcessTable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _CTL_KERN = 1
 _KERN_PROCARGS2 = 49
@@ -105,8 +102,7 @@ def parsed_arguments(content: bytes) -> tuple[bytes, bytes]:
     """The words and the variables, each ended by a NUL byte. Before them are the number of words and the path of the
     program, filled up with NUL bytes."""
     count = int.from_bytes(content[:4], "little")
-    rest = content[4:].partition(b"\0")[2].lstrip(b"\0")
-    parts = rest.split(b"\0")
+    parts = content[4:].partition(b"\0")[2].lstrip(b"\0").split(b"\0")
     words, after = parts[:count], parts[count:]
     variables = after[: after.index(b"")] if b"" in after else after
     return _joined(words), _joined(variables)

@@ -113,8 +113,7 @@ class LinuxProcesses(ProcessTable):
             return ""
 
     def has_our_numbers(self) -> bool:
-        """In a PID namespace that shares the outer /proc they are not ours: there, our own entry lists a number for
-        each namespace on the way to ours."""
+        """Not in a PID namespace with the outer /proc: there our entry lists a number for each namespace up to ours."""
         try:
             with open("/proc/self/status", "rb") as file:
                 for line in file:

@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Mapping, Sequence
 from dibs.base.clock import boot_id
 from dibs.system import table
 from dibs.system.processes import ABOUT, process_handle
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 # Finds all processes of a command by a token in their environment.
 #

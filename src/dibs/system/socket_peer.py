@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import Protocol
 
 from dibs.base.cheap import socket
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Connected(Protocol):
-        def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
-
-
 _UID = slice(4, 8)  # in `ucred` after the pid, in `xucred` after the version
 _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES = 0, 1, 76  # macOS; Python has no names for them
+
+
+class Connected(Protocol):
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 
 
 def peer_uid(connection: Connected) -> int:

@@ -7,10 +7,22 @@ It knows the promises and none of the rules, and says what it found in a list: c
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from dibs.core import events as kinds
-from dibs.core.commands import AcquireTerms, Break, EndSession, KeepSession, Leave, OpenSession, Release, Transfer
+from dibs.core.commands import (
+    AcquireTerms,
+    Break,
+    Command,
+    EndSession,
+    KeepSession,
+    Leave,
+    OpenSession,
+    Release,
+    Transfer,
+)
+from dibs.core.events import Event
 from dibs.core.identity import Limits
 from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
 from dibs.core.limits import ENDINGS_KEPT, FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
@@ -19,27 +31,20 @@ from dibs.core.records import (
     EXCLUSIVE,
     EXPIRED,
     LOST,
-    SHARED,
     USAGE_PREFIX,
     Holder,
     LockRecord,
     SessionRecord,
+    Stored,
     Ticket,
     lock_key,
     session_key,
     ticket_key,
 )
+from dibs.engine.liveness import Result
+from dibs.stores.port import Versioned
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from dibs.core.commands import Command
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
-    from dibs.engine.liveness import Result
-    from dibs.stores.port import Versioned
-
-    Puts = Mapping[str, Stored | None]
+Puts = Mapping[str, Stored | None]
 
 NS = "default"
 LIMITED, LIMITS = "few", Limits(held=4, waiting=2, sessions=2)  # a principal, and the most that it may have
@@ -70,13 +75,15 @@ class Told(NamedTuple):
 
 class Checker:
     """`say` takes a promise and a sentence. `records` are those of the store. `denies_outage` says
-    why there was none between two moments, if there was none."""
+    why there was none between two moments, if there was none. `before` is the one of a store that an older copy has
+    replaced: what was handed out stays known, and what was true there is not expected here."""
 
     def __init__(
         self,
         say: Callable[[str, str], None],
         records: Mapping[str, Versioned],
         denies_outage: Callable[[int, int], str],
+        before: Checker | None = None,
     ) -> None:
         self._say = say
         self._denies_outage = denies_outage
@@ -87,6 +94,7 @@ class Checker:
         self._commits = 0
         self._made: dict[str, str] = {}  # every id of a lease or place that was ever written, and its job
         self._by_key: dict[tuple[str, str], Holder] = {}  # the first lease of each request key, by job
+        self._ends: defaultdict[str, list[int]] = defaultdict(list)  # tokens, in the order they ended
         self._told: dict[tuple[str, str], Told] = {}
         self._free_ms: dict[str, int] = {}
         self._granted_ms: dict[str, int] = {}  # when its last grant was written, which is later than it says
@@ -99,9 +107,34 @@ class Checker:
         self._pools: dict[str, int] = {}
         self._closed: dict[str, int] = {}  # names, and until when
         self._ceilings: dict[str, int] = {}  # of leases
-        self._alive_ms = 0
+        self._alive_ms = self._since_ms = 0
         self._recorded: list[int] = []  # when each outage ended that a server recorded
         self._outages: list[tuple[int, int]] = []  # true ones: no server had an answer of the store for long
+        if before is not None:
+            self._tokens, self._made, self._let_go = before._tokens, before._made, before._let_go
+            self.asking, self._alive_ms = before.asking, before._alive_ms
+
+    def learn(self, events: Sequence[Event], now_ms: int) -> None:
+        """The store has these events and records already. What was sent before may be answered from the other."""
+        self._since_ms = now_ms
+        for event in events:
+            if event.kind in _SETTINGS and event.kind != kinds.OUTAGE:
+                _SETTINGS[event.kind](self, event)
+            elif event.job:
+                self._follow(event)
+        few = {key: _few_of(found.record) for key, found in self._records.items()}
+        self._few = {key: counts for key, counts in few.items() if any(counts)}
+
+    def _follow(self, event: Event) -> None:
+        """Change what lives and waits."""
+        if event.kind == kinds.QUEUED:
+            self._lines[event.job][event.ticket] = event.mode
+        elif event.kind in (kinds.ACQUIRED, kinds.LEFT):
+            self._lines[event.job].pop(event.ticket, None)
+        if event.kind == kinds.ACQUIRED:
+            self._live[event.job][event.token] = event
+        elif event.kind in kinds.OWNERSHIP_ENDS:
+            self._live[event.job].pop(event.token, None)
 
     # What clients know
 
@@ -128,12 +161,16 @@ class Checker:
 
     def heard(self, client: str, command: Command, result: Result, sent_ms: int, now_ms: int) -> None:
         """A client reads this answer."""
+        if sent_ms < self._since_ms:
+            return
         if isinstance(result, Granted | Renewed | Transferred):
             self._told_of(client, result.name, result.lease)
         elif isinstance(result, GrantedAll):
             for each in result.grants:
                 self._told_of(client, each.name, each.lease)
         elif isinstance(result, Refused) and isinstance(command, AcquireTerms) and command.request_key:
+            for each in result.left:
+                self._told_of(client, each.name, each.lease)
             if all(isinstance(each, KeySpent) and each.ending.how in LOST for each in result.outcomes):
                 own = [(job, hold) for job, hold in self._leases() if hold.request_key == command.request_key]
                 left = [job for job, hold in own if (job, hold.lease_id) not in self._told]
@@ -255,25 +292,22 @@ class Checker:
             is_of_kin = bool(live) and self._is_of_kin(event, live, puts)
             if live and not is_of_kin and not self._fits(event, live, is_moved=is_moved):
                 self._say("excl", f"{event.owner} was given {job}, which {_owners(live)} has.")
-            live[event.token] = event
             if not is_moved:
                 if self._is_closed(job, event.at_ms):
                     self._say("closed", f"{event.owner} was given {job}, which is closed.")
                 if not is_of_kin:
                     self._in_turn(event, line)
-            line.pop(event.ticket, None)
         elif event.kind in kinds.OWNERSHIP_ENDS:
-            if live.pop(event.token, None) is None:
+            if event.token not in live:
                 self._say("audit", f"{event.kind} ends token {event.token} of {job}, which was not live.")
+            self._ends[job].append(event.token)
             self._ended(event)
-        elif event.kind == kinds.QUEUED:
-            line[event.ticket] = event.mode
         elif event.kind == kinds.LEFT:
-            line.pop(event.ticket, None)
             place = self._now(ticket_key(NS, job, event.ticket), {})
             is_own = isinstance(place, Ticket) and (job, place.lease_id) in self._let_go
             if event.reason == "left" and not is_own and not self.asking.isdisjoint(self._stood[job, event.ticket]):
                 self._say("queue:fifo", f"{event.owner}'s place for {job} was given up while it waited.")
+        self._follow(event)
 
     def _fits(self, event: Event, live: dict[int, Event], *, is_moved: bool) -> bool:
         """Whether a new owner is allowed beside those who are there."""
@@ -381,9 +415,9 @@ class Checker:
         ends_ms = self._ceilings.setdefault(holder.lease_id, holder.ends_ms)
         if holder.ends_ms != ends_ms or 0 < ends_ms < max(holder.renewed_ms, holder.expires_ms):
             self._say("max-hold", f"{holder.owner}'s lease of {job} goes on after its ceiling.")
-        if holder.request_key is not None and holder.mode != SHARED:
+        if holder.request_key is not None:
             first = self._by_key.setdefault((holder.request_key, job), holder)
-            if first.lease_id != holder.lease_id and holder.token - first.token <= ENDINGS_KEPT:
+            if first.lease_id != holder.lease_id and first.token not in self._ends[job][:-ENDINGS_KEPT]:
                 self._say("idem:acquire", f"Request key {holder.request_key} has two leases of {job}.")
         if holder.session is not None:
             session = self._now(session_key(holder.session), puts)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dibs.core.durations import duration_ms
+from dibs.client.pool import Doors
+from dibs.core.durations import Duration, duration_ms
 from dibs.engine.coordinator import Coordinator
 from dibs.sdk import default
 from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.heart import WATCHDOG
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dibs.client.pool import Doors
-    from dibs.core.durations import Duration
 
 
 class MemoryDibs:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dibs.base import clock
 from dibs.core.events import Event
-from dibs.core.records import Holder, LockRecord, lock_key
+from dibs.core.records import Holder, LockRecord, Stored, lock_key
+from dibs.stores.port import Store
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from dibs.core.records import Stored
-    from dibs.stores.port import Store
-
-    Connect = Callable[[], Store]
-    PassTime = Callable[[int], None]
+Connect = Callable[[], Store]
+PassTime = Callable[[int], None]
 
 WAIT_S_MAX = 20.0  # no wait of the suite is longer
 

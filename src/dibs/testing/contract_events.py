@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.base import clock
 from dibs.core.events import Event
 from dibs.stores.port import Maintenance, Store, maintenance_of
-from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, record_of, versions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.testing.contract_base import Connect
+from dibs.testing.contract_base import WAIT_S_MAX, Connect, ContractBase, event, key_of, lock, put, record_of, versions
 
 
 def log(store: Store, *events: Event) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,14 +18,19 @@ from dibs.core.outcomes import Granted, Held, NotCurrent, Outcome
 from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Busy, Conflict, Store
-from dibs.testing.contract_base import ContractBase, event, in_threads, key_of, lock, put, record_of, versions
+from dibs.testing.contract_base import (
+    Connect,
+    ContractBase,
+    PassTime,
+    event,
+    in_threads,
+    key_of,
+    lock,
+    put,
+    record_of,
+    versions,
+)
 from dibs.testing.faulty import Fault, FaultyStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.testing.contract_base import Connect, PassTime
-
 
 THREADS = 6
 

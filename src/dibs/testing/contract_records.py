@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from dibs.core.records import META_KEY, Done, Ending, Meta, Outage, Pulse, SessionRecord, lock_key, pulse_key
+from dibs.core.records import META_KEY, Done, Ending, Meta, Outage, Pulse, SessionRecord, Stored, lock_key, pulse_key
 from dibs.stores.port import ABSENT, Conflict, Maintenance, Store
-from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, record_of, versions
-
-if TYPE_CHECKING:
-    from dibs.core.records import Stored
-    from dibs.testing.contract_base import Connect, PassTime
+from dibs.testing.contract_base import (
+    Connect,
+    ContractBase,
+    PassTime,
+    drop,
+    event,
+    key_of,
+    lock,
+    put,
+    record_of,
+    versions,
+)
 
 ODD_NAMES = (
     *"a|a/b|a/b/c|a b|a%b|a%2Fb|a_b|a*b|a'b|a\"b|a\\b|A|ab|b|path:src/auth.rs|github://acme/app/issues/42".split("|"),

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from dibs.base.errors import StoreUnavailable
+from dibs.core.events import Event
+from dibs.core.records import Stored
 from dibs.stores.port import Conflict, Snapshot, Store, StoreProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
 
 Fault = Literal["none", "refused", "lost before", "lost after", "conflict"]
 
 
 class FaultyStore(StoreProxy):
-    """Another store behind a bad connection. Each commit takes the next fault of the schedule; after the last, none
-    fails.
+    """A store behind a bad connection. Each commit takes the next fault of the schedule; after the last, none fails.
 
     none          the commit goes through
     refused       nothing is written, and the caller is told that nothing was

@@ -11,13 +11,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dibs.core.limits import ENDINGS_KEPT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 # Calls that may bring a lease; `heir` is the new owner of a transfer.

@@ -1,8 +1,7 @@
 """Clients that race for a few jobs on purpose, for `dibs verify`: each call and its answer is a line for the judge.
 
-A `Racer` does what `workload.py` says, through any door; answers are thrown away as if they were lost, and requests
-sent twice. A `CliDoor` runs the dibs command for each question, an `SdkRacer` has claims of the SDK. `Trouble` pauses
-and kills servers meanwhile.
+A `Racer` does what `workload.py` says, through any door; answers are thrown away, and requests sent twice. A `CliDoor`
+runs the dibs command, an `SdkRacer` has claims of the SDK. `Trouble` pauses and kills servers meanwhile.
 """
 
 from __future__ import annotations
@@ -13,30 +12,27 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TextIO
 
 from dibs.base.clock import stopwatch_us
 from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput, LeaseLost, ServerUnreachable, Unavailable
 from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
 from dibs.client.door import Ask
+from dibs.sdk.client import Client
 from dibs.testing.judge import KILL, OK, PAUSE, REFUSED, UNKNOWN
 from dibs.testing.workload import NO_ANSWER, RaceTerms, Workload
 from dibs.wire.documents import Reply, reply_for_error
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Protocol, TextIO
 
-    from dibs.base.jsontext import Document
-    from dibs.sdk.client import Client
+class Asking(Protocol):
+    """What a racer needs of a door."""
 
-    class Asking(Protocol):
-        """What a racer needs of a door."""
+    def ask(self, asked: Ask) -> Reply: ...
 
-        def ask(self, asked: Ask) -> Reply: ...
-
-        def close(self) -> None: ...
+    def close(self) -> None: ...
 
 
 TTL_S = 2
@@ -230,6 +226,8 @@ class CliDoor:
         except ValueError:
             return Reply(status=500, body={"code": "internal_error", "message": done.stderr.decode(errors="replace")})
         body: Document = document.get("data") or {}
+        if body.get("status") == "queued" and "ticket" not in body:  # the command has waited, and left the line
+            body["status"] = "held"
         if document["ok"] or body.get("status"):
             return Reply(status=200, body=body)
         return Reply(status=503 if document["error"]["code"] in NO_ANSWER else 409, body=document["error"])

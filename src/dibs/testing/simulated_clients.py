@@ -7,27 +7,24 @@ is a `Request`: the server is given the command that its document means, and the
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from dibs.base.errors import DibsError, Overloaded
+from dibs.client.door import Ask
 from dibs.client.exchange import UNAVAILABLE, Attempts
 from dibs.client.requests import waits_ms
 from dibs.client.transport import TimedOut
 from dibs.client.urls import ServerAddress
 from dibs.core import commands
 from dibs.core.identity import AGENT, OPERATOR, Caller
+from dibs.engine.waiters import Waiter
 from dibs.testing.checker import LIMITED, LIMITS, NS, Finding
-from dibs.testing.judge import RecordedCall
+from dibs.testing.judge import UNKNOWN, RecordedCall
 from dibs.testing.simulation import EPISODE, FAULTS, EpisodeSettings, SimulatedServer, World
 from dibs.testing.workload import RaceTerms, Workload
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dibs.client.door import Ask
-    from dibs.engine.waiters import Waiter
 
 CLAIMS = (commands.Acquire, commands.AcquireAny, commands.AcquireAll)
 NEVER_REFUSED = (commands.Renew, commands.Release, commands.KeepSession, commands.EndSession)
@@ -80,6 +77,7 @@ class Request:
         """Ask on a connection that nobody reads."""
         world, self._is_open = self._world, False
         self._server = server = self.client.next_server()
+        self._note_hang_up()
         if server is not None and server.is_started:
             world.time.later(delay_ms, server.loop, self._arrive)
             world.time.later(delay_ms + world.chance.choice((1, 3, 8, 1_000)), None, self._close)
@@ -138,7 +136,14 @@ class Request:
         if self._is_open:
             self._ends()
             self._close()
+            self._note_hang_up()
             self.client.answered(None)
+
+    def _note_hang_up(self) -> None:
+        """Who hangs up leaves the line. So the judge must not expect that a place is kept that was told before."""
+        if isinstance(self.command, commands.Acquire) and self._wait_ms:
+            at, line = self._sent_ms / 1000, {"job": self.command.name, "key": self.command.request_key or ""}
+            self.client.note(**line, client=self.client.name, call="leave", began=at, ended=at, outcome=UNKNOWN)
 
     def _ends(self) -> None:
         self._is_open = False

@@ -5,24 +5,20 @@ fails, and whose answers are lost. The target knows `webhook:ordered` and `webho
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from random import Random  # noqa: TID251 - of the world's seed
 from types import SimpleNamespace, coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dibs.core.delivery import DeliveryPlan, LaneState
+from dibs.core.events import Event
 from dibs.core.webhooks import CreateWebhook, Webhook
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks.dispatcher import FAILED_MS, DeliveryRounds
 from dibs.engine.webhooks.ledger import WebhookLedger
 from dibs.engine.webhooks.sender import DeliveryResult
-from dibs.testing.timeline import Rounds, Thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Sequence
-    from random import Random  # noqa: TID251 - of the world's seed
-
-    from dibs.core.delivery import DeliveryPlan, LaneState
-    from dibs.core.events import Event
-    from dibs.stores.port import Store
-    from dibs.testing.timeline import ServerState, Timeline, Timer
+from dibs.stores.port import Store
+from dibs.testing.timeline import Rounds, Stoppable, Thread, Timeline, Timer
 
 LATENCIES_MS = (0, 1, 3, 20)
 HOOK = Webhook(id="hook", ns="default", principal="local", url="http://simulated", since_ms=0)
@@ -90,7 +86,7 @@ class SimulatedDeliveries(DeliveryRounds):
 
     def __init__(
         self,
-        server: ServerState,
+        server: Stoppable,
         name: str,
         store: Store,
         time: Timeline,

@@ -11,42 +11,39 @@ An episode is one such world, from its seed to the moment when everybody has gon
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.core import events as kinds
-from dibs.core.commands import Inspect
+from dibs.core.commands import Command, Inspect
+from dibs.core.events import Event
 from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TICK_MS
-from dibs.core.records import LockRecord
+from dibs.core.records import META_KEY, LockRecord, Meta, Stored
 from dibs.engine.batcher import Batcher
-from dibs.engine.liveness import Decider
+from dibs.engine.liveness import Decider, Result
 from dibs.engine.sweeper import Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import ABSENT, Conflict, Due, Snapshot, StoreProxy
+from dibs.stores.port import ABSENT, Conflict, Due, Job, Page, Snapshot, StoreProxy, Versioned
+from dibs.stores.postgres.schema import LOST_EVENTS_MAX
 from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
-from dibs.testing.judge import RecordedCall, judge
+from dibs.testing.judge import UNKNOWN, RecordedCall, judge
 from dibs.testing.simulated_webhooks import HookTarget, SimulatedDeliveries
 from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Timer
 from dibs.testing.workload import KIN, POOL, SHARED
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from dibs.core.commands import Command
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
-    from dibs.engine.liveness import Result
-    from dibs.stores.port import Job, Page, Versioned
-
 EPISODE = 4_000  # operations of one world
 HOOKED = 0.25  # the share of worlds with a webhook
+FAILED_OVER = 0.2  # the share of the others in which an older copy of the store takes over once
+LOST_COMMITS = (1, 5, 30)
 FAULTS = (
     *("lost", "late", "doubled", "hung-up"),  # messages
-    *("conflict", "unknown", "refused", "slow", "full"),  # the store
+    *("conflict", "unknown", "refused", "slow", "full", "older"),  # the store
     *("stopped", "killed", "cut-off", "clock"),  # servers
     *("silent", "dead"),  # clients
 )
@@ -92,6 +89,8 @@ class SimulatedStore(MemoryStore):
         self._world = world
         self._dues: dict[str, int] = {}
         self._keys: list[str] = []  # sorted
+        # Of the last commits: what was there before, and how many events it wrote.
+        self._undo: deque[tuple[dict[str, Versioned | None], int]] = deque(maxlen=max(LOST_COMMITS))
 
     def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         for key, version in expect.items():
@@ -99,21 +98,46 @@ class SimulatedStore(MemoryStore):
             if (found.version if found is not None else 0) != version:
                 raise Conflict
         self._world.checker.committed(puts, events, self._world.time.now_ms)
+        self._undo.append(({key: self._records.get(key) for key in puts}, len(events)))
         for key, record in puts.items():
-            if (record is None) == (key in self._records):
-                if record is None:
-                    del self._keys[bisect_left(self._keys, key)]
-                else:
-                    insort(self._keys, key)
+            self._index(key, record)
         seq = super().commit({}, puts, events)
-        for key, record in puts.items():
-            due_ms = record.due_ms() if record is not None else None
-            if due_ms is None:
-                self._dues.pop(key, None)
-            else:
-                self._dues[key] = due_ms
         self._world.on_commit(puts, self._events[len(self._events) - len(events) :])
         return seq
+
+    def _index(self, key: str, record: Stored | None) -> None:
+        """This is about to be the record of the key."""
+        if (record is None) == (key in self._records):
+            if record is None:
+                del self._keys[bisect_left(self._keys, key)]
+            else:
+                insort(self._keys, key)
+        due_ms = record.due_ms() if record is not None else None
+        if due_ms is None:
+            self._dues.pop(key, None)
+        else:
+            self._dues[key] = due_ms
+
+    def lose(self, commits: int) -> list[Event]:
+        """Be an older copy, without the last commits. Returns the events that it has. As with PostgreSQL
+        (`stores/postgres/store.py`), no version and no number of an event is used again."""
+        for _ in range(min(commits, len(self._undo))):
+            before, events = self._undo.pop()
+            for key, found in before.items():
+                self._index(key, found.record if found is not None else None)
+                if found is None:
+                    self._records.pop(key, None)
+                else:
+                    self._records[key] = found
+            del self._events[len(self._events) - events :]
+        return self._events
+
+    def arrive(self) -> None:
+        """The first commit of an older copy: tokens begin above all that were handed out."""
+        found = self._records.get(META_KEY, ABSENT).record
+        meta = found if isinstance(found, Meta) else Meta()
+        self._last_seq += LOST_EVENTS_MAX
+        self.commit({}, {META_KEY: meta.replace(token_floor=max(meta.token_floor + 1, self._clock()))}, ())
 
     def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         found: Page = []
@@ -284,10 +308,13 @@ class SimulatedServer:
     def post(
         self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
     ) -> None:
+        asked_ms = self.world.time.now_ms
+
         def answered(result: Result) -> None:
             if not self.is_dead:
                 self.world.checker.answered(command, result)
-                if isinstance(command, Inspect) and type(result) is StoreUnavailable and not self._was_cut_off():
+                is_refused = isinstance(command, Inspect) and type(result) is StoreUnavailable
+                if is_refused and self.cut_off_ms < asked_ms:
                     self.world.say("same-answer", f"A look failed although the store could be read: {result}")
             callback(result)
 
@@ -301,9 +328,6 @@ class SimulatedServer:
             if command in gone and not isinstance(result, BaseException):
                 self.world.say("queue:no-dead-grant", f"A claim was decided whose caller had gone: {result}")
         return results
-
-    def _was_cut_off(self) -> bool:
-        return self.world.time.now_ms - self.cut_off_ms < 10_000
 
     def _later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
         return self.world.time.later(int(seconds * 1000), self.loop, call, *args)
@@ -393,6 +417,10 @@ class World:
             self.start_client()
         self.time.later(500, None, self._trouble)
         self.time.later(1_000, None, self._look)
+        self._failed_over_ms = 0
+        copies = Random(f"{settings.seed} copies")  # its own, so that it changes nothing else
+        if self.target is None and "older" not in settings.without and copies.random() < FAILED_OVER:
+            self.time.later(copies.randrange(2_000, 200_000), None, self._fail_over, copies.choice(LOST_COMMITS))
 
     def run(self) -> list[Finding]:
         """Let the clients do their operations, then let everybody go home, then judge."""
@@ -400,7 +428,12 @@ class World:
         if not self.found:
             self._all_over()
         if not self.found:
-            for wrong in judge(sorted(self.calls, key=lambda call: (call.began, call.number)))[:1]:
+            # What an older copy lacks is lost, whoever was told. For who asks first after that, every promise holds.
+            # What was asked before and not answered, such as a break, may be carried out after it.
+            old = {call.key for call in self.calls if call.began * 1000 < self._failed_over_ms} - {""}
+            new = [call for call in self.calls if call.began * 1000 >= self._failed_over_ms or call.outcome == UNKNOWN]
+            calls = [call for call in new if call.key not in old]
+            for wrong in judge(sorted(calls, key=lambda call: (call.began, call.number)))[:1]:
                 self.say(wrong.promise, wrong.says)
         return self.found
 
@@ -464,6 +497,14 @@ class World:
             self.time.later(chance.choice((500, 4_000)), None, self._mend, None)
             for server in able:
                 server.fell_ill(4_000)
+
+    def _fail_over(self, commits: int) -> None:
+        if not self.is_calm:
+            self.faults += 1
+            self._failed_over_ms = self.time.now_ms
+            self.checker = Checker(self.say, self.store._records, self._denies_outage, self.checker)
+            self.checker.learn(self.store.lose(commits), self.time.now_ms)
+            self.store.arrive()
 
     def _mend(self, server: SimulatedServer | None) -> None:
         if server is None:

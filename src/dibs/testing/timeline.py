@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from dibs.base.errors import DibsError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol
+Call = Callable[..., object]
 
-    Call = Callable[..., object]
 
-    class ServerState(Protocol):
-        is_dead: bool
-        stopped_until_ms: int
+class Stoppable(Protocol):
+    is_dead: bool
+    stopped_until_ms: int
 
 
 START_MS = 1_700_000_000_000
@@ -38,7 +36,7 @@ class Timer:
 class Thread:
     """One thread of one server: it does one thing at a time, unless its server is stopped or dead."""
 
-    def __init__(self, server: ServerState) -> None:
+    def __init__(self, server: Stoppable) -> None:
         self.server = server
         self.is_busy = False
         self.waiting: list[Timer] = []

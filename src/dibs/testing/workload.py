@@ -10,43 +10,40 @@ the judge (`judge.py`). What goes wrong between it and the servers is its stage'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Generator, Sequence
+from random import Random  # noqa: TID251 - of whoever has the seed
+from typing import Any, NamedTuple, Protocol
 
+from dibs.base.jsontext import Document
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.queueing import Pause, PendingClaim, StillWaiting, status_of
 from dibs.testing.judge import OK, REFUSED, UNKNOWN
+from dibs.wire.documents import Reply
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-    from random import Random  # noqa: TID251 - of whoever has the seed
-    from typing import Protocol
+Steps = Generator[Ask | int, Any, Any]
 
-    from dibs.base.jsontext import Document
-    from dibs.wire.documents import Reply
 
-    Steps = Generator[Ask | int, Any, Any]
+class Stage(Protocol):
+    """Where a client acts."""
 
-    class Stage(Protocol):
-        """Where a client acts."""
+    chance: Random
 
-        chance: Random
+    def now(self) -> float:
+        """Seconds of a steady clock."""
 
-        def now(self) -> float:
-            """Seconds of a steady clock."""
+    def is_over(self) -> bool: ...
 
-        def is_over(self) -> bool: ...
+    def strikes(self, fault: str, share: float) -> bool:
+        """Tell whether this goes wrong now."""
 
-        def strikes(self, fault: str, share: float) -> bool:
-            """Tell whether this goes wrong now."""
+    def fresh_id(self) -> str:
+        """A UUID."""
 
-        def fresh_id(self) -> str:
-            """A UUID."""
+    def beside(self, asked: Ask, delay_ms: int) -> None:
+        """Ask this on another connection, which nobody reads."""
 
-        def beside(self, asked: Ask, delay_ms: int) -> None:
-            """Ask this on another connection, which nobody reads."""
-
-        def note(self, **line: Any) -> None:
-            """Add a line to the record."""
+    def note(self, **line: Any) -> None:
+        """Add a line to the record."""
 
 
 SHARED, POOL, KIN = "shared", "pool", "kin"  # jobs that several may have at once: the judge knows one owner at a time
@@ -168,16 +165,18 @@ class Workload:
         self._key = document.get("request_key", "")
         wait_ms = chance.choice(self._terms.waits_ms) if asked.verb != "acquire-any" and chance.random() < 0.6 else 0
         claim = PendingClaim(asked.verb, asked.name, dict(document), wait_ms=wait_ms, steady=self._now_ms)
+        reply: Reply | None = None
         if "request_key" not in document:  # what nobody could recognise is asked once, unless it has a ticket
             reply = yield from self._ask_all(claim.ask_once(wait_ms))
-            if reply is None or status_of(reply) != "queued":
-                return _leases(reply)
-        reply = yield from self._ask_all(claim.claim())
-        if reply is None:  # it lost its patience
-            if chance.random() < 0.5:
+        if "request_key" in document or (reply is not None and status_of(reply) == "queued"):
+            reply = yield from self._ask_all(claim.claim())
+            if reply is None and chance.random() < 0.5:  # it lost its patience
                 yield from self._ask_all(claim.give_up())
-        elif verdict(asked, reply)[0] == UNKNOWN and self._session:
+        if reply is None:
+            return []
+        if verdict(asked, reply)[0] == UNKNOWN and self._session:
             return (yield from self._by_session(asked))
+        yield from self._release_all((reply.body or {}).get("rest", []))  # what a lost answer had given it
         return _leases(reply)
 
     def _now_ms(self) -> int:
@@ -365,7 +364,9 @@ class Workload:
             got = _leases(reply)
             for each in got:
                 told = {"job": each["name"]} | _told(each)
-                self._stage.note(**line | told | ({"key": ""} if each.get("held_before") else {}))
+                if each.get("held_before") or each["owner"] != document["owner"]:  # an earlier ask got it
+                    told["key"] = ""
+                self._stage.note(**line | told)
             for job in () if got else document.get("names", [asked.name]):
                 self._stage.note(**line | {"job": job})
             return

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dibs.base.tables import sections
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    Answer = dict[str, tuple[str, str]]  # of each field its kind and its meaning
+Answer = dict[str, tuple[str, str]]  # of each field its kind and its meaning
 
 # Of each answer its fields: name, kind and meaning. The kind is text, number, flag, object, list (of documents), or
 # texts or numbers (a list of them). A "?" after the kind: it may be null. A "-": it may be left out. "+" takes over
@@ -99,6 +97,7 @@ refused
     refused list: an answer for each name. An error has its `code` as `status` there
     retry_after_ms number-: when asking again makes sense; not with `parked`
     free number-: of a claim-any with `count`: how many could be claimed: too few
+    rest list-: of a repeat: what its request key still has. Release it unless an earlier answer told you of it
 queued
     status text: `queued`
     name text: the job
@@ -369,7 +368,6 @@ error
 
 
 def answers_in(table: str) -> dict[str, Answer]:
-    """The answers that a table declares."""
     found: dict[str, Answer] = {}
     for section, lines in sections(table):
         fields = found[section] = {}
@@ -387,6 +385,7 @@ for _name in ("name", "fencing_token", "expires_at", "metadata", "attempt"):  # 
 PARTS = {
     "previous": "previous",
     "leases": "acquired",
+    "rest": "acquired",
     "locks": "job",
     "events": "event",
     "sessions": "session",

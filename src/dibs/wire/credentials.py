@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dibs.base.errors import InvalidInput, NotAllowed
 from dibs.base.ids import token_key
+from dibs.base.jsontext import Document
 from dibs.base.record import Record
 from dibs.core.credentials import CreateToken, Credential
 from dibs.core.identity import AGENT, ROLES, Caller, Limits
@@ -11,12 +14,6 @@ from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.parts import instant_ms, picked, timestamp
 from dibs.wire.values import number_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.base.jsontext import Document
 
 # One line of a tokens file, read and written. Pure.
 #
@@ -64,9 +61,7 @@ def parse_line(line: str) -> TokenLine:
     role = rest[1] if len(rest) > 1 and rest[1] else AGENT
     if role not in ROLES:
         raise InvalidInput(f"the role must be {', '.join(ROLES[:-1])} or {ROLES[-1]}.")
-    namespace = None
-    if len(rest) > 2 and (rest[2] or len(rest) == 3):
-        namespace = check_namespace(rest[2])
+    namespace = check_namespace(rest[2]) if len(rest) > 2 and (rest[2] or len(rest) == 3) else None
     expires_ms = parse_compact_time(rest[3]) if len(rest) > 3 else None
     digest, is_clear = _digest(rest[0])
     return TokenLine(name=name, digest=digest, role=role, namespace=namespace, expires_ms=expires_ms, is_clear=is_clear)

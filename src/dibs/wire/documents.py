@@ -1,39 +1,27 @@
 """From an outcome to a reply: status and JSON document. The same over HTTP and embedded.
 
 The fields are those of OctoStore's contract, plus our own (docs/reference/http.md lists both). Absolute times are for
-people and logs; clients use `remaining_ms`, `renew_after_ms` and `retry_after_ms`, because their clocks differ from the
-store's.
+people and logs; clients use `remaining_ms`, `renew_after_ms` and `retry_after_ms`, because clocks differ.
 """
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Callable, Sequence
 from dibs.base.errors import FATE_UNKNOWN
+from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.wire.codes import OUTCOMES, CodeRow, row_of_error
-from dibs.wire.parts import (
-    closure_document,
-    first_document,
-    in_the_way,
-    lease_document,
-    previous_document,
-    timestamp,
-)
+from dibs.wire.parts import closure_document, first_document, in_the_way, lease_document, previous_document, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from dibs.base.jsontext import Document
     from dibs.core import outcomes
-    from dibs.core.outcomes import Outcome
 
 __all__ = ["Reply", "refused_document", "reply_for_error", "reply_to"]
 
 
-def reply_to(verb: str, outcome: Outcome) -> Reply:
-    """The reply for the `outcome` of `verb`."""
+def reply_to(verb: str, outcome: outcomes.Outcome) -> Reply:
     if verb in _SESSION_VERBS:
         from dibs.core.lease_outcomes import SessionState
         from dibs.wire.lease_documents import kept_document, session_document
@@ -45,7 +33,7 @@ def reply_to(verb: str, outcome: Outcome) -> Reply:
     return _reply_for(outcome)
 
 
-def _reply_for(outcome: Outcome) -> Reply:
+def _reply_for(outcome: outcomes.Outcome) -> Reply:
     """The reply for `outcome`, whatever was asked."""
     kind = type(outcome)
     form = _FORMS.get(kind)
@@ -101,9 +89,8 @@ def _acquired(outcome: outcomes.Granted) -> Document:
     return document
 
 
-_SKIPPED_FIELDS = (
-    *("name", "status", "owner", "conflict", "remaining_ms", "retry_after_ms"),
-    *("done_ms_ago", "failures", "details", "closed"),
+_SKIPPED_FIELDS = frozenset(
+    "name status owner conflict remaining_ms retry_after_ms done_ms_ago failures details closed".split()
 )
 
 
@@ -162,6 +149,8 @@ def _refused(outcome: outcomes.Refused) -> Document:
     document = refused_document([_entry(each) for each in outcome.outcomes], all_of=outcome.all_of, free=outcome.free)
     if outcome.count:
         document["free"] = outcome.free
+    if outcome.left:
+        document["rest"] = [_acquired(granted) for granted in outcome.left]
     return document
 
 
@@ -179,7 +168,7 @@ def refused_document(entries: Sequence[Document], *, all_of: int = 0, free: int 
     return document
 
 
-def _entry(outcome: Outcome) -> Document:
+def _entry(outcome: outcomes.Outcome) -> Document:
     """The outcome for one of several names, as an entry of a list."""
     entry = dict(_reply_for(outcome).body or {})
     if "code" in entry:  # an error has no name of its own

@@ -3,21 +3,19 @@ and for reading jobs, history, lines and the last hour. What is for reading neve
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Callable
 from dibs.base.jsontext import Document, encode
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.events import CLOSED, LOCK_CHANGES, Event
 from dibs.core.exclusion import longest, state_of, units_of
+from dibs.core.lease_outcomes import TicketPage, TicketState
 from dibs.core.names import in_tree
+from dibs.core.records import Closure, Done, LockRecord
 from dibs.core.tickets import names_of
 from dibs.wire import parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.core.lease_outcomes import TicketPage, TicketState
-    from dibs.core.records import Closure, Done, LockRecord
     from dibs.core.successes import LastRun
 
 SESSION_SHOWN = 8  # how much of a session's id everybody may see: it names the session and does not prove it
@@ -82,8 +80,7 @@ def status_document(
         "metadata": None,
     }
     if lock.holders:
-        holder = min(lock.holders, key=lambda each: each.expires_ms)
-        document.update(parts.holder_document(holder, now_ms))
+        document.update(parts.holder_document(min(lock.holders, key=lambda each: each.expires_ms), now_ms))
         document["slots"] = lock.slots
         if lock.holders[0].slot_numbers:
             document["slots_taken"] = units_of(lock.holders)
@@ -106,7 +103,6 @@ def status_document(
 
 
 def done_document(done: Done) -> Document:
-    """Return who finished a job, when, and until when it counts as done."""
     return parts.picked(done, "owner at=@at_ms until=@until_ms result fencing_token=token")
 
 

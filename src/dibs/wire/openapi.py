@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dibs.core.identity import LEAST_ROLE
+from dibs.wire import operations
 from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REQUESTS
-from dibs.wire.operations import JSON_TYPE, NULL, STREAM_TYPE, allowed, answer_schema, codes_of, request_schema
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dibs.wire.operations import Answer, Operation, Parameter, Schema
-
+from dibs.wire.operations import Answer, Operation, Parameter, Schema, allowed, answer_schema, codes_of, request_schema
 
 _SCHEMAS = "#/components/schemas/"
 _HEADERS = "#/components/headers/"
@@ -36,9 +32,8 @@ _LATER = (429, 503)
 _TITLES = {200: "Answered", 201: "Made", 202: "Taken", 204: "Done; no body", 409: "Not now"}
 
 
-def openapi_document(operations: Iterable[Operation], version: str) -> Schema:
-    """`version` is the one of dibs."""
-    listed = [operation for operation in operations if operation.is_listed]
+def openapi_document(declared: Iterable[Operation], version: str) -> Schema:
+    listed = [operation for operation in declared if operation.is_listed]
     paths: Schema = {}
     for operation in listed:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -85,7 +80,7 @@ def _operation(operation: Operation) -> Schema:
         content: Schema = {"schema": own if operation.request is None else operation.request}
         if operation.example is not None:
             content["example"] = operation.example
-        found["requestBody"] = {"required": not operation.body_optional, "content": {JSON_TYPE: content}}
+        found["requestBody"] = {"required": not operation.body_optional, "content": {operations.JSON_TYPE: content}}
     found["responses"] = _responses(operation)
     return found
 
@@ -100,14 +95,13 @@ def _who(operation: Operation) -> str:
 
 
 def _parameter(parameter: Parameter) -> Schema:
-    example = {"example": parameter.example} if parameter.example else {}
     return {
         "name": parameter.name,
         "in": parameter.where,
         "required": parameter.required,
         "description": f"{parameter.meaning}.",
         "schema": parameter.schema,
-        **example,
+        **({"example": parameter.example} if parameter.example else {}),
     }
 
 
@@ -137,9 +131,9 @@ def _response(operation: Operation, status: int, choices: list[Schema], codes: t
     }
     if choices:
         schema = choices[0] if len(choices) == 1 else {"oneOf": choices}
-        media = operation.media if status < 300 else (JSON_TYPE,)
+        media = operation.media if status < 300 else (operations.JSON_TYPE,)
         # A stream has no end, so no schema.
-        found["content"] = {kind: {} if kind == STREAM_TYPE else {"schema": schema} for kind in media}
+        found["content"] = {kind: {} if kind == operations.STREAM_TYPE else {"schema": schema} for kind in media}
     return found
 
 
@@ -155,4 +149,4 @@ def _choices(answer: Answer) -> list[Schema]:
     if isinstance(answer, dict):
         return [answer]
     names = (answer,) if isinstance(answer, str) else answer
-    return [{"type": "null"} if name == NULL else {"$ref": _SCHEMAS + name} for name in names]
+    return [{"type": "null"} if name == operations.NULL else {"$ref": _SCHEMAS + name} for name in names]

@@ -1,30 +1,26 @@
 """An operation of the HTTP API as it is declared, for each method at each path, and JSON schemas of its documents.
 
 The router, the list of routes on the page and the OpenAPI document are made from the declarations, which stand in
-`server/routes/operations.py` and in annexes. Fields are not declared again there. The id of an operation is its verb:
-its request fields are in `request_fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in
-`answer_fields.ANSWERS`. Pure.
+`server/routes/operations.py` and in annexes. The id of an operation is its verb: its request fields are in
+`request_fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in `answer_fields.ANSWERS`. Pure.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
 from dibs.core.limits import ACL_ENTRY_BYTES_MAX, NAME_BYTES_MAX, REQUEST_KEY_CHARS_MAX
+from dibs.wire import answer_fields
 from dibs.wire.answer_fields import ANSWERS, PARTS
 from dibs.wire.codes import CODES
 from dibs.wire.request_fields import ACL_PATTERN, NAME_FORMAT, NAMESPACE_PATTERN, REQUESTS, Field
 from dibs.wire.values import PROVEN, U32_MAX
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dibs.wire import answer_fields
-
-    Schema = dict[str, Any]
-    # A name in `ANSWERS`, one of several such names, or a schema. None: no body.
-    Answer = str | tuple[str, ...] | Schema | None
+Schema = dict[str, Any]
+# A name in `ANSWERS`, one of several such names, or a schema. None: no body.
+Answer = str | tuple[str, ...] | Schema | None
 
 NULL = "null"  # among the names of answers: the document `null`
 JSON_TYPE = "application/json"
@@ -172,7 +168,6 @@ _TYPES: dict[str, Schema] = {
 
 
 def request_schema(verb: str) -> Schema:
-    """The body of a request."""
     fields = REQUESTS[verb]
     required = [name for name, field in fields.items() if field.is_required]
     found: Schema = {"type": "object", "properties": {name: request_field_schema(verb, name) for name in fields}}

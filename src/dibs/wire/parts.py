@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 
+from dibs.base.cheap import Any
 from dibs.base.ids import dashed
+from dibs.base.jsontext import Document
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.outcomes import Blocker
     from dibs.core.records import Closure, Ending, Holder, Ticket
@@ -144,7 +143,6 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
 
 
 def closure_document(closure: Closure, now_ms: int) -> Document:
-    """A closure: what is closed, why and until when."""
     document = picked(closure, "name reason by since=@at_ms until=@until_ms")
     document["remaining_ms"] = max(0, closure.until_ms - now_ms)
     return document
@@ -183,8 +181,7 @@ def holder_id(holder: Holder | Ticket | Event) -> str:
     if found is None:
         import hashlib  # only refusals and listings need it
 
-        text = hashlib.sha256(f"{holder.principal}\0{holder.owner}".encode()).hexdigest()
-        found = dashed(text[:32])
+        found = dashed(hashlib.sha256(f"{holder.principal}\0{holder.owner}".encode()).hexdigest()[:32])
         if len(_HOLDER_IDS) >= 256:
             _HOLDER_IDS.clear()
         _HOLDER_IDS[key] = found
@@ -192,7 +189,6 @@ def holder_id(holder: Holder | Ticket | Event) -> str:
 
 
 def previous_document(ending: Ending) -> Document:
-    """The previous owner, how its hold ended, and its checkpoint."""
     document: Document = {
         "owner": ending.owner,
         "how": ending.how,

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dibs.base.record import Record
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.durations import format_duration
+from dibs.core.outcomes import Outcome
 from dibs.core.records import MAX_HOLD
 from dibs.wire.sentences import cycle_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.outcomes import Outcome
 
 # The beginning of the sentence for a request key whose lease has ended. Clients that wait recognise it.
 KEY_SPENT = "This request key's lease"
@@ -27,18 +24,15 @@ _SENTENCES: dict[type[Record], str] = {
 }
 
 
-_ENDED = {"failed": "failed", "expired": "expired"}
-
-
 def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
     """HTTP status and sentence for an outcome that is sent as an error."""
     if isinstance(outcome, outcomes.NotCurrent):
         # The contract distinguishes "somebody else has it" (400) from "nobody has it" (404).
         return (400 if outcome.holders else 404), _why_not_current(outcome)
     if isinstance(outcome, outcomes.KeySpent):
-        ago = format_duration(outcome.now_ms - outcome.ending.at_ms)
+        how, ago = outcome.ending.how, format_duration(outcome.now_ms - outcome.ending.at_ms)
         return status, (
-            f"{KEY_SPENT} {_ENDED.get(outcome.ending.how, 'was ' + outcome.ending.how)} {ago} ago. "
+            f"{KEY_SPENT} {how if how in ('failed', 'expired') else 'was ' + how} {ago} ago. "
             "Repeating it cannot claim the job again; use a new request key for a new claim."
         )
     if isinstance(outcome, outcomes.TooMany):

@@ -9,15 +9,12 @@ from here. No command imports this file unless it shows them. The fields of answ
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from dibs.base.record import Record
 from dibs.base.tables import sections
 from dibs.core import limits
 from dibs.core.identity import AGENT, ROLES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 # Who sees the fields of a request, as long as the job or session is on record.
 EVERYBODY = "everybody who may look at the namespace"

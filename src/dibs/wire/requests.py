@@ -7,8 +7,10 @@ Unknown fields are ignored. `null` is the same as leaving a field out.
 
 from __future__ import annotations
 
+from dibs.base.cheap import Callable
 from dibs.base.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.base.ids import is_id, new_id
+from dibs.base.jsontext import Document
 from dibs.core import commands, limits
 from dibs.core.identity import ADMIN, NO_LIMITS, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_name, check_namespace, in_tree
@@ -16,14 +18,6 @@ from dibs.core.records import EXCLUSIVE
 from dibs.wire import values
 from dibs.wire.fields import PLAIN_TERMS
 from dibs.wire.values import shape, token_badge
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.base.jsontext import Document
-    from dibs.core.commands import Command
-
 
 __all__ = ["command_for", "namespace_for", "shape", "token_badge", "wait_ms"]
 
@@ -38,7 +32,7 @@ def namespace_for(caller: Caller, asked: str | None) -> str:
     return caller.namespace or DEFAULT_NAMESPACE
 
 
-def command_for(verb: str, ns: str, name: str, document: Document, caller: Caller) -> Command:
+def command_for(verb: str, ns: str, name: str, document: Document, caller: Caller) -> commands.Command:
     """The command for a shaped document. Raises InvalidInput with a code that says which part is wrong.
 
     `name` is a job's, or for the verbs of sessions the session's id; the verbs for several jobs take none."""
@@ -280,13 +274,8 @@ def _close(ns: str, name: str, document: Document, caller: Caller) -> commands.C
 
 
 def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> commands.SetAcl:
-    return commands.SetAcl(
-        ns=ns,
-        name=name,
-        principal=caller.principal,
-        acl=values.acl_of(document["acl"], 0) if "acl" in document else (),
-        admin=caller.role == ADMIN,
-    )
+    acl = values.acl_of(document["acl"], 0) if "acl" in document else ()
+    return commands.SetAcl(ns=ns, name=name, principal=caller.principal, acl=acl, admin=caller.role == ADMIN)
 
 
 def _set_pool(ns: str, name: str, document: Document, caller: Caller) -> commands.SetPool:
@@ -298,7 +287,7 @@ def _set_pool(ns: str, name: str, document: Document, caller: Caller) -> command
     return commands.SetPool(ns=ns, name=name, principal=caller.principal, slots=slots)
 
 
-_BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
+_BUILDERS: dict[str, Callable[[str, str, Document, Caller], commands.Command]] = {
     "acquire": _acquire,
     "leave": _leave,
     "renew": _renew,

@@ -6,14 +6,10 @@ others and are not changed here; `dibs/base/terminal.py` escapes them for a term
 
 from __future__ import annotations
 
+from dibs.base.cheap import Callable, Sequence
+from dibs.base.jsontext import Document
 from dibs.core.durations import ago, span
 from dibs.wire.parts import instant_ms
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from dibs.base.jsontext import Document
 
 NAMES_SHOWN = 5
 SILENT_MS = 60_000  # an owner that was not heard of for this long is called silent
@@ -23,13 +19,24 @@ def sentence(document: Document) -> str:
     """Return why a job was not granted, or its state. For an error, its own sentence."""
     if "refused" in document:
         few = f"Only {document['free']} can be claimed now. " if "free" in document else ""
-        return f"{few}Not available: {several(document['refused'])}."
+        lost = "Some of what this request key got was lost."
+        why = f"Not available: {several(document['refused'])}." if document["refused"] else lost
+        return f"{few}{why}{still_held(document)}"
     if "closed" in document and document.get("status") in ("closed", "queued", "free"):
         return closed(document)
     tell = _OF_STATUS.get(document.get("status", ""))
     if tell is not None:
         return tell(document)
     return str(document.get("details") or document.get("status") or "There was no answer.")
+
+
+def still_held(document: Document) -> str:
+    """Name what a repeated claim of several jobs was refused, and still has: an earlier answer may have been lost."""
+    rest = document.get("rest")
+    if not rest:
+        return ""
+    names = ", ".join([lease["name"] for lease in rest])
+    return f" This request key still has {names}, with lease id {rest[0]['lease_id']}: release what you do not need."
 
 
 def in_full(document: Document) -> str:

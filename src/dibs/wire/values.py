@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Any, Callable
 from dibs.base.errors import InvalidInput, InvalidTtl, Unprocessable
 from dibs.base.ids import is_id, new_id, token_key
 from dibs.base.jsontext import Document, is_unicode
 from dibs.core import limits
 from dibs.core.durations import check_ttl_ms
+from dibs.core.identity import Caller
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS, REQUESTS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.core.identity import Caller
 
 U32_MAX = 2**32 - 1
 
@@ -107,9 +102,7 @@ def mode_and_slots(document: Document) -> tuple[str, int]:
 def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None, str | None]:
     """Number, secret and seat of the caller's ticket, if it has one."""
     text = document.get("ticket")
-    if text is None:
-        return 0, None, None
-    return parse_ticket(ns, name, text)
+    return (0, None, None) if text is None else parse_ticket(ns, name, text)
 
 
 def fresh_id_of(document: Document, field: str, caller: Caller, *place: str) -> str:
@@ -166,11 +159,10 @@ def text_of(document: Document, field: str) -> str | None:
     value: str | None = document.get(field)
     if value is None:
         return None
-    size, most, unit = (
-        (len(value.encode()), BYTES[field], "bytes")
-        if field in BYTES
-        else (len(value), CHARACTERS[field], "characters")
-    )
+    if field in BYTES:
+        size, most, unit = len(value.encode()), BYTES[field], "bytes"
+    else:
+        size, most, unit = len(value), CHARACTERS[field], "characters"
     if size > most:
         raise InvalidInput(f"{field} may have {most} {unit} at most; this one has {size}.")
     return value

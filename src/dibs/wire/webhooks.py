@@ -6,14 +6,11 @@ from dibs.base.errors import InvalidInput
 from dibs.base.jsontext import Document, encode
 from dibs.core import events as kinds
 from dibs.core.events import LOCK_CHANGES, Event
+from dibs.core.identity import Caller
 from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
 from dibs.core.webhooks import EVERY, GAP, TEST, DeadLetter, Webhook, WebhookProgress
 from dibs.wire.lease_documents import named_event
 from dibs.wire.parts import holder_id, offset_timestamp, picked, timestamp
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.identity import Caller
 
 HIDDEN = "****"
 # Kinds of events that are about a job, and OctoStore's words for them.

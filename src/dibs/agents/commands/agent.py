@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.agents.git.agent_guard import BEFORE, AgentGuard
 from dibs.agents.harness.clients import forget, note
-from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal
+from dibs.agents.harness.hook_events import END, HookAnswer, event_of, refusal
 from dibs.agents.harness.identity import HARNESSES
 from dibs.base.errors import DibsError
 from dibs.base.jsontext import decode
@@ -24,9 +24,7 @@ def hook(call: Call) -> Answer:
         if text and stream is not None:
             stream.write(harmless(text) + "\n")  # an owner's name, or a file's, may hold anything
             stream.flush()
-    answer = Answer(answered.exit, {}, "")
-    answer.is_said = True
-    return answer
+    return Answer(answered.exit, {}, "", is_said=True)
 
 
 def _answered(call: Call) -> HookAnswer:
@@ -37,27 +35,21 @@ def _answered(call: Call) -> HookAnswer:
             raise ValueError("the event is no JSON object")
         client = call.values.get("client")
         event = event_of(document, call.env, client if client in HARNESSES else None)
-        _note_client(call, event)
+        # Which process runs the agent's session, for its shells and MCP servers, and as the end of its claims.
+        if event.agent is not None and event.kind == END:
+            forget(call.env, event.agent)
+        elif event.agent is not None:
+            event.agent.pid = note(call.env, event.agent)
         guard = AgentGuard(call, event)
     except Exception as error:
-        return HookAnswer(0, "", f"dibs: the hook did nothing, because {_why(error)}")
+        return HookAnswer(stderr=f"dibs: the hook did nothing, because {_why(error)}")
     try:
         return guard.answer()
     except Exception as error:
         if guard.requires and event.kind in BEFORE:
             why = f"dibs cannot tell whether another worker has this file ({_why(error)})."
             return refusal(event, f"{why} This repository requires to know it.")
-        return HookAnswer(0, "", f"dibs: nothing was claimed, because {_why(error)}")
-
-
-def _note_client(call: Call, event: HookEvent) -> None:
-    """Remember which process runs the agent's session, for its shells and MCP servers, and as the end of its claims."""
-    if event.agent is None:
-        return
-    if event.kind == END:
-        forget(call.env, event.agent)
-    else:
-        event.agent.pid = note(call.env, event.agent)
+        return HookAnswer(stderr=f"dibs: nothing was claimed, because {_why(error)}")
 
 
 def _why(error: Exception) -> str:

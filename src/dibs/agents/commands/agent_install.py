@@ -43,14 +43,6 @@ _NOT_FOUND = (
 )
 
 
-def install(call: Call) -> Answer:
-    return _changed(call, _with, "installed", "unchanged")
-
-
-def uninstall(call: Call) -> Answer:
-    return _changed(call, _without, "removed", "absent")
-
-
 def _changed(call: Call, change: Change, done: str, nothing: str) -> Answer:
     files = []
     for client, path, before, after in _plans(call, change):
@@ -73,8 +65,9 @@ def _plans(call: Call, change: Change) -> list[tuple[str, str, str | None, str |
         try:
             plans.append((client, path, before, change(client, path, before, kinds)))
         except (ValueError, RecursionError) as error:
-            told = f"dibs cannot be put into {path} or taken out of it: {error}. Nothing was changed."
-            raise InvalidInput(told) from None
+            raise InvalidInput(
+                f"dibs cannot be put into {path} or taken out of it: {error}. Nothing was changed."
+            ) from None
     return plans
 
 
@@ -219,7 +212,7 @@ agent status
     exits 0 all are in place | 1 one is missing or not up to date | {_UNREADABLE}
 """
 COMMANDS = {
-    "agent install": Command(install, _CLIENT, _USER),
-    "agent uninstall": Command(uninstall, _CLIENT, _USER),
+    "agent install": Command(lambda call: _changed(call, _with, "installed", "unchanged"), _CLIENT, _USER),
+    "agent uninstall": Command(lambda call: _changed(call, _without, "removed", "absent"), _CLIENT, _USER),
     "agent status": Command(status, _CLIENT, _USER),
 }

@@ -18,11 +18,8 @@ from dibs.cli.framework.spec import Command, Option
 
 
 def mcp(call: Call) -> Answer:
-    import gc
-
     from dibs.agents.stdio import run
 
-    gc.enable()  # it is off for short commands
     if call.stdin is None or call.stdout is None:
         raise UsageError("dibs mcp needs standard input and output, and one of them is closed.", "mcp")
     if call.stdin.isatty() and call.stderr is not None:
@@ -59,8 +56,7 @@ def show(call: Call) -> Answer:
 
 
 def install(call: Call) -> Answer:
-    """Write dibs/SKILL.md below each folder. A different file is replaced only with --force; without it, one different
-    file stops the whole installation."""
+    """Write dibs/SKILL.md below each folder. Without --force, one different file stops the whole installation."""
     to, text = call.values.get("to"), skill_text()
     if to == "":
         raise UsageError("--to needs a folder of skills, such as .claude/skills.", "skill install")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from dibs.agents.git import hook_check, hook_files
 from dibs.agents.repository.settings import policy_of
@@ -25,7 +26,10 @@ _NOTHING = "Nothing was pushed."
 
 def push(call: Call) -> Answer:
     name: str = call.values["job"]
-    remote, branch = _target(call)
+    words: list[str] = call.values.get("target") or []
+    if len(words) > 2:
+        raise UsageError("git push takes a remote and a branch.", call.command)
+    remote, branch = words[0] if words else "origin", words[1] if len(words) > 1 else None
     document = proof(call)
     put(document, "ttl_seconds", ttl_seconds(call))
     url = call.settings.url or f"git:{remote}"
@@ -55,13 +59,6 @@ def push(call: Call) -> Answer:
     return yes(body, f"{call.paint.good('Pushed')}: {pushed['branch']} {what}, and {name} is still yours.")
 
 
-def _target(call: Call) -> tuple[str, str | None]:
-    words: list[str] = call.values.get("target") or []
-    if len(words) > 2:
-        raise UsageError("git push takes a remote and a branch.", call.command)
-    return words[0] if words else "origin", words[1] if len(words) > 1 else None
-
-
 _WORDS = {
     "made": "put in place",
     "renewed": "already installed and up to date",
@@ -80,8 +77,7 @@ _STATES = {
     "not executable": "not executable: dibs does not run",
 }
 _REMEDY = (
-    "`dibs hook install` installs them again; the hook that is there now runs first. It may be overwritten "
-    "again: "
+    "`dibs hook install` installs them again; the hook that is there now runs first. It may be overwritten again: "
     'to prevent that, add `dibs hook run pre-commit "$@"` to the commands of the other program.'
 )
 
@@ -128,7 +124,6 @@ def _program(call: Call, hooks: str, common: str) -> str:
     """Return how a hook runs dibs: by its full path, because a hook may run without this PATH. Hooks in the work tree
     may be tracked by git, so they get no path of this machine."""
     import shutil
-    import sys
 
     if not os.path.realpath(hooks).startswith(os.path.realpath(common) + "/"):
         return "dibs"

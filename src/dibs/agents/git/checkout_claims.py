@@ -23,6 +23,7 @@ from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
+from dibs.client.queueing import PendingClaim, drive
 from dibs.core.limits import ALL_NAMES_MAX
 from dibs.core.names import above
 
@@ -111,7 +112,7 @@ class Checkout:
             "metadata": f"checkout={self.id} clone={self._clone}",
             "request_key": new_id(),
         }
-        reply = self.call.ask("acquire-all", "", asked)
+        reply = drive(self.call.door(), PendingClaim("acquire-all", "", asked, own_key=True).ask_once())
         body = reply.body or {}
         if "refused" in body:
             return list(body["refused"])

@@ -33,12 +33,9 @@ if TYPE_CHECKING:
 # Which claims of others changed paths touch, and which paths the caller has not claimed. Pure. The rule for overlap is
 # in `core/names.py`; for many paths at once the folders above each are looked up.
 
-_SHARED = "shared"
-
 
 class PathClaim(Record):
-    """One owner's live claim on a `path:` or `repo:` name: its public fields. `life` is its owner's last sign of life,
-    in words."""
+    """One owner's live claim on a `path:` or `repo:` name. `life` is its owner's last sign of life, in words."""
 
     name: str
     owner: str
@@ -94,7 +91,7 @@ def others_touched(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]
 
 def not_owned(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]) -> list[str]:
     """Paths that no claim of mine covers. A shared claim means that nobody changes anything: it does not count."""
-    return [path for path in paths if not any(hold in mine and hold.mode != _SHARED for hold in holds.over(path))]
+    return [path for path in paths if not any(hold in mine and hold.mode != "shared" for hold in holds.over(path))]
 
 
 # Texts of the git hooks. Pure.
@@ -258,7 +255,10 @@ def run(call: Call) -> Answer:
     call.fall_back_on(policy.place)
     holds = _live_holds(call.door())
     if isinstance(holds, Answer):
-        return _not_asked(hook, policy, holds)
+        refuse = policy.unreachable == BLOCK
+        text = unreachable(hook, holds.text, refuse=refuse)
+        told = {"hook": hook, "policy": policy.policy, "unreachable": policy.unreachable, "why": holds.text}
+        return Answer(UNREACHABLE if refuse else YES, told, text, code="unreachable", is_error=True)
     answer = _judged(call, hook, policy, paths, holds)
     if call.repository_namespace is not None and not policy.is_namespace_set:
         _mention(call, answer, paths)
@@ -307,13 +307,6 @@ def _touched(call: Call, tree: PathClaims, paths: list[str]) -> tuple[dict[PathC
     near = {hold: None for path in paths for hold in tree.touching(path)}
     mine = _mine(call, near) if near else set()
     return others_touched(tree, paths, mine), mine
-
-
-def _not_asked(hook: str, policy: Policy, failed: Answer) -> Answer:
-    refuse = policy.unreachable == BLOCK
-    text = unreachable(hook, failed.text, refuse=refuse)
-    document = {"hook": hook, "policy": policy.policy, "unreachable": policy.unreachable, "why": failed.text}
-    return Answer(UNREACHABLE if refuse else YES, document, text, code="unreachable", is_error=True)
 
 
 def _live_holds(door: Door) -> list[PathClaim] | Answer:

@@ -1,8 +1,7 @@
 """Installs hooks beside existing ones, and removes them again.
 
 An existing hook is renamed and runs first: it may change the staged files (a formatter), and our hook must see the
-result. If it fails, its exit code is the result and our hook does not run. Nothing is overwritten. Everything is
-checked before the first change.
+result. If it fails, its exit code counts and our hook does not run. Nothing is overwritten; all is checked first.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ _SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")
 _SIGNS = dict.fromkeys(map(ord, "/-."))  # besides letters and digits, in the words of a shell
 _OWN_NAME = (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__")  # by which a hook looks at its own file name
 BEFORE = ".before-dibs"
-_MARK = "# Made by dibs."
 _BYTES_MAX = 1024 * 1024
 _PROGRAM = "dibs_program="
 _SHELL = "before_shell="
@@ -142,7 +140,7 @@ def read_hook(path: str) -> bytes:
 
 
 def is_ours(text: bytes) -> bool:
-    return _MARK.encode() in text[:200]
+    return b"# Made by dibs." in text[:200]
 
 
 def _shell_of(text: bytes) -> str:
@@ -168,6 +166,5 @@ def _check_unchanged(path: str, hook: str, text: bytes) -> None:
     if _fixed(lines) != _fixed(ours):
         raise InvalidInput(
             f"{path} was made by dibs and changed since. Move the changes into {path}{BEFORE}, which runs "
-            f"first, "
-            f"remove {path}, and try again."
+            f"first, remove {path}, and try again."
         )

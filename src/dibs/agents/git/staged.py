@@ -23,8 +23,7 @@ _FOLDERS_SHOWN = 5
 def claim_staged(call: Call) -> Answer:
     repository = Repository.here(call.env)
     call.fall_back_on(policy_of(repository).place)
-    names = staged_names(repository.staged())
-    answer, document = claim_names(call, names)
+    answer, document = claim_names(call, staged_names(repository.staged()))
     leases = answer.document.get("leases")
     if leases and session_id(call) is None:
         _remember(call, leases, document["request_key"])

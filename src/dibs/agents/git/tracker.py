@@ -56,8 +56,7 @@ def announce(call: Call, guard: TrackerGuard, reply: Reply) -> None:
                     # In a code span, `user@host` mentions nobody.
                     owner = "".join([char for char in str(lease["owner"]) if char.isprintable() and char != "`"])
                     text = f"`{owner[:_OWNER_CHARS_MAX]}` is working on this. It has claimed the issue with dibs."
-                    token = lease["fencing_token"]
-                    notices.announce(text if settings.comment else None, settings.label or None, token)
+                    notices.announce(text if settings.comment else None, settings.label or None, lease["fencing_token"])
             except NoAnswer as error:
                 call.complain(f"the job is yours, but its issue does not show it: {error}.")
 
@@ -90,8 +89,7 @@ def ask_tracked(call: Call, verb: str, names: list[str], document: Document, ask
     tracked = TrackedClaim(guard, verb, names, again=bool(document.get("again")), own_key=own_key)
     if not drive(call.door(), tracked.is_asked_for()):
         return ask(document)
-    reply = drive(call.door(), tracked.look_first())
-    return reply or _claimed(call, guard, tracked, document, ask)
+    return drive(call.door(), tracked.look_first()) or _claimed(call, guard, tracked, document, ask)
 
 
 def claim_page(call: Call, guard: TrackerGuard, page: list[IssueState], document: Document) -> Reply:
@@ -121,8 +119,7 @@ def _claimed(call: Call, guard: TrackerGuard, tracked: TrackedClaim, document: D
 def confirm_grant(session: ProcessSession, job: str, document: Document, reply: Reply, sent_ms: int) -> Reply:
     """Ask the tracker about a job that `run` or `hold` has claimed in its session."""
     call = session.call
-    again = bool(document.get("again"))
-    tracked = TrackedClaim(guard_of(call), "acquire", [job], again=again, own_key=True)
+    tracked = TrackedClaim(guard_of(call), "acquire", [job], again=bool(document.get("again")), own_key=True)
     if not drive(call.door(), tracked.is_asked_for()):
         return reply
     confirmed = drive(call.door(), tracked.confirm(reply, sent_ms))

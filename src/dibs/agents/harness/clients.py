@@ -5,10 +5,9 @@ the process that runs an agent's hooks also starts its shells and MCP servers. S
 notes it for that process, and what the process has started finds the note.
 
 A note is a file below `clients` in the state folder, one for each process and session. A process is identified by its
-mark: boot, PID namespace, pid and start time. Neither a later process with the same pid nor one in another container
-is taken for it. A process with several sessions (an editor, a daemon) cannot tell whose a shell is, so it counts for
-none of them. The end of a session removes its note, and whoever makes a new note removes those of processes that have
-ended.
+mark: boot, PID namespace, pid and start time. Neither a later process with the same pid nor one in another container is
+taken for it. A process with several sessions (an editor, a daemon) cannot tell whose a shell is, so it counts for none
+of them. The end of a session removes its note, and whoever makes a note removes those of ended processes.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ _BYTES_MAX = 1024
 
 def note(env: Mapping[str, str], agent: Agent) -> int:
     """Note that the process which runs this hook runs the agent's session. Returns its pid if claims may end with it,
-    else 0. They may if an earlier hook has met the same process: one that lives only for a hook, such as a wrapper
-    around `dibs`, is not the client."""
+    else 0. They may if an earlier hook met the same process: a wrapper around `dibs` lives only for a hook."""
     pid = agent.pid or _client_pid()
     mark = _mark(pid)
     if mark is None:

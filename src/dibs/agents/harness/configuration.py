@@ -102,12 +102,7 @@ _EDITS_AND_SHELL = "Edit|Write|MultiEdit|NotebookEdit|apply_patch|Bash"
 _START_AND_ENDS = dict.fromkeys(("SessionStart", "Stop", "SubagentStop", "SessionEnd"))
 # Events by harness, with the tools that each is for. None: no choice of tools.
 _EVENTS: dict[str, dict[str, str | None]] = {
-    CLAUDE: {
-        "PreToolUse": _EDITS_AND_SHELL,
-        "PostToolUse": "Bash",
-        "PostToolUseFailure": "Bash",
-        **_START_AND_ENDS,
-    },
+    CLAUDE: {"PreToolUse": _EDITS_AND_SHELL, "PostToolUse": "Bash", "PostToolUseFailure": "Bash", **_START_AND_ENDS},
     CODEX: {"PreToolUse": _EDITS_AND_SHELL, "PostToolUse": "Bash", "PostCompact": None, **_START_AND_ENDS},
     GEMINI: {
         "BeforeTool": "write_file|replace|run_shell_command",

@@ -12,6 +12,7 @@ from dibs.agents.harness import identity
 from dibs.agents.harness.identity import Agent
 from dibs.base.cheap import Any, Mapping
 from dibs.base.jsontext import decode, encode
+from dibs.base.record import Record
 
 Document = Mapping[str, Any]
 
@@ -179,24 +180,20 @@ def _text(document: Document, key: str) -> str:
 
 
 # What a hook answers. A refusal is exit 2 with the reason on stderr, which all harnesses honour; those that read the
-# reason from JSON get it there. Nothing ever answers "allow": that would skip the question that the harness asks its
-# user.
+# reason from JSON get it there. Nothing ever answers "allow": that would skip what the harness asks its user.
 
 REFUSED = 2
 CONTEXT_CHARS_MAX = 9_000  # Claude Code cuts texts at 10,000
 
 
-class HookAnswer:
+class HookAnswer(Record):
     """What to write, and the exit code. `reason` of a refusal and `text` of a remark are not in the harness's form."""
 
-    def __init__(
-        self, exit_code: int = 0, stdout: str = "", stderr: str = "", *, reason: str = "", text: str = ""
-    ) -> None:
-        self.exit = exit_code
-        self.stdout = stdout
-        self.stderr = stderr
-        self.reason = reason
-        self.text = text
+    exit: int = 0
+    stdout: str = ""
+    stderr: str = ""
+    reason: str = ""
+    text: str = ""
 
 
 NOTHING = HookAnswer()
@@ -215,11 +212,11 @@ def refusal(event: HookEvent, reason: str) -> HookAnswer:
     reason = reason[:CONTEXT_CHARS_MAX]
     if event.harness == identity.COPILOT:  # reads the reason from JSON, and takes any other exit for an error of ours
         told = {"permissionDecision": "deny", "permissionDecisionReason": reason}
-        return HookAnswer(0, encode(told), reason=reason)
+        return HookAnswer(stdout=encode(told), reason=reason)
     if event.harness == identity.CURSOR:
         told = {"permission": "deny", "agent_message": reason, "user_message": reason}
-        return HookAnswer(REFUSED, encode(told), reason, reason=reason)
-    return HookAnswer(REFUSED, "", reason, reason=reason)
+        return HookAnswer(exit=REFUSED, stdout=encode(told), stderr=reason, reason=reason)
+    return HookAnswer(exit=REFUSED, stderr=reason, reason=reason)
 
 
 def remark(event: HookEvent, text: str) -> HookAnswer:
@@ -231,10 +228,10 @@ def remark(event: HookEvent, text: str) -> HookAnswer:
         told: dict[str, object] = {"additionalContext": text}
         if event.harness != identity.COPILOT:
             told = {"hookSpecificOutput": {"hookEventName": event.name, **told}}
-        return HookAnswer(0, encode(told), text=text)
+        return HookAnswer(stdout=encode(told), text=text)
     if event.harness == identity.OPENCODE:  # our plugin there adds it to what the tool says
-        return HookAnswer(0, text, text=text)
-    return HookAnswer(0, "", text, text=text)
+        return HookAnswer(stdout=text, text=text)
+    return HookAnswer(stderr=text, text=text)
 
 
 def with_remark(event: HookEvent, answer: HookAnswer, text: str) -> HookAnswer:

@@ -16,7 +16,6 @@ from dibs.agents.harness.hook_events import patched
 _ENDS = frozenset((";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "then", "do", "else"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
 _OPERATORS = tuple("&>> && || >> >| &> <<< << <> >& <& > < ; | & ( )".split())  # longer ones first
-_PATCHES = ("apply_patch", "applypatch")
 _PREFIXES = frozenset(("sudo", "env", "command", "nohup", "time", "exec", "builtin"))
 _BEGIN_OPERATORS = frozenset([each[0] for each in _OPERATORS])
 _PARTED = dict.fromkeys(map(ord, ";&|()`"), "\n")
@@ -43,7 +42,7 @@ def written(command: str) -> list[str]:
     if words is None:
         return []
     folder, words = _without_cd(words)
-    if words and words[0] in _PATCHES:
+    if words and words[0] in ("apply_patch", "applypatch"):
         return [posixpath.join(folder, name) for name in patched(command)]
     found: dict[str, None] = {}
     simple: list[_Word] = []
@@ -123,8 +122,7 @@ def _is_before_name(word: _Word) -> bool:
 
 
 def _sed(rest: list[_Word]) -> list[_Word]:
-    in_place = any(word.startswith(("-i", "--in-place")) for word in rest)
-    if not in_place:
+    if not any(word.startswith(("-i", "--in-place")) for word in rest):
         return []
     given, files, skip = False, [], False
     for word in rest:

@@ -18,8 +18,7 @@ from dibs.base.ids import digest
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.names import check_name
 
-# A path as part of a job name, even if no name may hold it: for a line break, bytes that are no text, a blank at its
-# end, or its length. Pure.
+# A path as part of a job name, even with a line break, bytes that are no text, a blank at its end, or too long. Pure.
 
 _DIGITS = 24
 _BEFORE = "path:@000000000000/"  # the longest that comes before it
@@ -83,8 +82,7 @@ def check_stays_inside(path: str) -> str:
 
 
 def recorded_paths(top: str, paths: list[str]) -> list[str]:
-    """Paths from the top as git has recorded them, under the names that `path_from_top` gives them. Links are not
-    followed: what git has recorded of a link is the link itself."""
+    """Paths from the top as git recorded them, as `path_from_top` names them. Links are not followed."""
     if not paths or not folds_case(top):
         return paths
     return list(dict.fromkeys(["/".join(spelled_as_on_disk(top, path.split("/"), os.listdir)) for path in paths]))
@@ -123,8 +121,8 @@ def spelled_as_on_disk(top: str, parts: list[str], listed: Callable[[str], list[
 
 
 def folded(text: str) -> str:
-    """The same for all spellings that such a file system takes for one. It may also be the same for two names that the
-    file system tells apart (`ß` and `ss`)."""
+    """The same for all spellings that such a file system takes for one, and for some that it tells apart (`ß` and
+    `ss`)."""
     if text.isascii():
         return text.lower()
     import unicodedata

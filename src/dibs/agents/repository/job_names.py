@@ -73,9 +73,7 @@ class JobNames:
         """The namespace of `path:` and `repo:` names: the one in the repository's settings, or one made from its
         origin. None if git knows no work tree here. Raises InvalidInput."""
         repository = None if self._folder is None else repository_around(self._env, self._folder)
-        if repository is None:
-            return None
-        return policy_of(repository).place["namespace"]
+        return None if repository is None else policy_of(repository).place["namespace"]
 
     def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> TrackedClaim:
         from dibs.agents.tracker.tracked_claim import TrackedClaim, TrackerGuard
@@ -95,15 +93,13 @@ class JobNames:
         return self._table
 
     def _trackers(self) -> Trackers:
-        told = self._settings()
-        return Trackers(**{key: value for key, value in told.items() if key != "repository"})
+        return Trackers(**{key: value for key, value in self._settings().items() if key != "repository"})
 
     def _tracker(self, trackers: Trackers) -> tuple[str, Tracker | None]:
         """Return where the clone comes from, as `host/path`, and the tracker there. Empty: from nowhere."""
         address = str(self._settings().get("repository", ""))
         if address and "://" not in address and ":" not in address:
-            first = address.partition("/")[0]
-            place = address if "." in first else f"{GITHUB_HOST}/{address}"
+            place = address if "." in address.partition("/")[0] else f"{GITHUB_HOST}/{address}"
         else:
             repository = None
             if not address and self.top() is not None and self._folder is not None:

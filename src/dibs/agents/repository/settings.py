@@ -58,8 +58,7 @@ class Policy:
     def __init__(self, found: Mapping[str, tuple[str, str]]) -> None:
         self.policy, self.source = found.get("policy", (WARN, "the default"))
         self.own = found.get("own", ("false", ""))[0] == "true"
-        default = BLOCK if self.policy == REQUIRE else WARN
-        self.unreachable = found.get("unreachable", (default, ""))[0]
+        self.unreachable = found.get("unreachable", (BLOCK if self.policy == REQUIRE else WARN, ""))[0]
         self.is_namespace_set = found.get("namespace", ("", _MADE))[1] != _MADE
         self.place = {key: found[key][0] for key in ("url", "namespace") if key in found}
 
@@ -96,16 +95,11 @@ def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
             f"{path} may not name a url: everybody's token would go wherever it says. "
             "Set it with `git config dibs.url`, or DIBS_URL."
         )
-    _look_for_slips(path, table)
-    return {key: (_checked(key, table[key], path), path) for key in _KEYS if key in table}
-
-
-def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:
-    """A misspelt key would leave a check off that somebody believes is on."""
-    for key in table:
+    for key in table:  # a misspelt key would leave a check off that somebody believes is on
         hint = "" if key in (*_KEYS, *_TABLES) else did_you_mean(key, (*_KEYS, "lock_policy"))
         if hint:
             raise InvalidInput(f"{path}: there is no setting {key!a}.{hint}")
+    return {key: (_checked(key, table[key], path), path) for key in _KEYS if key in table}
 
 
 def _checked(key: str, value: object, where: str) -> str:
@@ -171,8 +165,9 @@ class TrackerSettings:
         self.check, self.on_no_answer = [_choice(key, found[key], where) for key in ("check", "on_no_answer")]
         self.label = found["label"]
         if not isinstance(self.label, str) or not self.label.isprintable() or len(self.label) > _LABEL_CHARS_MAX:
-            most = f"a text of at most {_LABEL_CHARS_MAX} characters"
-            raise InvalidInput(f"{where}: label is {most}, not {self.label!a}.")
+            raise InvalidInput(
+                f"{where}: label is a text of at most {_LABEL_CHARS_MAX} characters, not {self.label!a}."
+            )
         self.comment = _flag("comment", found["comment"], where)
         self.writes = tuple(writes.lower().split())
 
@@ -184,8 +179,7 @@ class TrackerSettings:
 
 def agent_settings(top: str, git_config: Mapping[str, str]) -> AgentSettings:
     """Return what applies in the work tree at `top`. Raises InvalidInput, naming the place."""
-    table = team_table(top, "agent") or {}
-    return AgentSettings(*_with_own(table, "agent", git_config, top))
+    return AgentSettings(*_with_own(team_table(top, "agent") or {}, "agent", git_config, top))
 
 
 def tracker_settings(env: Mapping[str, str], top: str) -> TrackerSettings | None:

@@ -17,9 +17,8 @@ from dibs.base.git_program import GitResult, run_git
 from dibs.base.ids import digest
 from dibs.core.limits import NAMESPACE_CHARS_MAX
 
-# The default name of a repository's namespace. Pure, except that it resolves links in folder names. It is made from
-# the address of `origin`, in one spelling for all its forms, or without an `origin` from the git folder that all work
-# trees share.
+# The default name of a repository's namespace. Pure, but it resolves links in folder names. It is made from the address
+# of `origin`, in one spelling, or without an `origin` from the git folder that all work trees share.
 
 _DIGITS = 12
 
@@ -36,8 +35,8 @@ def namespace_of(repository: Repository) -> str:
 
 
 def normalised(address: str, top: str) -> str:
-    """`host/path` for an address of any form: `git@host:path.git`, `ssh://user@host:22/path`, `https://host/path/`. A
-    folder stays one, whole."""
+    """`host/path` for an address of any form: `git@host:path.git`, `ssh://user@host:22/path`. A folder stays one,
+    whole."""
     scheme, mark, rest = address.partition("://")
     if mark and scheme.lower() != "file":
         authority, _, path = rest.partition("/")
@@ -47,13 +46,10 @@ def normalised(address: str, top: str) -> str:
     else:
         folder = os.path.realpath(os.path.join(top, rest if mark else address))
         return folder.removesuffix("/.git").removesuffix(".git")
-    return f"{_host(authority)}/{path.strip('/').removesuffix('.git').rstrip('/')}"
-
-
-def _host(authority: str) -> str:
     host = authority.rpartition("@")[2].lower()
     name, colon, port = host.rpartition(":")
-    return name if colon and port.isdecimal() and not name.endswith(":") else host
+    host = name if colon and port.isdecimal() and not name.endswith(":") else host
+    return f"{host}/{path.strip('/').removesuffix('.git').rstrip('/')}"
 
 
 # One path per change, both sides of a rename, submodules too, independent of the user's configuration.
@@ -156,8 +152,7 @@ class Repository:
 
     def hooks(self) -> str:
         """Return where git looks for hooks. A relative core.hooksPath counts from the top, where hooks run."""
-        done = self._run(("config", "-z", "--type=path", "--get", "core.hooksPath"))
-        named = _parts(done.out)
+        named = _parts(self._run(("config", "-z", "--type=path", "--get", "core.hooksPath")).out)
         return os.path.join(self.top, named[0]) if named else os.path.join(self.common, "hooks")
 
     def staged(self) -> list[str]:
@@ -170,8 +165,7 @@ class Repository:
         return recorded_paths(self.top, paths)
 
     def _changed_since(self, base: tuple[str, ...]) -> list[str]:
-        words = ("diff", "--cached", *_NAMES, "--no-ext-diff", "--no-relative", *base, "--")
-        return _parts(self._out(words))
+        return _parts(self._out(("diff", "--cached", *_NAMES, "--no-ext-diff", "--no-relative", *base, "--")))
 
     def pushed(self, remote: str, pushes: Iterable[tuple[str, str]]) -> list[str]:
         """Paths changed by commits that are new to the remote, each once. For a merge, only what the merge itself

@@ -80,7 +80,11 @@ class GitHubNotices:
         found: list[Document] = []
         issue = ""
         for _ in range(TRACKER_COMMENTS_MAX // _PAGE):
-            issue, comments = self._page(asked)
+            node = at(self._gh.graphql(self._host, _READ, asked), "data", "repository", "it")
+            comments = at(node, "comments")
+            if not isinstance(comments, dict):
+                raise NoAnswer("GitHub does not show the comments of this issue")
+            issue = str(node["id"])
             for each in reversed(comments.get("nodes") or []):
                 if isinstance(each, dict) and each.get("viewerCanUpdate") and token_in(each.get("body")):
                     found.append(each)
@@ -89,13 +93,6 @@ class GitHubNotices:
                 break
             asked["before"] = before
         return issue, found
-
-    def _page(self, asked: Document) -> tuple[str, Document]:
-        node = at(self._gh.graphql(self._host, _READ, asked), "data", "repository", "it")
-        comments = at(node, "comments")
-        if not isinstance(comments, dict):
-            raise NoAnswer("GitHub does not show the comments of this issue")
-        return str(node["id"]), comments
 
     def _delete(self, comments: list[Document]) -> None:
         for comment in comments:
@@ -139,8 +136,7 @@ class GhProgram:
 
     def graphql(self, host: str, query: str, variables: Document | None = None) -> Document:
         """Return what a query gives: `data`, and `errors` where only a part of it was answered."""
-        asked = {"query": query, "variables": variables or {}}
-        done = self._run(["graphql"], host, asked)
+        done = self._run(["graphql"], host, {"query": query, "variables": variables or {}})
         try:
             document = decode(done.out.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
@@ -263,7 +259,9 @@ class GitHub:
         where = TRACKED + ("" if host == GITHUB_HOST else f"{host}/") + f"{owner}/{name}/issues/"
         seen = 0
         while seen < most:
-            issues = self._page(host, asked, place)
+            issues = at(self._gh.graphql(host, _LIST, asked), "data", "repository", "issues")
+            if not isinstance(issues, dict):
+                raise NoAnswer(f"GitHub has no repository {place}, or this account may not see it")
             nodes = [node for node in _nodes(issues) if isinstance(node.get("number"), int)][: most - seen]
             yield [judged(f"{where}{node['number']}", node) for node in nodes]
             seen += len(nodes)
@@ -271,12 +269,6 @@ class GitHub:
             if not isinstance(after, str) or after == asked.get("after"):
                 return
             asked["after"] = after
-
-    def _page(self, host: str, asked: Document, place: str) -> Document:
-        issues = at(self._gh.graphql(host, _LIST, asked), "data", "repository", "issues")
-        if not isinstance(issues, dict):
-            raise NoAnswer(f"GitHub has no repository {place}, or this account may not see it")
-        return issues
 
     def _login(self, host: str, assignee: str) -> str | None:
         if assignee == NOBODY:

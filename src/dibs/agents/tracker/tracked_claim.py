@@ -17,7 +17,7 @@ from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask
-from dibs.client.queueing import Work, status_of
+from dibs.client.queueing import Flow, Work, status_of
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.core.references import GITHUB_HOST, TRACKED, is_tracked
 from dibs.wire.documents import Reply, reply_for_error
@@ -25,7 +25,6 @@ from dibs.wire.documents import Reply, reply_for_error
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.agents.tracker.github import GitHub
-    from dibs.client.queueing import Flow
 
 Findings = tuple[dict[str, IssueState], str | None]
 
@@ -58,8 +57,7 @@ class TrackerGuard:
         if any(place is not None and place[0] != GITHUB_HOST for place in map(github.place_of, names)):
             # Hosts that the user chose: the one in GH_HOST, and the one that this was cloned from. A host that only a
             # tracked file or a job's name mentions is not asked, because gh would send its token there.
-            chosen = (self._env.get("GH_HOST", "").lower(), self._origin().partition("/")[0])
-            hosts += [host for host in chosen if host]
+            hosts += [host for host in (self._env.get("GH_HOST", "").lower(), self._origin().partition("/")[0]) if host]
         return github.GitHub(github.GhProgram(self._env, timeout_ms), hosts)
 
     def _origin(self) -> str:
@@ -112,14 +110,7 @@ class TrackedClaim:
     earlier request can have got the lease. `always`: the tracker is asked, whatever the settings say."""
 
     def __init__(
-        self,
-        guard: TrackerGuard,
-        verb: str,
-        names: Sequence[str],
-        *,
-        again: bool,
-        own_key: bool,
-        always: bool = False,
+        self, guard: TrackerGuard, verb: str, names: Sequence[str], *, again: bool, own_key: bool, always: bool = False
     ) -> None:
         self._guard = guard
         self._verb = verb
@@ -204,8 +195,7 @@ class TrackedClaim:
             return reply
         if "refused" in body:
             entries = {entry.get("name"): entry for entry in body["refused"]} | self._refusals
-            listed = [entries[name] for name in self._names if name in entries]
-            return refused_several(listed)
+            return refused_several([entries[name] for name in self._names if name in entries])
         if status_of(reply) != "acquired":
             return reply
         passed = {entry.get("name"): entry for entry in body.get("skipped", ())}

@@ -45,10 +45,6 @@ def name(call: Call) -> Answer:
     return yes(document, f"{plain(one)}\n  {plain(found.why)}", quiet=plain(one))
 
 
-def break_(call: Call) -> Answer:
-    return each_job(call, "break", {"reason": call.values["reason"].strip()}, _broken)
-
-
 def _broken(call: Call, body: Document) -> Answer:
     name, lines = plain(body["name"]), []
     for hold in body["broken"]:
@@ -57,10 +53,6 @@ def _broken(call: Call, body: Document) -> Answer:
         if hold.get("checkpoint"):
             lines.append(field("got to", plain(hold["checkpoint"])))
     return yes(body, "\n".join(lines) or f"Nobody has {name}. Nothing was changed.")
-
-
-def free(call: Call) -> Answer:
-    return each_job(call, "free", {}, _freed)
 
 
 def _freed(call: Call, body: Document) -> Answer:
@@ -88,10 +80,6 @@ def _closed(call: Call, body: Document) -> Answer:
     first = f"{call.paint.wait('Closed:')} nobody is granted {what} for {span(body['remaining_ms'])}, until {until}Z."
     again = job_command(["open", *next_words(call, ("url", "namespace"))], [body["name"]])
     return yes(body, f"{first} Owners keep theirs.\nTo end it early:  {again}")
-
-
-def open_(call: Call) -> Answer:
-    return each_job(call, "open", {}, _opened)
 
 
 def _opened(call: Call, body: Document) -> Answer:
@@ -332,7 +320,7 @@ COMMANDS = {
     "migrate": Command(migrate, STORE),
     "name": Command(name, Argument("JOB", "the job, as you would write it in a claim", completes="job")),
     "break": Command(
-        break_,
+        lambda call: each_job(call, "break", {"reason": call.values["reason"].strip()}, _broken),
         JOBS,
         Option(
             "--reason TEXT",
@@ -341,7 +329,7 @@ COMMANDS = {
             required="reason",
         ),
     ),
-    "free": Command(free, JOBS),
+    "free": Command(lambda call: each_job(call, "free", {}, _freed), JOBS),
     "close": Command(
         close,
         JOBS,
@@ -349,7 +337,7 @@ COMMANDS = {
         Option("--for TIME", "how long it lasts, such as 2h; 30d at most"),
         Option("--reason TEXT", field="close.reason", filled=True, required="reason"),
     ),
-    "open": Command(open_, JOBS),
+    "open": Command(lambda call: each_job(call, "open", {}, _opened), JOBS),
     "token-floor": Command(floor, Argument("NUMBER", "the highest number seen so far"), STORE),
     "gc": Command(gc, STORE),
     "export": Command(

@@ -75,7 +75,11 @@ def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
 def refused(call: Call, reply: Reply, request_key: str) -> Answer:
     body: Document = reply.body or {}
     if is_failure(reply):
-        return _failed(call, failure(reply), request_key)
+        answer = failure(reply)
+        if FATE_UNKNOWN in answer.text:  # the same request key gives the same lease
+            answer.text += f"\nTo find out, repeat the claim with --request-key {request_key}"
+            answer.message = answer.text
+        return answer
     status: str = body["status"]
     if status == "queued":
         from dibs.cli.commands.wait import time_is_over
@@ -86,14 +90,6 @@ def refused(call: Call, reply: Reply, request_key: str) -> Answer:
         message = f"{message} {claim_text.NAMESAKE}"
     text = claim_text.refusal(body, call.paint, flags.next_words(call, ("url", "namespace")), asked_as)
     return no(refusal_exit(reply) or 0, body, text, code=status, message=message)
-
-
-def _failed(call: Call, answer: Answer, request_key: str) -> Answer:
-    """If it is unknown whether the claim succeeded, repeating it with the same request key gives the same lease."""
-    if FATE_UNKNOWN in answer.text:
-        answer.text += f"\nTo find out, repeat the claim with --request-key {request_key}"
-        answer.message = answer.text
-    return answer
 
 
 def claim(call: Call) -> Answer:

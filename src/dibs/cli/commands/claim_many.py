@@ -16,7 +16,7 @@ from dibs.cli.text.words import plain, table
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.wire.codes import NO
 from dibs.wire.documents import Reply
-from dibs.wire.sentences import several
+from dibs.wire.sentences import several, still_held
 
 # Texts for claims of several jobs. Pure.
 
@@ -88,8 +88,7 @@ def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
 
 def _granted_all(call: Call, reply: Reply, document: Document) -> Answer:
     body: Document = reply.body or {}
-    text = granted(call, body, document)
-    return yes(body, text, quiet="\n".join(pair(lease) for lease in body["leases"]))
+    return yes(body, granted(call, body, document), quiet="\n".join(pair(lease) for lease in body["leases"]))
 
 
 def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str) -> Answer:
@@ -98,6 +97,7 @@ def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str) -> Ans
         return refused(call, reply, asked["request_key"])
     reasons = [f"  {line}" for line in table([(_name(entry), _why(entry)) for entry in body["refused"]])]
     status: str = body["status"]
+    reasons += [plain(left.strip())] if (left := still_held(body)) else []
     lead, message = call.paint.wait(f"{not_claimed}."), plain(f"{not_claimed}: {several(body['refused'])}.")
     if status == "done":
         lead, message = call.paint.good(ALL_DONE), ALL_DONE
@@ -121,8 +121,6 @@ def _names(call: Call, most: int) -> list[str]:
     return names
 
 
-_COUNT = Option("--count N", field="acquire-any.count")
-_WAIT_ANY = Option("-w, --wait TIME", "try again until a job is free, for up to this long")
 PAGES = rf"""
 claim-any
     Tries the names in the order given, in one atomic step, and prints which names it skipped and why. With --quiet it
@@ -153,8 +151,8 @@ COMMANDS = {
         claim_any,
         Argument("NAME", "jobs; without names, or with -, they are read from stdin, one per line", takes=ANY),
         *flags.CLAIM_OWNER,
-        _COUNT,
-        _WAIT_ANY,
+        Option("--count N", field="acquire-any.count"),
+        Option("-w, --wait TIME", "try again until a job is free, for up to this long"),
         flags.NO_WAIT,
         *flags.CLAIM_TERMS,
         *flags.CLAIM_KEEP,

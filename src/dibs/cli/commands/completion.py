@@ -99,8 +99,7 @@ def offers(typed: TypedWords, current: str) -> tuple[list[tuple[str, str]], str 
     argument = typed.argument
     if argument is None:
         return [], None
-    kind = FILE if argument.takes == REST else argument.completes
-    return [(choice, "") for choice in argument.choices], kind
+    return [(choice, "") for choice in argument.choices], FILE if argument.takes == REST else argument.completes
 
 
 def _flags(typed: TypedWords, current: str) -> list[tuple[str, str]]:

@@ -263,7 +263,6 @@ def logout(call: Call) -> Answer:
 
 
 _KEY = Argument("KEY", "the setting", choices=KEYS)
-_SERVER = "http://, https:// or unix://; several of one store with commas between"
 PAGES = """
 login
     Asks the server whose token it is, then saves it in a file that only you can read, and the server as `url` in your
@@ -295,7 +294,7 @@ config unset
 COMMANDS = {
     "login": Command(
         login,
-        Argument("SERVER", _SERVER),
+        Argument("SERVER", "http://, https:// or unix://; several of one store with commas between"),
         Option("--token-file FILE", "the file with the token; - is standard input", completes="file"),
     ),
     "logout": Command(logout, Argument("SERVER", "which (default: the one that is used)", takes=MAYBE)),

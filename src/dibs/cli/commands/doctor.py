@@ -83,7 +83,6 @@ def _these(names: list[str]) -> str:
 
 
 def _events(door: Door) -> Iterable[Document]:
-    """Those of the last day, up to a bound."""
     after: int | None = None
     for _ in range(PAGES_MAX):
         reply = door.ask(asked_events("", None, after, EVENTS_MAX, LOOK_BACK_MS))
@@ -104,15 +103,6 @@ def waiting(events: Iterable[Document]) -> list[tuple[str, str, int]]:
         elif event["event"] in ("acquired", "left"):
             queued.pop(who, None)
     return [(name, owner, since_ms) for (name, owner), since_ms in queued.items()]
-
-
-def look_at_own_token(found: Findings, caller: Document, now_ms: int) -> None:
-    """`caller` is what the server says about the token that was sent."""
-    namespace = caller.get("namespace") or f"any namespace, {DEFAULT_NAMESPACE} unless told"
-    found.good("caller", f"{caller.get('principal')}, {caller.get('role')}, in {namespace}")
-    if _ends_soon(caller, now_ms):
-        ends = caller["expires_at"]
-        found.look("expires", f"your token ends {ends}. An admin makes a new one: dibs token rotate")
 
 
 def look_at_tokens(found: Findings, tokens: list[Document], now_ms: int) -> None:
@@ -210,12 +200,17 @@ def _clock(found: Findings, door: HttpDoor) -> int:
 
 
 def _work(found: Findings, door: HttpDoor, now_ms: int) -> None:
-    caller = door.ask(Ask("whoami"))
-    if caller.status < 300 and caller.body is not None:
-        look_at_own_token(found, caller.body, now_ms)
-        if caller.body.get("role") == "admin":
-            tokens = door.ask(Ask("tokens"))
-            look_at_tokens(found, (tokens.body or {}).get("tokens", []), now_ms)
+    reply = door.ask(Ask("whoami"))
+    caller = reply.body
+    if reply.status < 300 and caller is not None:
+        namespace = caller.get("namespace") or f"any namespace, {DEFAULT_NAMESPACE} unless told"
+        found.good("caller", f"{caller.get('principal')}, {caller.get('role')}, in {namespace}")
+        if _ends_soon(caller, now_ms):
+            found.look(
+                "expires", f"your token ends {caller['expires_at']}. An admin makes a new one: dibs token rotate"
+            )
+        if caller.get("role") == "admin":
+            look_at_tokens(found, (door.ask(Ask("tokens")).body or {}).get("tokens", []), now_ms)
     look_at_jobs(found, door, now_ms)
 
 
@@ -265,8 +260,7 @@ def check_store(found: Findings, call: Call) -> None:
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
         return
-    url = call.settings.url or default_store_url()
-    found.good("store", f"{without_secrets(url)} ({source})")
+    found.good("store", f"{without_secrets(call.settings.url or default_store_url())} ({source})")
     try:
         facts = store_admin.facts(door.store())
     except DibsError as error:
@@ -279,8 +273,7 @@ def check_store(found: Findings, call: Call) -> None:
     if wrong := store_admin.miscounted(door.store()):
         found.bad("limits", f"what {', '.join(wrong[:5])} may have is counted wrong. Run: dibs gc")
     look_at_jobs(found, door, facts["now_ms"])
-    tokens = door.ask(Ask("tokens"))
-    look_at_tokens(found, (tokens.body or {}).get("tokens", []), facts["now_ms"])
+    look_at_tokens(found, (door.ask(Ask("tokens")).body or {}).get("tokens", []), facts["now_ms"])
     if facts["frozen"]:
         found.bad("frozen", facts["frozen"])
     try:
@@ -351,11 +344,14 @@ def doctor(call: Call) -> Answer:
     try:
         addresses = servers_at(call.settings.url)
         _settings(found, call)
-        _repository(found, call)
+        namespace = here(call) if call.said("namespace") is None else None
+        if namespace is not None:
+            found.good("repo", f"path: and repo: names are in the namespace {namespace}")
+        if (hooks := part("git hooks")) is not None:
+            hooks.diagnose(found, call.env)
         if not addresses:
             check_store(found, call)
-        stores = {address.url: check_server(found, call, address) for address in addresses}
-        check_one_store(found, stores)
+        check_one_store(found, {address.url: check_server(found, call, address) for address in addresses})
     except DibsError as error:
         found.bad("url", error.details)
     return _answer(found, call)
@@ -365,24 +361,13 @@ def _settings(found: Findings, call: Call) -> None:
     settings = call.settings
     path = config_path(settings.env)
     if path is not None and os.path.exists(path):
-        mode = os.stat(path).st_mode & 0o022
-        if mode:
+        if os.stat(path).st_mode & 0o022:
             found.bad("config", f"{path} can be written by others. Run: chmod go-w {path}")
         else:
             found.good("config", f"{path}: {', '.join(settings.config) or 'nothing in it'}")
     for key, value, source in in_effect(call):
         if key in ("namespace", "owner"):
             found.good(key, f"{value} ({source})")
-
-
-def _repository(found: Findings, call: Call) -> None:
-    """In a git work tree: the namespace of its `path:` and `repo:` names."""
-    namespace = here(call) if call.said("namespace") is None else None
-    if namespace is not None:
-        found.good("repo", f"path: and repo: names are in the namespace {namespace}")
-    hooks = part("git hooks")
-    if hooks is not None:
-        hooks.diagnose(found, call.env)
 
 
 def _answer(found: Findings, call: Call) -> Answer:

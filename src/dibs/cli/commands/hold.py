@@ -214,8 +214,7 @@ class HoldLoop:
             self._tell("error", {"message": f"{line[:80]!a} is not an order. Orders: {_ORDERS}"})
 
     def _tell(self, event: str, fields: Document) -> None:
-        remaining_ms = max(0, self._session.lost_ms - steady_ms())
-        self._events.say(event, self.token | fields | {"remaining_ms": remaining_ms})
+        self._events.say(event, self.token | fields | {"remaining_ms": max(0, self._session.lost_ms - steady_ms())})
 
     @property
     def token(self) -> Document:

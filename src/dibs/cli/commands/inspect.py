@@ -75,7 +75,6 @@ _LEFT = {"left": "", "stopped asking": ": it stopped asking", "session ended": "
 
 
 def _sentence(event: Document) -> str:
-    """One event as a sentence, with what was noted."""
     kind, owner, reason = event["event"], plain(event.get("owner", "")), plain(event.get("reason"))
     notes = {key: f"{key} {plain(event[key])}" for key in ("metadata", "checkpoint", "result") if event.get(key)}
     if kind == "acquired":
@@ -110,8 +109,7 @@ def overdue(call: Call) -> Answer:
     within = seconds(call, "within", WITHIN_S_MAX * 1000)
     if within == 0:
         raise UsageError("--within takes a time of at least a second.")
-    terms = {"within_seconds": WITHIN_S_DEFAULT if within is None else within}
-    return each_job(call, "overdue", terms, _overdue)
+    return each_job(call, "overdue", {"within_seconds": WITHIN_S_DEFAULT if within is None else within}, _overdue)
 
 
 def _overdue(call: Call, body: Document) -> Answer:
@@ -155,8 +153,7 @@ def watch(call: Call) -> Answer:
 def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> Answer:
     """Print a line for each event until the command is stopped, or --for is over."""
     is_begun = False
-    cursor = EventCursor(prefix, name, None, since_ms)
-    found = follow(call.door(), cursor, for_ms=given_ms(call, "for"))
+    found = follow(call.door(), EventCursor(prefix, name, None, since_ms), for_ms=given_ms(call, "for"))
     with StopSignals():
         for event in found:
             if not isinstance(event, dict):
@@ -170,20 +167,12 @@ def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> A
     return Answer(YES, {}, "", is_said=True)
 
 
-FOR = Option("--for TIME", "stop after this long")
-
-
-def owner(call: Call) -> Answer:
-    return each_job(call, "inspect", {}, _owned)
-
-
 def _owned(call: Call, body: Document) -> Answer:
     status: str = body["status"]
     text = status_text(body, call.paint, wall_ms())
     if status == "held":
         return yes(body, text, quiet=plain(body["owner"]))
-    message = text.partition("\n")[0]
-    return no(codes.DONE if status == DONE else codes.NO, body, text, code=status, message=message)
+    return no(codes.DONE if status == DONE else codes.NO, body, text, code=status, message=text.partition("\n")[0])
 
 
 def history(call: Call) -> Answer:
@@ -292,9 +281,9 @@ COMMANDS = {
         Argument("JOB", "only this job", completes="job", takes="maybe"),
         Option("--prefix TEXT", "only names that begin with this"),
         Option("--since TIME", "begin with the events of the last 30m, 2d, ..."),
-        FOR,
+        Option("--for TIME", "stop after this long"),
     ),
-    "owner": Command(owner, JOBS),
+    "owner": Command(lambda call: each_job(call, "inspect", {}, _owned), JOBS),
     "overdue": Command(overdue, JOBS, Option("--within TIME", "how long ago the last success may be (default 1d)")),
     "history": Command(
         history,

@@ -82,15 +82,13 @@ def states_of(call: Call) -> tuple[str, ...]:
     """The states to list. Parked jobs are listed by default, because they need somebody's attention."""
     if call.values.get("all"):
         return STATES
-    chosen = tuple(state for state in (PARKED, DONE) if call.values.get(state))
-    return chosen or (HELD, PARKED)
+    return tuple(state for state in (PARKED, DONE) if call.values.get(state)) or (HELD, PARKED)
 
 
 def _owners(lock: Document) -> set[str | None]:
     if lock["status"] == "held":
         return {lock["owner"], *[each["owner"] for each in lock.get("holders", ())]}
-    last = lock.get("done") or lock.get("previous") or {}
-    return {last.get("owner")}
+    return {(lock.get("done") or lock.get("previous") or {}).get("owner")}
 
 
 PATTERN = Argument("PATTERN", "only names that begin with this; with * or ? in it, that match it", takes=MAYBE)

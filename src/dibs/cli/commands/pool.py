@@ -13,14 +13,6 @@ from dibs.client.queueing import all_pages, drive
 from dibs.core.limits import SLOTS_MAX
 
 
-def set_(call: Call) -> Answer:
-    return each_job(call, "pool", {"slots": count(call, "slots", SLOTS_MAX, least=0)}, _set)
-
-
-def remove(call: Call) -> Answer:
-    return each_job(call, "pool", {"slots": None}, _removed)
-
-
 def _slots(number: int) -> str:
     return "1 slot" if number == 1 else f"{number} slots"
 
@@ -45,8 +37,7 @@ def _removed(call: Call, body: Document) -> Answer:
 
 
 def list_(call: Call) -> Answer:
-    pages = all_pages(call.values.get("prefix") or "", pools=True)
-    pools: list[Document] = body_of(drive(call.door(), pages))["locks"]
+    pools: list[Document] = body_of(drive(call.door(), all_pages(call.values.get("prefix") or "", pools=True)))["locks"]
     rows = [("POOL", "SLOTS", "TAKEN", "WAITING")]
     for pool in pools:
         slots = str(pool["slots"]) if pool["slots"] else "paused"
@@ -77,8 +68,10 @@ pool remove
 """
 COMMANDS = {
     "pool set": Command(
-        set_, JOBS, Option("--slots N", f"how many slots, up to {SLOTS_MAX}; 0 pauses the pool", required="slots")
+        lambda call: each_job(call, "pool", {"slots": count(call, "slots", SLOTS_MAX, least=0)}, _set),
+        JOBS,
+        Option("--slots N", f"how many slots, up to {SLOTS_MAX}; 0 pauses the pool", required="slots"),
     ),
     "pool list": Command(list_, Argument("PREFIX", "only pools whose names begin with this", takes=MAYBE)),
-    "pool remove": Command(remove, JOBS),
+    "pool remove": Command(lambda call: each_job(call, "pool", {"slots": None}, _removed), JOBS),
 }

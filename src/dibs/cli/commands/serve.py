@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from typing import Any
 
@@ -19,7 +18,6 @@ from dibs.core.names import check_name, check_namespace
 
 _NUMBER_MAX = 10**12
 PORT_MAX = 65535
-_OFF = ("0", "false", "no")
 
 
 def serve(call: Call) -> Answer:
@@ -27,7 +25,6 @@ def serve(call: Call) -> Answer:
     from dibs.server.settings import ServerSettings
 
     settings = ServerSettings(**_chosen(call))
-    gc.enable()  # it is off for short commands
     serve_until_stopped(settings)
     return yes({"stopped": True}, "")
 
@@ -86,7 +83,7 @@ def _value(call: Call, option: Option) -> Any:
         return None
     named = option.flag if option.env is None else f"{option.flag} ({option.env})"
     if option.value is None:
-        return text not in _OFF or None
+        return text not in ("0", "false", "no") or None
     if option.value == "N":
         least = 0 if key in _MAY_BE_ZERO else 1
         if not is_number(text, least, _NUMBER_MAX):

@@ -87,8 +87,7 @@ def list_(call: Call) -> Answer:
     rows = [("SESSION", "OWNER", "LEFT", "HOLDS", "WAITS FOR")]
     for each in body["sessions"]:
         held, waits = [hold["name"] for hold in each.get("holds", ())], each.get("waits", ())
-        left = span(each["remaining_ms"])
-        rows.append((each["session_id"], plain(each["owner"]), left, _names(held), _names(waits)))
+        rows.append((each["session_id"], plain(each["owner"]), span(each["remaining_ms"]), _names(held), _names(waits)))
     lines = sheet(rows, call.paint, call.width, {"HOLDS": 8, "OWNER": 10, "SESSION": 8}, ("WAITS FOR",))
     return yes(body, "\n".join(lines), quiet="\n".join([plain(row[0]) for row in rows[1:]]))
 

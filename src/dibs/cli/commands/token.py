@@ -75,15 +75,13 @@ def _sheet(call: Call, entries: list[Document], heads: tuple[str, ...]) -> str:
 # How a list of tokens fits a narrow terminal.
 LEAST = {"LIMITS": 8, "NAMESPACE": 8, "NAME": 10}
 LEAVES = ("KEPT AS", "LIMITS", "ID", "NAMESPACE", "EXPIRES")
-_LIMITS = ("max_held", "max_waiting", "max_sessions")
 _LIMIT_MAX = 9_999_999
 
 
 def create(call: Call) -> Answer:
     # Only the flag: a namespace in the environment must not restrict a token by accident.
-    flags = ("role", "namespace")
     document: Document = {"name": call.values["name"], **_token_limits(call)}
-    document |= {key: call.values[key] for key in flags if call.values.get(key) is not None}
+    document |= {key: call.values[key] for key in ("role", "namespace") if call.values.get(key) is not None}
     document |= _seconds(call, "expires", "lifetime of a token")
     body = call.body("token-create", "", document)
     return yes(body, f"Made a token for {_who(body)}.\n{_ONCE}\n{plain(body['token'])}", quiet=plain(body["token"]))
@@ -172,7 +170,7 @@ def _seconds(call: Call, key: str, what: str, *, least: int = 1) -> Document:
 
 def _token_limits(call: Call) -> Document:
     document: Document = {}
-    for key in _LIMITS:
+    for key in ("max_held", "max_waiting", "max_sessions"):
         given = call.values.get(key)
         if given is not None:
             document[key] = _count(call, flag_of(key), given)
@@ -343,7 +341,6 @@ _MADE = (
     Option("--role ROLE", "what it may do (default agent)", choices=ROLES),
     Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
 )
-_EXPIRES = Option("--expires TIME", "how long it is valid, as in 30d")
 _BAD = "64 invalid name, time or limit"
 _UNKNOWN = "2 there is no such valid token"
 _NOT_ADMIN = "77 over HTTP only: your token is not an admin's"
@@ -410,7 +407,7 @@ COMMANDS = {
             "--grace TIME",
             f"how long the old one stays valid (default {ROTATION_GRACE_MS_DEFAULT // 60_000}m, 0 ends it at once)",
         ),
-        _EXPIRES,
+        Option("--expires TIME", "how long it is valid, as in 30d"),
     ),
     "token revoke": Command(revoke, Argument("NAME", "whose tokens"), TOKENS, _ID),
     "token limit": Command(limit, _NAME, _ID, *_LIMIT_OPTIONS),

@@ -55,8 +55,7 @@ def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
     if len(found) == 1:
         quiet = plain(found[0]["status"])
     if done_exit != YES and all(body["status"] == "done" for body in found):
-        message = text.partition("\n")[0]
-        return no(done_exit, document, text, code="done", message=message, quiet=quiet)
+        return no(done_exit, document, text, code="done", message=text.partition("\n")[0], quiet=quiet)
     return yes(document, text, quiet=quiet)
 
 

@@ -145,8 +145,7 @@ def test(call: Call) -> Answer:
     body = call.body("webhook-test", call.values["id"])
     if body["delivered"]:
         return yes(body, f"Delivered: the target answered {body['status']} after {body['took_ms']} ms.")
-    text = f"Not delivered: {plain(body['error'] or '')}."
-    return Answer(NO, body, text, code="not_delivered", is_error=True)
+    return Answer(NO, body, f"Not delivered: {plain(body['error'] or '')}.", code="not_delivered", is_error=True)
 
 
 _ID = Argument("ID", "the webhook, as `webhook list` shows it")

@@ -31,8 +31,7 @@ from dibs.wire.documents import Reply
 
 
 def agent_here(env: Mapping[str, str], *, claims: bool) -> Any:
-    """The coding agent whose command this is, an `Agent` of the annex, or None. DIBS_ACTOR, even if it is empty, turns
-    this off."""
+    """The coding agent whose command this is, an `Agent` of the annex. DIBS_ACTOR, even empty, turns this off."""
     if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in AGENT_SIGNS):
         return None
     shell = part("agent shell")

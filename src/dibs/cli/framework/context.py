@@ -105,7 +105,7 @@ class Call:
 
     def claim(self, verb: str, name: str, document: Document) -> Reply:
         """Claim without waiting. If the command is interrupted, the claim is given back."""
-        pending = PendingClaim(verb, name, document)
+        pending = PendingClaim(verb, name, document, own_key=self.values.get("request_key") is None)
         self.begin_claim(pending)
         return drive(self.door(), pending.ask_once())
 
@@ -164,9 +164,7 @@ class Call:
     def text(self, key: str, bytes_max: int) -> str | None:
         """The text of a flag; `-` reads it from standard input."""
         value: str | None = self.values.get(key)
-        if value != "-":
-            return value
-        return self.read_input(f"--{key.replace('_', '-')} -", bytes_max)
+        return value if value != "-" else self.read_input(f"--{key.replace('_', '-')} -", bytes_max)
 
     def read_input(self, what: str, bytes_max: int) -> str:
         """Standard input as text, without the newline at its end. `what` reads it, as a refusal says."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import is_id, new_id
 from dibs.cli.framework.context import Call, Document
@@ -36,7 +38,6 @@ def process_number(call: Call, key: str) -> int:
 
 
 def given_ms(call: Call, key: str, what: str = "duration", refusal: type[InvalidInput] = InvalidInput) -> int | None:
-    """The duration that a flag gives; None if the flag is not given."""
     text = call.values.get(key)
     if text is None:
         return None
@@ -79,7 +80,6 @@ def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
 
 
 def count(call: Call, key: str, most: int, *, least: int = 1) -> int | None:
-    """The whole number that a flag gives; None if the flag is not given."""
     text = call.values.get(key)
     if text is None:
         return None
@@ -90,8 +90,6 @@ def count(call: Call, key: str, most: int, *, least: int = 1) -> int | None:
 
 def until_ms(text: str, now_ms: int) -> int:
     """A time to come: of the day on this machine's clock, today or tomorrow; or a full one, in UTC."""
-    import time
-
     clock = text.strip().split(":")
     if len(clock) == 2 and is_number(clock[0], 0, 23) and is_number(clock[1], 0, 59):
         year, month, day, *_ = time.localtime(now_ms // 1000)
@@ -152,8 +150,7 @@ FAILED = Option("--failed", field="release.failed")
 REASON = Option("--reason TEXT", field="release.reason")
 RETRY_AFTER = Option("--retry-after TIME", field="release.retry_after_seconds")
 
-# Exit codes of a claim besides 0 and 1, as help says them; those of a claim of several; and of a heartbeat or a release
-# for a claim that has ended.
+# Exit codes as help says them: of a claim besides 0 and 1, of a claim of several, of a heartbeat or release too late.
 ALL_EXITS = (
     "2 the request key or the session has ended, or mode, slots or units are not those of the job or its pool"
     " | 3 waiting would deadlock; the cycle is shown"
@@ -209,7 +206,6 @@ def terms(call: Call) -> Document:
 
 
 def _given(call: Call, option: Option, field: str) -> object:
-    """Return what a flag that was given gives to its field."""
     if option.value == "TIME":
         return seconds(call, option.key, NUMBERS[field][1] * 1000)
     if option.value == "N":

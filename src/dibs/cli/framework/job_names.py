@@ -38,7 +38,7 @@ def _naming(call: Call) -> repositories.Namespaces:
 
 
 def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
-    """The live `path:` and `repo:` claims of the repository around. None if another namespace was named."""
+    """The live `path:` and `repo:` claims of the repository around; none if another namespace was named."""
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is None:
         return []
@@ -93,18 +93,8 @@ def use_one_names(call: Call) -> None:
             elif isinstance(given, list):
                 call.values = {**call.values, key: one_names(call, given)}
     settle(call)
-    if call.written and call.command in _ONE:
-        _use_names_in_use(call)
-
-
-def one_names(call: Call, given: Iterable[str]) -> list[str]:
-    names = names_here(call)
-    found = [(names.of(written), written) for written in given]
-    call.written |= {name: written for name, written in found if name != written}
-    return [name for name, _ in found]
-
-
-def _use_names_in_use(call: Call) -> None:
+    if not call.written or call.command not in _ONE:
+        return
     job = call.values["job"]
     names = job if isinstance(job, list) else [job]
     door = call.another_door() if call.command in _FORKING else call.door()
@@ -114,6 +104,13 @@ def _use_names_in_use(call: Call) -> None:
         if call.command in _FORKING:
             door.close()
     call.values = {**call.values, "job": used if isinstance(job, list) else used[0]}
+
+
+def one_names(call: Call, given: Iterable[str]) -> list[str]:
+    names = names_here(call)
+    found = [(names.of(written), written) for written in given]
+    call.written |= {name: written for name, written in found if name != written}
+    return [name for name, _ in found]
 
 
 def each_job(call: Call, verb: str, document: Document, said: Callable[[Call, Document], Answer]) -> Answer:

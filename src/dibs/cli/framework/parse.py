@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dibs.base.cheap import Any, Iterable, Sequence
 from dibs.base.errors import InvalidInput
-from dibs.base.terminal import did_you_mean as suggested
+from dibs.base.terminal import did_you_mean
 from dibs.cli.framework.registry import ALIASES, ALONE, MEANT, load, registered
 from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, MAYBE, REST, Command, Option
 from dibs.core.durations import is_duration
@@ -24,16 +24,13 @@ class UsageError(InvalidInput):
         self.command = command
 
 
-_OUTPUTS = {"json": "--json", "name": "--quiet", "wide": "--wide"}
-
-
 def spelled_out(argv: Sequence[str]) -> Sequence[str]:
     """The words, with `-o json` as kubectl has it put as the flag that it is."""
     words = list(argv)
     at = words.index("-o")
     if "--" in words[:at] or words[at + 1 : at + 2] == []:
         return argv
-    flag = _OUTPUTS.get(words[at + 1])
+    flag = {"json": "--json", "name": "--quiet", "wide": "--wide"}.get(words[at + 1])
     if flag is None:
         raise UsageError(f"-o takes json, name or wide, not {_shown(words[at + 1])}.")
     return [*words[:at], flag, *words[at + 2 :]]
@@ -41,8 +38,7 @@ def spelled_out(argv: Sequence[str]) -> Sequence[str]:
 
 def wants(argv: Sequence[str], *flags: str) -> bool:
     """Tell whether one of `flags` comes before any `--`."""
-    words = argv[: argv.index("--")] if "--" in argv else argv
-    return not set(flags).isdisjoint(words)
+    return not set(flags).isdisjoint(argv[: argv.index("--")] if "--" in argv else argv)
 
 
 def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -249,8 +245,3 @@ def _find(word: str, options: Iterable[Option]) -> Option | None:
 def _shown(word: str) -> str:
     """A word of the command line, safe to print whatever it holds."""
     return word if word.isprintable() and word and " " not in word else ascii(word)
-
-
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """ " Did you mean X?", or nothing."""
-    return suggested(word, candidates)

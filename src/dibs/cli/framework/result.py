@@ -23,8 +23,7 @@ _HINTS = {
 }
 
 
-# A sentence about a request names fields; here it names flags. Most flags are called as their fields, without the unit;
-# these are not.
+# Here sentences name flags, not fields. Most flags are called as their fields, without the unit; these are not.
 _FLAGS = {
     "the field ": "",
     "The field ": "",
@@ -39,7 +38,6 @@ _FLAGS = {
     "events is a list of": "--events is",
     **{f"url {verb} ": f"TARGET {verb} " for verb in ("has", "is", "leads", "must", "names")},
 }
-_ABOUT_REQUESTS = ("invalid_input", "invalid_ttl")
 
 # Fields of an error document that the envelope repeats as `code` and `message`.
 _IN_ENVELOPE = ("error", "code", "details")
@@ -123,8 +121,7 @@ def body_of(reply: Reply) -> Document:
 
 def in_flags(sentence: str) -> str:
     """A sentence about a request, with flags in place of fields."""
-    sent = {**REQUESTS["acquire"], **REQUESTS["release"]}
-    fields = [field for field in sent if "_" in field and field not in _FLAGS]
+    fields = [field for field in {**REQUESTS["acquire"], **REQUESTS["release"]} if "_" in field and field not in _FLAGS]
     named = {field: f"--{field.removesuffix('_seconds').removesuffix('_id').replace('_', '-')}" for field in fields}
     for field, flag in {**named, **_FLAGS}.items():
         sentence = sentence.replace(field, flag)
@@ -136,7 +133,7 @@ def failure(reply: Reply) -> Answer:
     body = reply.body or {}
     code = str(body.get("code", "internal_error"))
     sentence = str(body.get("details") or body.get("error") or code)
-    if code in _ABOUT_REQUESTS:
+    if code in ("invalid_input", "invalid_ttl"):
         sentence = in_flags(sentence)
     after_ms = body.get("retry_after_ms")
     if isinstance(after_ms, int) and after_ms > 0:
@@ -162,8 +159,7 @@ def combined(answers: list[tuple[str, Answer]]) -> Answer:
     if len(answers) == 1:
         return answers[0][1]
     document: Document = {"jobs": [_entry(name, answer) for name, answer in answers]}
-    lines = [f"{plain(name)}: {answer.text}" if answer.is_error else answer.text for name, answer in answers]
-    text = "\n".join(lines)
+    text = "\n".join([f"{plain(name)}: {answer.text}" if answer.is_error else answer.text for name, answer in answers])
     quiet = "\n".join([answer.quiet for _, answer in answers if answer.quiet])
     bad = [(name, answer) for name, answer in answers if answer.exit != YES]
     if not bad:

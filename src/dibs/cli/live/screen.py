@@ -2,8 +2,7 @@
 
 Each frame is one write, of the lines that changed. The terminal is restored on every way out that a process can notice:
 the end of the command, an exception, Ctrl-C, SIGTERM, SIGHUP, SIGQUIT. Ctrl-Z gives the terminal back and stops; `fg`
-takes it again. `curses` is not used: it needs a description of the terminal, changes more of its state, and cannot be
-interrupted by our own events.
+takes it again. `curses` needs a description of the terminal, changes more of it, and is not interrupted by our events.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 import select
 import signal
 import termios
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -73,20 +73,16 @@ class LiveScreen:
 
     def wake(self) -> None:
         """End a wait. May be called by another thread."""
-        try:
+        with suppress(OSError):  # full: it is awake anyway; closed: nobody waits
             os.write(self._wake_write, b"\0")
-        except OSError:  # full: it is awake anyway; closed: nobody waits
-            pass
 
     def wait(self, seconds: float) -> bytes | None:
         """Wait for keys, a signal, `wake`, or for so long. None: the terminal is gone."""
         ends = [self._wake_read] if self._keyboard is None else [self._wake_read, self._keyboard]
         ready = select.select(ends, [], [], max(0.0, seconds))[0]
         if self._wake_read in ready:
-            try:
+            with suppress(BlockingIOError):
                 os.read(self._wake_read, KEYS_BYTES_MAX)
-            except BlockingIOError:
-                pass
         self._heed()
         if self._keyboard not in ready or self._keyboard is None:
             return b""
@@ -147,10 +143,8 @@ class LiveScreen:
         self._is_taken = False
         self._write(_GIVE)
         if self._modes is not None and self._keyboard is not None:
-            try:
+            with suppress(termios.error):  # it is gone
                 termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._modes)
-            except termios.error:  # it is gone
-                pass
 
     def _write(self, text: str) -> bool:
         rest = text.encode("utf-8", "replace")

@@ -240,23 +240,6 @@ class Child:
         except OSError:  # it was killed, or is paused with a full pipe; the guardian is still there
             pass
 
-    def _note(self, report: str, number: int) -> None:
-        if report == "N":
-            self.guardian_pid = number
-        elif report == "P":
-            self._pid = number
-        elif report == "X":
-            self._trouble = number
-        elif report == "E":
-            self.code = number if number >= 0 else 128 - number
-        elif report == "L":
-            self.was_stopped = True
-        elif report == "Z":
-            self._paused()
-        elif report in ("Q", "U"):
-            self.all_gone = True
-            self.some_left = report == "U"
-
     def _hear(self) -> None:
         some = os.read(self._reports, 4096)
         if not some:
@@ -264,8 +247,23 @@ class Child:
             return
         *lines, self._buffer = (self._buffer + some).split(b"\n")
         for line in lines:
-            report, _, number = line.decode().partition(" ")
-            self._note(report, int(number or 0))
+            report, _, text = line.decode().partition(" ")
+            number = int(text or 0)
+            if report == "N":
+                self.guardian_pid = number
+            elif report == "P":
+                self._pid = number
+            elif report == "X":
+                self._trouble = number
+            elif report == "E":
+                self.code = number if number >= 0 else 128 - number
+            elif report == "L":
+                self.was_stopped = True
+            elif report == "Z":
+                self._paused()
+            elif report in ("Q", "U"):
+                self.all_gone = True
+                self.some_left = report == "U"
 
     def _guardian_was_killed(self) -> None:
         """The command died with the guardian, on systems that support that. All its other processes became our

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import select
 
-from dibs.base.cheap import Callable, FrameType, signal
+from dibs.base.cheap import Callable, signal
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise.survivors import NAP_MS, adopt_orphans, descendants, die_with, signalled, wake_with_parent
 from dibs.system import table
@@ -86,10 +86,7 @@ class Guardian:
                 self._hear()
             if self._pid and not self._is_done:
                 self._look_after()
-        self._leave()
-
-    def _leave(self) -> None:
-        """`dibs run` and the command are gone: end the session, which frees the job."""
+        # `dibs run` and the command are gone: end the session, which frees the job.
         if self._untouchable:
             return  # processes of another user may still be at work, so only the TTL frees the job
         if self._end_dead_session is not None and self._session:
@@ -105,7 +102,7 @@ class Guardian:
         for end in (self._waking, self._waker):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _noted)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler is enough for the wake-up pipe to be written
         os.setpgid(0, 0)
         wake_with_parent()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -304,7 +301,3 @@ def execute(words: list[str], env: dict[bytes, bytes]) -> None:
         except OSError as error:
             refused = error
     raise refused or FileNotFoundError(2, "no command")
-
-
-def _noted(number: int, frame: FrameType | None) -> None:
-    """Does nothing: having a handler is enough for the wake-up pipe to be written."""

@@ -7,7 +7,6 @@ handle of the watched process, and prints nothing.
 
 from __future__ import annotations
 
-import gc
 import os
 import select
 
@@ -62,8 +61,7 @@ def watched_process(call: Call) -> WatchedProcess:
 def leave_keeper(
     call: Call, grant: Document, names: list[str], request: Document, watched: WatchedProcess
 ) -> str | None:
-    """Start the keeper as a daemon, without our files. Returns None after its first renewal, else why that failed.
-    `names` are the jobs of `grant`, under one lease id."""
+    """Start the keeper as a daemon, without our files. Returns None after its first renewal, else why that failed."""
     session = request.get("session_id")
     proof = {"lease_id": grant["lease_id"]} if session is None else {"session_id": session}
     ttl_ms: int = grant["remaining_ms"]
@@ -80,8 +78,7 @@ def leave_keeper(
             timeout_ms = min(max(1_000, ttl_ms // 6), call.settings.timeout_ms)
             door = call.another_door(timeout=f"{timeout_ms}ms")  # reads the token before the folder changes
             _detach(telling, call.settings.url)
-            plan = RenewalPlan(ttl_ms, steady_ms(), 0)
-            Keeper(door, names, proof, plan, watched).run(telling)
+            Keeper(door, names, proof, RenewalPlan(ttl_ms, steady_ms(), 0), watched).run(telling)
     finally:
         os._exit(0)
 
@@ -105,7 +102,6 @@ def _detach(telling: int, url: str | None) -> None:
     let_go_of_files(telling)
     if url is None or url.startswith(_SAME_EVERYWHERE):
         os.chdir("/")
-    gc.enable()
 
 
 class Keeper:

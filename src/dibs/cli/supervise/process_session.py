@@ -6,7 +6,6 @@ of this machine is short, and during a slow call to a server the guardian (guard
 
 from __future__ import annotations
 
-import gc
 import os
 
 from dibs.base.cheap import Callable
@@ -28,8 +27,8 @@ from dibs.wire.sentences import parked
 
 
 class CheckpointFile:
-    """A file in which a command notes its progress. New content is sent as the checkpoint of the claim. `trouble` says
-    why the content is not a valid checkpoint, if it is not."""
+    """A file in which a command notes its progress. It is sent as the checkpoint. `trouble`: why it is not a valid
+    one."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -101,8 +100,7 @@ class SessionTerms:
         self.request = open_request(call)
         ttl_ms = self.request.get("ttl_ms", SESSION_TTL_MS_DEFAULT)
         slack = slack_ms(ttl_ms) if needs_slack else 0
-        default_ms = stop_ms_default(ttl_ms, wanted_ms, slack)
-        self.kill_after_ms = milliseconds(call, flag, default_ms, SESSION_OWN_TTL_MS_MAX)
+        self.kill_after_ms = milliseconds(call, flag, stop_ms_default(ttl_ms, wanted_ms, slack), SESSION_OWN_TTL_MS_MAX)
         self.stop_ms = self.kill_after_ms + slack
         most_ms = given_ms(call, "max_hold")
         if most_ms and most_ms < 2 * self.stop_ms:
@@ -128,8 +126,7 @@ def open_process_session(call: Call, terms: SessionTerms, mark: str | None) -> P
 
 
 class ProcessSession:
-    """`on_kept` is called after every renewal; `on_trouble` is called with the reason after a failed one. `before_end`
-    is called before the job is released, if it is still ours."""
+    """`on_kept` is called after every renewal, `on_trouble` after a failed one, `before_end` before a release."""
 
     id: str
     plan: RenewalPlan
@@ -208,7 +205,6 @@ class ProcessSession:
             self._beat()
 
     def _beat(self) -> None:
-        gc.enable()  # a process that lives this long needs garbage collection
         sent_ms = steady_ms()
         reply = self._ask("session-keep", self.id, {})
         if reply is not None and reply.status < 300:
@@ -387,5 +383,4 @@ def _in_line(
         session.renew_idle()
         return max(0, session.plan.next_ms - steady_ms())
 
-    wait_ms = max(1, until_ms - steady_ms())
-    return wait_in_line(session.call, "acquire", job, document, meanwhile, wait_ms=wait_ms)
+    return wait_in_line(session.call, "acquire", job, document, meanwhile, wait_ms=max(1, until_ms - steady_ms()))

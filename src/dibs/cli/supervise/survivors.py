@@ -85,8 +85,8 @@ class Survivors:
         self._group, self._leader = group, process_mark(group)
 
     def end(self, roots: Callable[[], Iterable[int]]) -> bool:
-        """Kill all descendants of the roots and all processes with the token, until none is left. False if some cannot
-        be killed."""
+        """Kill all descendants of the roots, and all with the token, until none is left. False if some cannot be
+        killed."""
         if self._is_our_group():
             signalled(-self._group)
         empty = 0
@@ -115,8 +115,7 @@ class Survivors:
 
 
 def wait_for_end(is_gone: Callable[[], bool]) -> None:
-    """Wait for the end of a guard whose pipe is closed. A process closes its files before its children are adopted by
-    another; in between they cannot be found."""
+    """Wait for the end of a guard whose pipe is closed: only then its children are adopted, and can be found."""
     until_ms = steady_ms() + _DYING_MS_MAX
     while not is_gone() and steady_ms() < until_ms:
         _nap()

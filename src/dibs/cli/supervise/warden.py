@@ -4,9 +4,8 @@
 If both are gone, the warden kills the processes that are left. If the guardian should have killed everything by now
 and has not reported it, the warden kills everything itself, before anybody else can own the job.
 
-It stands between the two: a child of `dibs run` and the parent of the guardian. It adopts orphans, so when any two of
-the three are killed, what the command started becomes the third one's (survivors.py). It also wakes a paused guardian
-when `dibs run` ends.
+It is a child of `dibs run` and the parent of the guardian. It adopts orphans, so when any two of the three are killed,
+what the command started becomes the third one's (survivors.py). It also wakes a paused guardian when `dibs run` ends.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Warden:
     ) -> None:
         self._orders = orders
         self._run = os.getppid()
-        self._run_handle: int | None = None  # readable after the guardian has ended
+        self._run_handle: int | None = None  # readable after `dibs run` has ended
         self._guardian = guardian
         self._guardian_mark = process_mark(guardian)
         self._survivors = Survivors(token, (self._run, guardian))
@@ -46,7 +45,14 @@ class Warden:
 
     def run(self) -> None:
         """Run until a guard reports that no process is left, or until both guards are gone."""
-        self._prepare()
+        for number in IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        os.setpgid(0, 0)
+        adopt_orphans()
+        wake_with_parent()
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        let_go_of_files(self._orders)
+        self._run_handle = process_handle(self._run)  # without one, its end is seen at the next look
         while not self._is_done:
             left_ms = NAP_MS if self._kill_ms is None else self._kill_ms - steady_ms()
             watched = [self._orders] if self._run_handle is None else [self._orders, self._run_handle]
@@ -58,17 +64,11 @@ class Warden:
             if self._kill_ms is not None and steady_ms() >= self._kill_ms:
                 self._kill_ms = None
                 self._survivors.end(self._roots)
-            _reap()
-
-    def _prepare(self) -> None:
-        for number in IGNORED:
-            signal.signal(number, signal.SIG_IGN)
-        os.setpgid(0, 0)
-        adopt_orphans()
-        wake_with_parent()
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        let_go_of_files(self._orders)
-        self._run_handle = process_handle(self._run)  # without one, its end is seen at the next look
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:  # there are none left
+                pass
 
     def _wake_guardian(self) -> None:
         """Continue a paused guardian when `dibs run` has ended; a running one notices it by itself."""
@@ -104,11 +104,3 @@ class Warden:
 
     def _guardian_lives(self) -> bool:
         return self._guardian_mark is not None and process_mark(self._guardian) == self._guardian_mark
-
-
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:  # there are none left
-        pass

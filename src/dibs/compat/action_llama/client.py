@@ -11,20 +11,15 @@ from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.http1 import ConnectionLost, request_bytes
 from dibs.base.jsontext import Document, decode, encode
 from dibs.base.redact import without_secrets
+from dibs.base.reply import Reply
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import Deadline, NotConnected, ServerConnection
 from dibs.client.urls import ServerAddress, server_addresses
 from dibs.compat.action_llama.protocol import UNREACHABLE, refusal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.reply import Reply
-
-
 TIMEOUT_MS = 10_000
 # A status that no lock route sends: the server that answered is not a gateway.
 NOT_A_GATEWAY = 421
-_AWAY = (UNREACHABLE, 502, 503, 504)
 
 
 def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -> tuple[int, Document]:
@@ -43,7 +38,7 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
         others = len(addresses) - place - 1
         answer, sure = _ask_one(address, verb, body, min(timeout_ms, PATIENCE_MS) if others else timeout_ms)
         # A release may have been carried out already. A second gateway would then refuse it.
-        if answer[0] not in _AWAY or not (sure or verb != "release"):
+        if answer[0] not in (UNREACHABLE, 502, 503, 504) or not (sure or verb != "release"):
             break
     return answer
 
@@ -90,12 +85,7 @@ def _understood(address: ServerAddress, raw: Reply) -> tuple[int, Document]:
 
 
 # Statuses that a proxy in front of a gateway sends.
-_LATER = {
-    429: "too many requests",
-    502: "it is not up",
-    503: "it is not up or busy",
-    504: "it takes too long",
-}
+_LATER = {429: "too many requests", 502: "it is not up", 503: "it is not up or busy", 504: "it takes too long"}
 
 
 def _no_gateway(address: ServerAddress, raw: Reply) -> tuple[int, Document]:

@@ -5,24 +5,23 @@ The caller is a session, a run, or a process without an identity. Each has its o
 from __future__ import annotations
 
 from dibs.agents.shell_actor import Entry, RememberedLeases
+from dibs.base.cheap import Mapping
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.files import state_folder
 from dibs.base.generators import run_generator
+from dibs.base.ids import is_id, new_id
+from dibs.base.jsontext import Document
+from dibs.cli.framework.context import Opener
+from dibs.cli.framework.result import failure
+from dibs.cli.signals import UnconfirmedClaims
 from dibs.client.door import Ask
-from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, acquired, heartbeat, refusal, release
+from dibs.client.queueing import PendingClaim, drive
+from dibs.client.settings import Settings, connect_as
+from dibs.compat.action_llama.protocol import UNREACHABLE, Asking, Rejected, Said, acquired, heartbeat, refusal, release
+from dibs.core.limits import RLOCK_TTL_MS_DEFAULT
 from dibs.system.session_mark import is_gone, lineage
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dibs.base.jsontext import Document
-    from dibs.cli.framework.context import Opener
-    from dibs.cli.signals import UnconfirmedClaims
-    from dibs.compat.action_llama.protocol import Asking, Said
-    from dibs.wire.documents import Reply
-
+from dibs.wire.documents import Reply
 
 # Callers without an identity: no session, no secret, no lease id.
 #
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 # before. If it is lost, the lease expires by its TTL.
 #
 # Descendants of the calling process get the lease. After the calling process has ended, descendants of its parent get
-# it. The calling process is usually a script's shell. The parent is the agent, if it starts a new shell for each
-# command.
+# it. The calling process is usually a script's shell. The parent is the agent, if each command has a new shell.
 
 BE_SOMEBODY = (
     "Run inside `dibs session run`, or set SHUTDOWN_SECRET to what `dibs run-secret create -q --holder NAME` prints."
@@ -63,8 +61,6 @@ class DirectRequest:
         self._unconfirmed = unconfirmed
 
     def answer(self, env: Mapping[str, str], opener: Opener | None, pid: int) -> Said:
-        from dibs.client.settings import Settings, connect_as
-
         # A run brings its own namespace.
         self._settings = Settings({} if env.get("SHUTDOWN_SECRET") else _namespace_around(self._key, env), env)
         self._door = door = (opener or connect_as)(self._settings)
@@ -76,12 +72,11 @@ class DirectRequest:
             door.close()
 
     def in_session(self) -> Said:
-        from dibs.base.ids import is_id
-
         session = self._settings.env["DIBS_SESSION"].strip().lower()
         if not is_id(session):
-            reason = "DIBS_SESSION is not the id of a session: `dibs session run` sets it."
-            raise Rejected("invalid session", reason, 403)
+            raise Rejected(
+                "invalid session", "DIBS_SESSION is not the id of a session: `dibs session run` sets it.", 403
+            )
         owner = self._settings.pick("owner", "DIBS_OWNER") or ""  # else it is the session's
         return self._with_proof({"session_id": session}, owner)
 
@@ -143,18 +138,14 @@ class DirectRequest:
                 why = f"{folder} cannot be written, so it could not be released by name. {BE_SOMEBODY}"
                 return 500, refusal("not noted", why)
         elif document.get("holder") == owner and has_one:
-            here = (
-                "it was locked from here. rlock-heartbeat keeps it and runlock releases it. To lock it more than once:"
+            document["reason"] += (
+                ": it was locked from here. rlock-heartbeat keeps it and runlock releases it. "
+                f"To lock it more than once: {BE_SOMEBODY}"
             )
-            document["reason"] += f": {here} {BE_SOMEBODY}"
         return status, document
 
     def _claim(self, owner: str, proof: Document) -> Reply:
         """Claim the key. An interrupt releases the claim, if it was granted."""
-        from dibs.base.ids import new_id
-        from dibs.client.queueing import PendingClaim, drive
-        from dibs.core.limits import RLOCK_TTL_MS_DEFAULT
-
         ttl_seconds = self._ttl_seconds or RLOCK_TTL_MS_DEFAULT // 1000
         document = {"owner": owner, "ttl_seconds": ttl_seconds, "request_key": new_id(), **proof}
         pending = PendingClaim("acquire", self._key, document)
@@ -174,8 +165,6 @@ def _may_use(entry: Entry, marks: list[str]) -> bool:
 def _known(reply: Reply) -> Reply:
     """Tell who cannot be reached from who answers "later": only a real answer has a request id."""
     if reply.status == 401:
-        from dibs.cli.framework.result import failure
-
         reply.body = {**(reply.body or {}), "details": failure(reply).text}
     if reply.status == 503 and "request_id" not in (reply.body or {}):
         reply.status = UNREACHABLE

@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import Generator, Mapping
 from dibs.base.errors import InvalidInput, InvalidName, InvalidTtl
+from dibs.base.jsontext import Document
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
 from dibs.core.names import check_name
+from dibs.wire.documents import Reply
 from dibs.wire.parts import instant_ms
 from dibs.wire.sentences import cycle_path, in_full
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
-    from dibs.base.jsontext import Document
     from dibs.core.records import Holder
-    from dibs.wire.documents import Reply
 
-    Said = tuple[int, Document]  # HTTP status and body
-    Asking = Generator[tuple[str, str, Document], Reply, Said]
+Said = tuple[int, Document]  # HTTP status and body
+Asking = Generator[tuple[str, str, Document], Reply, Said]
 
 # The TTL of an `rlock` lock: DIBS_RLOCK_TTL, else `resourceLockTimeout` of a config.toml, else the default.
 #
@@ -43,32 +42,13 @@ def configured(env: Mapping[str, str], config: str | None) -> int | None:
     said = env.get("DIBS_RLOCK_TTL")
     if said:
         return ttl_seconds(said, "DIBS_RLOCK_TTL")
-    return _from_file(config or "config.toml", named=config is not None)
-
-
-def ttl_seconds(text: str, what: str) -> int:
-    """Whole seconds within the bounds of a lease. `what` names the setting to correct."""
-    try:
-        ttl_ms = parse_duration(text, "lock time")
-    except InvalidInput as error:
-        raise InvalidTtl(f"{what}: {error.details}") from None
-    return _checked(ttl_ms, f"{what} is {text!a}")
-
-
-def _checked(ttl_ms: int, what: str) -> int:
-    if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX or ttl_ms % 1000:
-        least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
-        raise InvalidTtl(f"{what}: use whole seconds, from {least} to {most}.")
-    return ttl_ms // 1000
-
-
-def _from_file(path: str, *, named: bool) -> int | None:
+    path = config or "config.toml"
     try:
         # Non-blocking, because opening a pipe would otherwise wait for its writer.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             content = file.read(CONFIG_BYTES_MAX)
     except OSError as error:
-        if named:
+        if config is not None:
             raise InvalidInput(f"--config {path}: it cannot be read ({error.strerror}).") from None
         return None
     if FIELD.encode() not in content:
@@ -87,12 +67,25 @@ def _from_file(path: str, *, named: bool) -> int | None:
     return _checked(seconds * 1000, f"{path}: {FIELD} is {seconds}")
 
 
+def ttl_seconds(text: str, what: str) -> int:
+    """Whole seconds within the bounds of a lease. `what` names the setting to correct."""
+    try:
+        ttl_ms = parse_duration(text, "lock time")
+    except InvalidInput as error:
+        raise InvalidTtl(f"{what}: {error.details}") from None
+    return _checked(ttl_ms, f"{what} is {text!a}")
+
+
+def _checked(ttl_ms: int, what: str) -> int:
+    if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX or ttl_ms % 1000:
+        least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
+        raise InvalidTtl(f"{what}: use whole seconds, from {least} to {most}.")
+    return ttl_ms // 1000
+
+
 UNREACHABLE = 599  # not an HTTP status: no answer came
-_FIELDS = ("secret", "resourceKey", "ttl")
 _HOST_SCHEMES = ("http", "https", "ws", "wss", "ftp")  # these must name a host
 _NOT_IN_HOSTS = frozenset(" <>[\\]^|\x7f")
-_REFUSALS = ("conflict", "forbidden", "lock_limit_exceeded", "capacity_exceeded", "deadlock")
-_NO_SESSION = ("not_found", "session_expired")
 
 
 class Rejected(Exception):
@@ -122,27 +115,20 @@ def read_request(document: object) -> tuple[str, str, int | None]:
         raise Rejected("missing resourceKey")
     check_key(key)
     for field in document:
-        if field not in _FIELDS:
+        if field not in ("secret", "resourceKey", "ttl"):
             # Their scripts paste a key into JSON unescaped. A quote in the key then makes an extra field.
             raise Rejected("invalid JSON body", f"There is no field {field!a}. Is a quote in the key not escaped?")
-    return secret, key, _ttl_seconds(document.get("ttl"))
-
-
-def _ttl_seconds(ttl: object) -> int | None:
-    if ttl is None:
-        return None
-    least, most = TTL_MS_MIN // 1000, TTL_MS_MAX // 1000
-    if type(ttl) is not int or not least <= ttl <= most:
+    ttl, least, most = document.get("ttl"), TTL_MS_MIN // 1000, TTL_MS_MAX // 1000
+    if ttl is not None and (type(ttl) is not int or not least <= ttl <= most):
         raise Rejected("invalid ttl", f"ttl is a whole number of seconds from {least} to {most}.")
-    return ttl
+    return secret, key, ttl
 
 
 def check_key(key: str) -> None:
     """Check that a key is a URI by the browsers' rules, and a valid name in dibs."""
     if not _is_uri(key):
         raise Rejected(
-            "Invalid URI format: Invalid URL",
-            "A resource key is a URI, such as github://acme/app/issues/42.",
+            "Invalid URI format: Invalid URL", "A resource key is a URI, such as github://acme/app/issues/42."
         )
     try:
         check_name(key)
@@ -209,9 +195,9 @@ def failed(reply: Reply) -> Said:
     """The answer for a reply that is an error of dibs."""
     body = reply.body or {}
     code, details = body.get("code"), str(body.get("details") or "dibs could not answer.")
-    if code in _NO_SESSION:
+    if code in ("not_found", "session_expired"):
         return 403, refusal("invalid secret", details)
-    if code in _REFUSALS:
+    if code in ("conflict", "forbidden", "lock_limit_exceeded", "capacity_exceeded", "deadlock"):
         return 409, {"ok": False, "reason": details}
     status = 400 if reply.status == 422 else reply.status
     return status, refusal(str(body.get("error") or code), details)
@@ -226,8 +212,7 @@ def heartbeat(key: str, proof: Document | None, ttl_seconds: int | None) -> Aski
             return 200, {"ok": True, "expiresAt": instant_ms(kept.body["expires_at"])}
         if not _is_not_mine(kept):
             return failed(kept)
-    found = yield "inspect", key, {}
-    return _whose(found)
+    return _whose((yield "inspect", key, {}))
 
 
 def release(key: str, proof: Document | None) -> Asking:
@@ -241,8 +226,7 @@ def release(key: str, proof: Document | None) -> Asking:
                 return 200, {"ok": True}
         if not _is_not_mine(reply):
             return failed(reply)
-    found = yield "inspect", key, {}
-    return _whose(found)
+    return _whose((yield "inspect", key, {}))
 
 
 def _is_not_mine(reply: Reply) -> bool:

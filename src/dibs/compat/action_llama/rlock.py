@@ -11,19 +11,15 @@ import gc
 import os
 import sys
 
+from dibs.base.cheap import Mapping, Sequence, TextIO
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.jsontext import Document, encode_ascii
 from dibs.cli.signals import UnconfirmedClaims
-from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, check_key, configured, refusal
+from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, Said, check_key, configured, refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import TextIO
-
     from dibs.cli.framework.context import Opener
-    from dibs.compat.action_llama.protocol import Said
-
 
 USAGE_EXIT = 9
 OTHER_EXIT = 7
@@ -45,7 +41,7 @@ def rlock_heartbeat() -> int:
 
 
 def _entry(name: str) -> int:
-    gc.disable()  # as `dibs` does, and for the same reason
+    gc.set_threshold(50_000)  # as `dibs` does, and for the same reason
     if sys.stdout is not None:
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]  # it is a file
     try:
@@ -79,7 +75,14 @@ def run(
             exit_code, document = USAGE_EXIT, refusal(error.code, error.details)
         except Exception as error:  # any other error is one clear line too
             exit_code, document = EXITS[500], refusal("internal_error", f"{type(error).__name__}: {error}")
-        exit_code = _print(exit_code, document, stdout)
+        try:
+            if stdout is not None:
+                stdout.write(encode_ascii(document) + "\n")
+                stdout.flush()
+        except BrokenPipeError:  # not an error: the command has done its work
+            pass
+        except OSError:
+            exit_code = exit_code or EXITS[500]
         unconfirmed.confirm()
     except KeyboardInterrupt:
         unconfirmed.give_back()
@@ -87,20 +90,6 @@ def run(
     finally:
         if not is_last:
             unconfirmed.close()
-    return exit_code
-
-
-def _print(exit_code: int, document: Document, stdout: TextIO | None) -> int:
-    """Print one line. A closed pipe is not an error: the command has done its work."""
-    if stdout is None:
-        return exit_code
-    try:
-        stdout.write(encode_ascii(document) + "\n")
-        stdout.flush()
-    except BrokenPipeError:
-        pass
-    except OSError:
-        return exit_code or EXITS[500]
     return exit_code
 
 

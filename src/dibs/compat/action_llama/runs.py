@@ -9,35 +9,30 @@ The principal of a run is `run:NAMESPACE`. No token can have that name, so the s
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from dibs.base.errors import DibsError, InvalidInput, Unprocessable
 from dibs.base.generators import run_generator
 from dibs.base.ids import digest_id, new_id
 from dibs.base.jsontext import Document, is_unicode
 from dibs.base.record import Record
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, failure, is_failure, yes
+from dibs.cli.framework.result import Answer, body_of, yes
 from dibs.cli.framework.spec import Argument, Option
 from dibs.cli.framework.spec import Command as CliCommand
 from dibs.cli.text.words import job_command, plain, table
 from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core import limits
-from dibs.core.commands import EndSession, KeepSession, OpenSession
+from dibs.core.commands import Command, EndSession, KeepSession, OpenSession
 from dibs.core.identity import LOCAL, Caller, require
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.names import check_namespace
 from dibs.engine.queries import inspect_one, open_sessions
 from dibs.wire.documents import Reply, reply_for_error
 from dibs.wire.parts import timestamp
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
-    from dibs.core.commands import Command
-
 
 # run-secret create, list, end: secrets that identify the runs of agents to `rlock` and the gateway.
 
@@ -50,10 +45,7 @@ def create(call: Call) -> Answer:
         if not secret:
             raise UsageError("--given needs the secret in SHUTDOWN_SECRET, which is not set.", call.command)
         document["secret"] = secret
-    reply = _ask(call, "run-open", "", document)
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = body_of(_ask(call, "run-open", "", document))
     end = job_command(["run-secret", "end"], [holder])
     text = (
         f"{call.paint.good('Begun')}: the run of {plain(holder)}. Its secret, shown this once:\n"
@@ -64,10 +56,7 @@ def create(call: Call) -> Answer:
 
 
 def list_(call: Call) -> Answer:
-    reply = _ask(call, "runs")
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = body_of(_ask(call, "runs"))
     runs = sorted(body["runs"], key=lambda run: (run["holder"], run["since"]))
     rows = [("HOLDER", "SINCE", "LOCKS")]
     rows += [(plain(run["holder"]), run["since"], plain(" ".join(run["locks"])) or "-") for run in runs]
@@ -76,16 +65,10 @@ def list_(call: Call) -> Answer:
 
 
 def end(call: Call) -> Answer:
-    reply = _ask(call, "run-end", call.values["holder"])
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
-    freed = ", ".join(plain(name) for name in body["released"]) or "it held nothing"
-    return yes(
-        body,
-        f"{call.paint.good('Ended.')} Freed: {freed}.",
-        quiet="\n".join(plain(name) for name in body["released"]),
-    )
+    body = body_of(_ask(call, "run-end", call.values["holder"]))
+    freed = [plain(name) for name in body["released"]]
+    text = f"{call.paint.good('Ended.')} Freed: {', '.join(freed) or 'it held nothing'}."
+    return yes(body, text, quiet="\n".join(freed))
 
 
 def _ask(call: Call, verb: str, name: str = "", document: Document | None = None) -> Reply:
@@ -248,7 +231,6 @@ def ask_store(door: EmbeddedDoor, asked: Ask) -> Reply:
         return open_sessions(door.store(), step) if isinstance(step, str) else door.coordinator().one(step)
 
     try:
-        flow = answer(asked.verb, door.namespace(), asked.name, asked.document, LOCAL)
-        return run_generator(flow, look_or_do)
+        return run_generator(answer(asked.verb, door.namespace(), asked.name, asked.document, LOCAL), look_or_do)
     except DibsError as error:
         return reply_for_error(error)

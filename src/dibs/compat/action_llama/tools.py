@@ -6,17 +6,14 @@ neither tool takes a proof. A lock lasts as long as the connection, so `ttl_seco
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dibs.agents.answers import IGNORED, OF_EVERY, TRUTH, ToolField
+from dibs.agents.backend import ToolBackend
 from dibs.agents.tools import tool
 from dibs.base.errors import LeaseLost, NotClaimed, WouldDeadlock
+from dibs.base.jsontext import Document
 from dibs.compat.action_llama.protocol import Rejected, check_key
-
-if TYPE_CHECKING:
-    from dibs.agents.backend import ToolBackend
-    from dibs.base.jsontext import Document
-
 
 KEY = ToolField("resource_key", "URI of the resource, such as github://acme/app/issues/42.", always=True)
 TTL = ToolField("ttl_seconds", "Not needed: the lock is kept for you.", IGNORED)

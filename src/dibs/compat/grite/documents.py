@@ -7,15 +7,11 @@ against either work. `nonce` is the lease id, which `--lease` takes.
 from __future__ import annotations
 
 from dibs.base.errors import InvalidName
+from dibs.base.jsontext import Document
 from dibs.cli.text.words import instant_ms, plain, table
 from dibs.core.durations import format_duration
 from dibs.core.names import check_name
 from dibs.wire.sentences import in_full
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
-
 
 _NEXT = {
     "held": "Wait until it is released or runs out, or take another.",
@@ -70,8 +66,7 @@ def released(resource: str, owner: str | None, lease_id: str | None, *, was_held
 
 
 def status_document(locks: list[Document]) -> Document:
-    """Live locks, one entry for each owner. Expired locks are not listed, so `expired` is always false. dibs never
-    grants two conflicting locks, so `conflicts` is always empty."""
+    """Live locks, one entry for each owner: `expired` is always false. No two conflict: `conflicts` is always empty."""
     shown = [_lock(lock["name"], holder) for lock in locks for holder in lock.get("holders") or (lock,)]
     return {"locks": shown, "conflicts": [], "total": len(shown)}
 
@@ -126,11 +121,7 @@ def refused(resource: str, reply: Document) -> tuple[str, Document, str]:
     if status != "held":
         lines += [f"  {plain(in_full(reply))}", f"  {suggestions[0]}"]
     held = f"held by {plain(owner or 'unknown')}" if status == "held" else status
-    return (
-        f"conflict: Lock on {plain(resource)} is {held} (expires in {remaining_s}s)",
-        details,
-        "\n".join(lines),
-    )
+    return f"conflict: Lock on {plain(resource)} is {held} (expires in {remaining_s}s)", details, "\n".join(lines)
 
 
 def not_yours(verb: str, resource: str, state: Document) -> tuple[str, Document, str]:

@@ -1,16 +1,18 @@
 """`dibs lock`: grite's commands, on any store, for people and scripts that know them.
 
-Arguments, documents, error codes and exit codes are the same. The difference is that these locks exclude:
-`agents/shell_actor.py` decides who is the same caller, and keeps the lease ids that grite's recipes do not pass
-along.
+Arguments, documents, error and exit codes are the same. The difference: these locks exclude. `agents/shell_actor.py`
+decides who is the same caller, and keeps the lease ids that grite's recipes do not pass along.
 """
 
 from __future__ import annotations
 
 from dibs.agents.shell_actor import Actor, Entry, RememberedLeases, actor_of, may_end, may_keep, took_it
+from dibs.base.cheap import Callable
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.flags import LEASE, SESSION, claim_document, session_id, ttl_seconds
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
@@ -22,15 +24,7 @@ from dibs.compat.grite import documents
 from dibs.compat.grite.documents import BAD_USAGE, CONFLICT, lock_code
 from dibs.core.limits import LOCK_TTL_MS_DEFAULT
 from dibs.core.names import check_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.base.jsontext import Document
-    from dibs.cli.framework.context import Call
-    from dibs.wire.documents import Reply
-
+from dibs.wire.documents import Reply, reply_for_error
 
 TTL_SECONDS_DEFAULT = LOCK_TTL_MS_DEFAULT // 1000
 
@@ -167,11 +161,10 @@ def status(call: Call) -> Answer:
 
 def gc(call: Call) -> Answer:
     from dibs.client.embedded import EmbeddedDoor
+    from dibs.client.store_admin import sweep
 
     memory_of(call).tidy()
     door = call.door()
-    from dibs.client.store_admin import sweep
-
     swept = sweep(door.store()) if isinstance(door, EmbeddedDoor) else None
     locks = _live(call)
     if isinstance(locks, Answer):
@@ -267,8 +260,6 @@ def command(run: Callable[[Call], Answer], *parts: Argument | Option) -> Command
         except UsageError:
             raise
         except DibsError as error:
-            from dibs.wire.documents import reply_for_error
-
             return _failed(call, failure(reply_for_error(error)))
 
     return Command(told, *parts, NO_DAEMON, usage_exit=BAD_USAGE)

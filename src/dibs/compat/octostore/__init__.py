@@ -8,11 +8,8 @@ not know that type refuses the request and changes nothing.
 from __future__ import annotations
 
 from dibs.base.clock import wall_ms
+from dibs.base.jsontext import Document
 from dibs.wire.parts import instant_ms
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
 
 
 def completed(verb: str, body: Document) -> Document:
@@ -43,7 +40,6 @@ def _lock(body: Document) -> Document:
 def _remaining_ms(expires_at: object) -> int:
     """Time left by our clock, which may differ from the server's. 0 if it gives no end."""
     try:
-        text = str(expires_at)
-        return max(0, instant_ms(text[:19] + ".000") - wall_ms())
+        return max(0, instant_ms(str(expires_at)[:19] + ".000") - wall_ms())
     except ValueError:
         return 0

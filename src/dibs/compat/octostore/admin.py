@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput, InvalidName
 from dibs.base.jsontext import encode
+from dibs.base.reply import Reply
 from dibs.compat.octostore.bodies import user_id
 from dibs.core import events
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX, REGISTRATIONS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_namespace
+from dibs.core.records import Holder, LockRecord
+from dibs.engine.auth import TokenGuard
 from dibs.engine.credentials import CredentialAdmin, credentials
 from dibs.engine.metrics import RequestCounts
 from dibs.engine.queries import claimed
+from dibs.server.annexes import Contract
+from dibs.server.handlers import Api
 from dibs.server.http.admission import PUBLIC_NAMESPACE, ClientWindows
 from dibs.server.http.parse import parse_query
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import HttpError, answer_document
+from dibs.server.monitor.metric_table import Scrape
 from dibs.server.routes.operations import operations_in, routed
+from dibs.server.routes.table import Table
 from dibs.wire.answer_fields import answers_in
 from dibs.wire.credentials import digest_of
 from dibs.wire.operations import document_schema, in_query
 from dibs.wire.parts import offset_timestamp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from dibs.base.reply import Reply
-    from dibs.core.records import Holder, LockRecord
-    from dibs.engine.auth import TokenGuard
-    from dibs.server.annexes import Contract
-    from dibs.server.handlers import Api
-    from dibs.server.http.request import HttpRequest
-    from dibs.server.monitor.metric_table import Scrape
-    from dibs.server.routes.table import Table
 
 KEY_HEADERS = (b"x-admin-key", b"x-octostore-admin-key")
 BEARER_ADMIN = b"Bearer admin:"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
@@ -18,16 +19,11 @@ from dibs.core.commands import ClaimPolicy
 from dibs.engine.auth import RateLimited
 from dibs.server.event_stream import EventStream
 from dibs.server.http.parse import FieldTwice
+from dibs.server.http.request import HttpRequest, Known
 from dibs.server.http.response import UNSUPPORTED, HttpError, answer_for_error, encoded
 from dibs.wire import OWN_TYPE
 from dibs.wire.codes import CODES
 from dibs.wire.values import U32_MAX, token_badge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.server.http.request import HttpRequest, Known
-
 
 # Refusals in OctoStore's words: the same status, title, code and details as an OctoStore server gives.
 
@@ -38,13 +34,7 @@ class OctoStoreRefusal(DibsError):
     """`title` None: that of the code. Details begin with the title where OctoStore's do."""
 
     def __init__(
-        self,
-        code: str,
-        details: str,
-        *,
-        status: int = 0,
-        title: str | None = None,
-        retry_s: int | None = None,
+        self, code: str, details: str, *, status: int = 0, title: str | None = None, retry_s: int | None = None
     ) -> None:
         super().__init__(details)
         self.code = code
@@ -101,8 +91,7 @@ def _translated(error: Exception) -> Exception:
         return OctoStoreRefusal("authentication_failed", "Authentication failed")
     if isinstance(error, RateLimited):
         seconds = -(-error.retry_after_ms // 1000)
-        details = f"Rate limit exceeded; retry in {seconds} seconds"
-        return OctoStoreRefusal("rate_limited", details, retry_s=seconds)
+        return OctoStoreRefusal("rate_limited", f"Rate limit exceeded; retry in {seconds} seconds", retry_s=seconds)
     if isinstance(error, NotAllowed):
         return refused("forbidden", error.details)
     if isinstance(error, HttpError) and error.code == "invalid_input":
@@ -130,8 +119,7 @@ def user_id(principal: str, namespace: str | None) -> str:
 
 def holder_id(internal: str) -> str:
     """The id that is shown of whoever holds a lock: one-way, because a session's own id is a proof."""
-    raw = bytes.fromhex(internal.replace("-", ""))
-    return _uuid(hashlib.sha256(_HOLDER + raw).digest())
+    return _uuid(hashlib.sha256(_HOLDER + bytes.fromhex(internal.replace("-", ""))).digest())
 
 
 def _uuid(digest: bytes) -> str:
@@ -145,21 +133,17 @@ def _uuid(digest: bytes) -> str:
 
 # OctoStore's streams: events without ids, and comments as signs of life.
 
-_ID = b"id: "
-_RETRY = b"retry: "
-
 
 class PlainStream(EventStream):
     """An event stream without positions. A reader that comes back begins with the state, as it does at OctoStore."""
 
     def _put(self, seq: int, part: bytes) -> None:
-        lines = [line for line in part.split(b"\n") if not line.startswith((_ID, _RETRY))]
+        lines = [line for line in part.split(b"\n") if not line.startswith((b"id: ", b"retry: "))]
         super()._put(seq, b"\n".join(lines).lstrip(b"\n"))
 
 
 NAME_BYTES_MAX, PART_BYTES_MAX = 256, 64
 _CHARACTERS = "alphanumeric characters, hyphens, underscores, dots, and slashes"
-_PARTS = "path components"
 TTL_S_DEFAULT = 60
 TTL_S_MAX = 3600
 METADATA_CHARS_MAX = 1024
@@ -225,7 +209,7 @@ def check_lock_name(name: str) -> str:
         (not all(each.isalnum() or each in "-_./" for each in name), f"can only contain {_CHARACTERS}"),
         (
             any(len(part.encode()) > PART_BYTES_MAX for part in parts),
-            f"{_PARTS} cannot exceed {PART_BYTES_MAX} characters",
+            f"path components cannot exceed {PART_BYTES_MAX} characters",
         ),
     ):
         if is_wrong:

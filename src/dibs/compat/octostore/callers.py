@@ -6,28 +6,25 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import ADMIN_PRINCIPAL, BEARER_ADMIN, ELECTIONS, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, refused, unsupported, user_id
+from dibs.core.commands import Command
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
+from dibs.core.outcomes import Outcome
 from dibs.core.proof import may_use
+from dibs.core.records import Holder, SessionRecord
+from dibs.server.handlers import Api
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.parse import decode_name
+from dibs.server.http.request import HttpRequest
 from dibs.wire.values import token_badge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dibs.core.commands import Command
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import Holder, SessionRecord
-    from dibs.server.handlers import Api
-    from dibs.server.http.request import HttpRequest
 
 # What an admitted request has in place of the key. The key itself is no token: as one, it could be guessed without end.
 _ADMITTED = new_token()

@@ -11,39 +11,35 @@ import asyncio
 import base64
 import binascii
 import hashlib
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, InvalidTtl
 from dibs.base.ids import dashed, new_room_id
+from dibs.base.jsontext import Document
+from dibs.base.reply import Reply
 from dibs.core import events as kinds
 from dibs.core import lease_outcomes, limits, outcomes
-from dibs.core.commands import Inspect
+from dibs.core.commands import Command, Inspect
+from dibs.core.events import Event
+from dibs.core.identity import Caller
 from dibs.core.names import ELECTION_PREFIX, check_name, election_job
+from dibs.core.outcomes import Outcome
+from dibs.core.records import Holder
 from dibs.engine.event_log import EventFilter
 from dibs.server.event_stream import EventStream
+from dibs.server.handlers import Api
 from dibs.server.http.parse import add_key, decode_name, parse_query
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import answer_document, answer_for
 from dibs.server.routes.operations import operations_in, routed
+from dibs.server.routes.table import Handler, Table
 from dibs.wire.lease_documents import frame
 from dibs.wire.operations import in_path
 from dibs.wire.parts import timestamp
 from dibs.wire.request_fields import NAME_FORMAT
 from dibs.wire.requests import command_for, shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.base.jsontext import Document
-    from dibs.base.reply import Reply
-    from dibs.core.commands import Command
-    from dibs.core.events import Event
-    from dibs.core.identity import Caller
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import Holder
-    from dibs.server.handlers import Api
-    from dibs.server.http.request import HttpRequest
-    from dibs.server.routes.table import Handler, Table
 
 CAMPAIGN, RENEW, RESIGN = "campaign", "election-renew", "resign"
 LEADER, FOLLOWER, VACANT = "leader", "follower", "vacant"
@@ -94,8 +90,7 @@ def _ttl_seconds(document: Document, public: bool) -> int:
 
 def token_of(room: str, lease_id: str) -> str:
     """Return what a leader proves its term with: the election, hashed, and the lease id, as 43 characters."""
-    raw = _mark(room) + bytes.fromhex(lease_id.replace("-", ""))
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    return base64.urlsafe_b64encode(_mark(room) + bytes.fromhex(lease_id.replace("-", ""))).decode().rstrip("=")
 
 
 def lease_of(room: str, token: str) -> str:
@@ -302,8 +297,7 @@ class ElectionRoutes:
             self._api.check_open()
             caller = self._api.counted(caller)
         room, ns = self._room(call), self._namespace(caller, call)
-        command = self._command(verb, ns, room, document, caller, public=public)
-        return await self._answer(room, command, call, public)
+        return await self._answer(room, self._command(verb, ns, room, document, caller, public=public), call, public)
 
     async def _read(self, verb: str, call: HttpRequest) -> dict[str, Any]:
         document = shape(verb, await call.json())
@@ -340,8 +334,7 @@ class ElectionRoutes:
                 raise TypeError(type(state).__name__)
             watched = WatchedElection(room, state)
             wanted = EventFilter(ns=command.ns, name=command.name)
-            first = frame(watched.first, at, "state")
-            stream = self.stream_class(feed, wanted, at, watched.framed, first=first)
+            stream = self.stream_class(feed, wanted, at, watched.framed, first=frame(watched.first, at, "state"))
             self._api.streams.add(stream, client)
         except BaseException:
             leave()
@@ -354,8 +347,7 @@ class ElectionRoutes:
         leave_registry = stream.on_end
         timer: asyncio.TimerHandle | None = None
         if public and self._api.rooms.settings is not None:
-            lasts_s = self._api.rooms.settings.stream_ms / 1000
-            timer = asyncio.get_running_loop().call_later(lasts_s, stream.hurry)
+            timer = asyncio.get_running_loop().call_later(self._api.rooms.settings.stream_ms / 1000, stream.hurry)
         else:
             stream.is_allowed = self._api.still_allows(call.headers)
 

@@ -6,9 +6,8 @@ proof on the caller's behalf: a claim of a lock that its owner has is a renewal,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.compat.octostore import bodies
 from dibs.compat.octostore.callers import Handlers, User, internal_id
@@ -21,14 +20,10 @@ from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
 from dibs.core.records import EXPIRED, META_KEY, Holder, LockRecord, Meta
 from dibs.engine.queries import claimed
 from dibs.server.http.parse import parse_query
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import answer_document, answer_for
 from dibs.wire.lease_documents import acl_document
 from dibs.wire.parts import timestamp
-
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
-    from dibs.server.http.request import HttpRequest
-
 
 # What OctoStore answers about locks, made from dibs' outcomes and records. Pure.
 
@@ -261,8 +256,7 @@ class Locks(Handlers):
         if not call.raw_name:  # its router has no such address
             raise bodies.unsupported(404)
         user = self._callers.user("inspect", call)
-        name = self._callers.lock_name(call, user)
-        state = await self._look(name)
+        state = await self._look(self._callers.lock_name(call, user))
         document = lock_document(state.lock)
         if document["status"] == "free":  # the number that the next lease of the store gets
             meta = await self._api.in_reader(lambda: self._api.engine.store.read((META_KEY,)).records[META_KEY].record)

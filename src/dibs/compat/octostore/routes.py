@@ -7,16 +7,17 @@ told of its own locks alone; deliveries are dibs'.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidName, InvalidTtl, NotOnRecord
 from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.compat.octostore import bodies
 from dibs.compat.octostore.callers import Handlers, User, id_of
 from dibs.compat.octostore.elections import CAMPAIGN, RENEW, RESIGN, ElectionRoutes, election_document
 from dibs.core import limits
-from dibs.core.commands import Acquire, EndSession, Inspect, InspectSession, KeepSession, OpenSession
+from dibs.core.commands import Acquire, Command, EndSession, Inspect, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import AGENT, Caller
 from dibs.core.lease_outcomes import Released, SessionState
 from dibs.core.names import DEFAULT_NAMESPACE
@@ -26,16 +27,11 @@ from dibs.core.webhooks import EVERY, Webhook
 from dibs.engine.webhooks import TargetPolicy, TargetRefused, WebhookAdmin, check_addresses, parse_target
 from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.http.parse import decode_name
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_CONTENT, answer_document, answer_for
 from dibs.server.routes.jobs import CREATE, REMOVE
 from dibs.wire.parts import timestamp
 from dibs.wire.webhooks import webhook_document
-
-if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
-    from dibs.core.commands import Command
-    from dibs.server.http.request import HttpRequest
-
 
 FULL_RETRY_S = 30
 EVENTS = ("acquired", "released", "renewed", "expired", EVERY)
@@ -74,8 +70,7 @@ class Sessions(Handlers):
 
     async def keep(self, call: HttpRequest) -> Reply:
         session_id, user = _id_in(call), self._callers.user("session-keep", call)
-        command = KeepSession(session=session_id, principal=user.principal, bound=user.scope)
-        state = _opened(await self._submit(command))
+        state = _opened(await self._submit(KeepSession(session=session_id, principal=user.principal, bound=user.scope)))
         return answer_document({"session_id": session_id, "expires_at": timestamp(state.session.expires_ms)})
 
     async def show(self, call: HttpRequest) -> Reply:
@@ -193,14 +188,12 @@ class Elections(ElectionRoutes):
 class Webhooks(Handlers):
     async def listing(self, call: HttpRequest) -> Reply:
         admin = self._admin(self._callers.user("webhooks", call))
-        found = await self._api.in_reader(admin.mine)
-        return answer_document([_document(each) for each in found])
+        return answer_document([_document(each) for each in await self._api.in_reader(admin.mine)])
 
     async def create(self, call: HttpRequest) -> Reply:
         document = await bodies.read_body(call, self._api.caller_of, FIELDS[CREATE])
         user = self._callers.user(CREATE, call)
-        policy = self._api.engine.webhook_policy
-        document["url"] = _url(document["url"], policy)
+        document["url"] = _url(document["url"], self._api.engine.webhook_policy)
         if not set(document.get("events", ())) <= set(EVENTS):
             raise bodies.refused("invalid_input", "Webhook events must be acquired, released, renewed, expired, or *")
         admin = self._admin(user)
@@ -228,8 +221,7 @@ class Webhooks(Handlers):
 def _made(admin: WebhookAdmin, document: Document) -> Webhook:
     if len(admin.mine()) >= limits.WEBHOOKS_PER_PRINCIPAL_MAX:
         raise bodies.refused("invalid_input", f"Maximum {limits.WEBHOOKS_PER_PRINCIPAL_MAX} webhooks per user")
-    reply = admin.ask(CREATE, "", document)
-    return admin.find((reply.body or {})["id"])
+    return admin.find((admin.ask(CREATE, "", document).body or {})["id"])
 
 
 def _document(webhook: Webhook) -> Document:

@@ -7,28 +7,23 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
+from dibs.base.cheap import Iterable
 from dibs.base.errors import InvalidInput, NotOnRecord
 from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
 from dibs.base.record import Record
 from dibs.core import webhooks as rules
+from dibs.core.commands import PlainCommand
 from dibs.core.identity import AGENT, Caller, require
 from dibs.core.limits import WEBHOOK_URL_CHARS_MAX
 from dibs.core.records import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.engine.coordinator import Coordinator
+from dibs.stores.port import Store
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.requests import shape
 from dibs.wire.webhooks import deliveries_document, standing_document, webhook_document, webhook_of
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dibs.base.jsontext import Document
-    from dibs.core.commands import PlainCommand
-    from dibs.stores.port import Store
-
-# Where a webhook may lead. The promise `webhook:private`: a webhook cannot be used to reach what only the server can
-# reach, unless the operator allows it.
+# Where a webhook may lead: not to what only the server can reach, unless the operator allows it (`webhook:private`).
 #
 # A URL's name is looked up for every connection, all its addresses are checked, and the connection goes to the address
 # that was checked. So a name whose address changes between two lookups gains nothing.
@@ -125,7 +120,6 @@ def check_addresses(addresses: Iterable[str], policy: TargetPolicy) -> list[str]
 
 
 def is_refused(address: str) -> bool:
-    """Return whether an address is not one of the public internet."""
     try:
         found = ip_address(address)
     except ValueError:  # with a zone, for instance: link-local
@@ -144,8 +138,7 @@ def registered(store: Store) -> rules.WebhookRegister:
 
 
 class WebhookAdmin:
-    """The requests of one caller about webhooks of one namespace. Without a server (`policy` is the default), only the
-    form of a URL is checked: the server that delivers decides where it may lead."""
+    """One caller's requests about webhooks of a namespace. Without a server only the form of a URL is checked."""
 
     def __init__(
         self, store: Store, caller: Caller, ns: str, policy: TargetPolicy = ANY_TARGET, *, own: bool = False

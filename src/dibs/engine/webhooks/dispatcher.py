@@ -13,32 +13,26 @@ down how far each is. What is sent when is decided in `core/delivery.py`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import DibsError, Unavailable
 from dibs.base.ids import new_fraction, new_token
+from dibs.base.logger import log
 from dibs.core import limits
 from dibs.core.delivery import DeliveryPlan, LaneState
 from dibs.core.events import Event
 from dibs.core.webhooks import TEST, DeliveryNote, Webhook
 from dibs.engine.webhooks.ledger import WebhookLedger
 from dibs.engine.webhooks.sender import DeliveryResult, Sender, delivery_headers
+from dibs.stores.port import Store
 from dibs.wire.webhooks import payload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any, TypeVar
-
-    from dibs.stores.port import Store
-
-    Found = TypeVar("Found")
-
-log = logging.getLogger("dibs")
+Found = TypeVar("Found")
 
 _STOP_S = 3.0
 _GATHER_S = 0.01
@@ -159,8 +153,7 @@ class DeliveryRounds:
             plan.take(after.events, after.upto, is_last=after.is_last)
 
     def _deliver(self) -> None:
-        """Start what is ready. Targets that answer come first, and those that do not leave half of the places free:
-        many that hang must not keep the others waiting."""
+        """Start what is ready, first to targets that answer. Others leave half of the places free: they may hang."""
         if self._steady() >= self._ledger.safe_until_ms:
             return
         plans = list(self._plans.values())
@@ -306,7 +299,6 @@ class WebhookDispatcher:
             self._thread.join(_STOP_S)
 
     def wake(self) -> None:
-        """There may be new events."""
         self.rounds.has_news = True
         self._rouse()
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.core import limits
 from dibs.core import webhooks as rules
 from dibs.core.credentials import CredentialRegister
+from dibs.core.delivery import LaneState
 from dibs.core.identity import LOCAL
 from dibs.core.records import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential
 from dibs.engine.event_log import EventFilter, EventPage, read_page
 from dibs.engine.webhooks import registered
+from dibs.stores.port import Snapshot, Store
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from dibs.core.delivery import LaneState
-    from dibs.core.webhooks import DeadLetter, SaveDelivery
-    from dibs.stores.port import Snapshot, Store
-
-    Owner = tuple[str, str | None]
+Owner = tuple[str, str | None]
 
 NO_TOKEN = "All tokens of its owner have expired or were revoked."
 
@@ -79,7 +74,7 @@ class WebhookLedger:
         self.safe_until_ms = asked_ms + limits.WEBHOOK_DUTY_MS * 2 // 3
         return state
 
-    def webhooks(self) -> list[tuple[rules.Webhook, rules.WebhookProgress, tuple[DeadLetter, ...]]]:
+    def webhooks(self) -> list[tuple[rules.Webhook, rules.WebhookProgress, tuple[rules.DeadLetter, ...]]]:
         """All that are to be served. Stops those whose owner has no valid token any more."""
         ids = [each.id for each in registered(self._store).entries]
         keys = [key(each) for each in ids for key in (webhook_key, progress_key, dead_letters_key)]
@@ -122,11 +117,10 @@ class WebhookLedger:
         return {at: read_page(self._store, at, limits.FEED_PAGE_MAX) for at in positions}
 
     def lane_pages(self, lanes: Sequence[tuple[str, LaneState]]) -> list[EventPage]:
-        """The next events of each lane's job. Each lane is given with its namespace."""
         most = limits.WEBHOOK_LANE_EVENTS_MAX
         return [read_page(self._store, lane.after, most, EventFilter(ns=ns, name=lane.job)) for ns, lane in lanes]
 
-    def save(self, commands: Sequence[SaveDelivery]) -> list[bool]:
+    def save(self, commands: Sequence[rules.SaveDelivery]) -> list[bool]:
         """Return whether each was written. Not if another server has the duty, or the webhook was removed."""
         saved = []
         for command in commands:  # one commit each: together they may be larger than a store takes

@@ -10,8 +10,8 @@ import hmac
 import socket
 import ssl
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.base.clock import steady_ms, wall_ms
@@ -21,15 +21,12 @@ from dibs.base.http1 import ConnectionLost, ReplyReader, ReplyTooLarge, http_dat
 from dibs.base.record import Record
 from dibs.core import limits
 from dibs.core.durations import format_duration
+from dibs.core.events import Event
+from dibs.core.webhooks import Webhook
 from dibs.engine.webhooks import Target, TargetPolicy, TargetRefused, check_addresses, parse_target
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+Lookup = Callable[[str, int], list[str]]
 
-    from dibs.core.events import Event
-    from dibs.core.webhooks import Webhook
-
-    Lookup = Callable[[str, int], list[str]]
 
 # Looks up the addresses of targets. A lookup may hang for long, and cannot be cancelled, so each has a thread of its
 # own that nobody waits for at the end. A host has one lookup at a time, so hosts that hang hold up no others.
@@ -40,7 +37,6 @@ class LookupFailed(Exception):
 
 
 def look_up(host: str, port: int) -> list[str]:
-    """All addresses of a host, each once."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -101,12 +97,7 @@ def delivery_headers(webhook: Webhook, event: Event, tries: int, body: bytes, at
         return {"User-Agent": "OctoStore-Webhook/1.0", **signed}
     if key:
         signed[HEADER] = f"t={at_s},v1={hmac.new(key, b'%d.' % at_s + body, 'sha256').hexdigest()}"
-    return {
-        "X-Dibs-Event-Id": str(event.seq),
-        "X-Dibs-Webhook-Id": webhook.id,
-        "X-Dibs-Try": str(tries),
-        **signed,
-    }
+    return {"X-Dibs-Event-Id": str(event.seq), "X-Dibs-Webhook-Id": webhook.id, "X-Dibs-Try": str(tries), **signed}
 
 
 USER_AGENT = f"dibs-webhook/{__version__}"
@@ -193,7 +184,6 @@ class Sender:
         self._kept: dict[str, list[_Connection]] = {}
 
     async def check(self, url: str) -> None:
-        """Raise TargetRefused if a webhook may not lead there now."""
         target = parse_target(url, self.policy)
         try:
             async with asyncio.timeout(limits.WEBHOOK_CONNECT_MS / 1000):
@@ -235,7 +225,6 @@ class Sender:
         self._kept.clear()
 
     def tidy(self) -> None:
-        """Close connections that were idle for too long."""
         for url, connections in list(self._kept.items()):
             for connection in [each for each in connections if not each.is_fresh()]:
                 connections.remove(connection)

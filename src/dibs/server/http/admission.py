@@ -12,32 +12,31 @@ read. A proxy writes one of the two and may pass on the other as the client sent
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-import logging
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import AuthenticationRequired, InvalidInput
+from dibs.base.logger import log
 from dibs.core import limits
 from dibs.core.identity import AGENT, Caller, Limits
 from dibs.engine.auth import RateLimited
 from dibs.server.http.response import HttpError
 from dibs.system import socket_peer
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterable
+PublicElections = Any  # dibs.server.settings.PublicElections, which knows these
 
-    PublicElections = Any  # dibs.server.settings.PublicElections, which knows these
 
-    class Waiting(Protocol):
-        def cancel(self) -> None:
-            """The client is gone."""
+class Waiting(Protocol):
+    def cancel(self) -> None:
+        """The client is gone."""
 
-        def hurry(self) -> None:
-            """The client sent another request: answer this one with its place in line."""
+    def hurry(self) -> None:
+        """The client sent another request: answer this one with its place in line."""
 
 
 UNIX = "unix"
@@ -63,7 +62,6 @@ class TrustedProxies:
         return any(address in network for network in self._networks)
 
     def client(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """The client of a request that came over a connection from the proxy `peer`."""
         lines = [value for name, value in headers if name == b"x-forwarded-for"]
         found = peer
         for hop in reversed(b",".join(lines).split(b",") if lines else []):
@@ -128,7 +126,6 @@ class ClientWindows:
         return len(self._windows)
 
     def check(self, client: str) -> None:
-        """Raises RateLimited if one more is too many."""
         now_ms = self._steady()
         since_ms, count = self._windows.get(self._counted_as(client, now_ms), (now_ms, 0))
         if count >= self._most and now_ms - since_ms < limits.PUBLIC_REQUESTS_MS:
@@ -204,8 +201,6 @@ class PublicRooms:
 
         return leave
 
-
-log = logging.getLogger("dibs")
 
 LOG_EVERY_MS = 10_000
 
@@ -285,7 +280,6 @@ def counted_as(client: str) -> str:
 
 
 def client_of(transport: asyncio.BaseTransport) -> str:
-    """The client at the other end: an address, or a user of this machine."""
     uid = peer_uid(transport.get_extra_info("socket"))
     if uid is not None:
         return f"user {uid}"

@@ -17,18 +17,15 @@ never for other origins. Without such origins nothing is answered to a browser's
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from dibs.base.ids import new_request_id
 from dibs.core.limits import TOKEN_CHARS_MAX
 from dibs.server.http.response import MISDIRECTED, HttpError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    Headers = Mapping[bytes, bytes]
-    Sent = Iterable[tuple[bytes, bytes]]
+Headers = Mapping[bytes, bytes]
+Sent = Iterable[tuple[bytes, bytes]]
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 _OF_LOCALHOST = ".localhost"  # browsers ask no server for the address of these
@@ -61,7 +58,6 @@ class OwnNames:
         self._known: dict[bytes, bool] = {}
 
     def knows(self, host: bytes) -> bool:
-        """Tell whether this value of Host names this machine."""
         known = self._known.get(host)
         if known is None:
             if len(self._known) >= _KEPT_MAX:
@@ -104,8 +100,7 @@ def cookie_for(token: str, scheme: str) -> str:
 
 
 def with_credential(method: str, scheme: str, headers: dict[bytes, bytes], sent: Sent) -> None:
-    """Put the token of the cookie into `headers` as Authorization, or the reason why it does not count. `sent` are the
-    headers as they came, with repetitions."""
+    """Put the cookie's token into `headers` as Authorization, or why it does not count. `sent`: all, as they came."""
     if b"cookie" not in headers or b"authorization" in headers:
         return
     pairs = [part.strip(b" \t").partition(b"=") for part in headers[b"cookie"].split(b";")]
@@ -150,8 +145,7 @@ def is_from_own_page(method: str, scheme: str, headers: Headers) -> bool:
 
 
 def _fits(origin: bytes | None, scheme: str, headers: Headers) -> bool:
-    """Tell whether Origin is this server. A server behind a proxy that it does not know sees http where the browser
-    sees https, so https is accepted in any case."""
+    """Tell whether Origin is this server. Behind an unknown proxy it sees http for https, so https always counts."""
     if origin is None:
         return True
     host = headers.get(b"host", b"").lower()
@@ -160,13 +154,10 @@ def _fits(origin: bytes | None, scheme: str, headers: Headers) -> bool:
 
 
 class Cors:
-    """Tells browsers that pages of `origins` may use this server."""
-
     def __init__(self, origins: tuple[str, ...]) -> None:
         self._allowed = {origin.encode() for origin in origins}
 
     def headers(self, method: bytes, headers: Headers) -> dict[str, str]:
-        """The headers that every answer has more."""
         told = {"vary": _VARY}
         origin = headers.get(b"origin", b"")
         if origin in self._allowed:
@@ -177,7 +168,6 @@ class Cors:
 
     @staticmethod
     def preflight() -> dict[str, str]:
-        """The answer to a browser that asks first whether it may ask."""
         return {
             "access-control-allow-methods": METHODS,
             "access-control-allow-headers": HEADERS,

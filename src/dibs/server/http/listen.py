@@ -27,7 +27,6 @@ class BindAddress:
 
     @property
     def is_local(self) -> bool:
-        """Tell whether only this machine can reach it."""
         if self.path or self.host == "localhost":
             return True
         try:
@@ -77,7 +76,6 @@ def open_socket(address: BindAddress, *, mode: int | None = None, group: str | N
 
 
 def url_of(address: BindAddress, listening: socket.socket, scheme: str = "http") -> str:
-    """Return what a client on this machine calls it."""
     if address.path:
         return f"unix://{address.path}"
     host, port = listening.getsockname()[:2]

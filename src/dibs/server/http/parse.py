@@ -1,13 +1,13 @@
-"""Parses the parts of a request: the body, the name in the address, the query, headers. All of it is untrusted. Each
-fault is a refusal with its own message: 415 for a type that is not JSON, 413 for too much, 400 for invalid text.
-`wire/requests.py` checks the values.
+"""Parses the untrusted parts of a request: body, name in the address, query, headers. Each fault has its own message:
+415 for a type that is not JSON, 413 for too much, 400 for invalid text. `wire/requests.py` checks the values.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Required, TypedDict
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -21,11 +21,8 @@ from dibs.wire import OWN_TYPE
 from dibs.wire.fields import REQUESTS
 from dibs.wire.values import PROVEN, U32_MAX
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Document = dict[str, Any]
-    Headers = Mapping[bytes, bytes]
+Document = dict[str, Any]
+Headers = Mapping[bytes, bytes]
 
 STORE_HEADER = b"x-dibs-store"  # the store that a client of several servers expects
 KEY_HEADER = b"idempotency-key"
@@ -51,7 +48,6 @@ def check_head(headers: Mapping[bytes, bytes]) -> None:
 
 
 def is_acceptable(headers: Mapping[bytes, bytes]) -> bool:
-    """Tell whether `check_head` accepts them."""
     try:
         check_head(headers)
     except HttpError:
@@ -110,7 +106,6 @@ def _check_repeats(body: bytes) -> None:
 
 
 def decode_name(raw: bytes) -> str:
-    """The job name in one segment of the path, as it was sent."""
     try:
         if _PERCENT not in raw:
             return raw.decode()
@@ -122,7 +117,6 @@ def decode_name(raw: bytes) -> str:
 
 
 def parse_query(query: bytes) -> dict[str, str]:
-    """The parameters after the question mark."""
     if not query:
         return {}
     if len(query) > QUERY_BYTES_MAX:

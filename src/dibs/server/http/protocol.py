@@ -12,9 +12,8 @@ How long and how much a client may keep the server waiting is bounded: a head wi
 finishes, a silent connection, a client that asks and does not read the answers. Requests are parsed a few at a time, so
 the memory for a connection does not grow with what the client sends.
 
-What is no request is refused in JSON, so that the client can read it: the answer, then the end of our side, then a
-short time in which further input is discarded (closing at once would reset the connection, and the answer might be
-lost).
+What is no request is refused in JSON, so that the client can read it: the answer, then the end of our side, then a time
+in which further input is discarded (closing at once would reset the connection, and perhaps lose the answer).
 """
 
 from __future__ import annotations
@@ -23,48 +22,36 @@ import asyncio
 import http
 import select
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import httptools
 
 from dibs.base.http1 import header_lines
 from dibs.base.reply import Reply
-from dibs.core.limits import (
-    CONNECTIONS_TURNED_AWAY_MAX,
-    HEAD_BYTES_MAX,
-    HEADERS_MAX,
-    KEEP_ALIVE_MS,
-    PARSE_BYTES_MAX,
-    REQUEST_MS_MAX,
-    SLOW_READER_BYTES_MIN,
-)
+from dibs.core import limits
 from dibs.engine.metrics import OTHER
 from dibs.server.event_stream import EventStream
-from dibs.server.http.admission import TrustedProxies, client_of, peer_uid
+from dibs.server.handlers import Api
+from dibs.server.http.admission import Admission, TrustedProxies, Waiting, client_of, peer_uid
 from dibs.server.http.browser import Cors
-from dibs.server.http.request import PEER, HttpRequest, KnownHeads, RequestHead, block_of
+from dibs.server.http.request import PEER, Answer, HttpRequest, KnownHeads, RequestHead, block_of
 from dibs.server.http.response import UNSUPPORTED, ClientGone, Header, HttpError, answer_for_error, current, headers_of
 from dibs.server.http.tls import lacks_certificate
+from dibs.server.routes.table import Router
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
 
-    from dibs.server.handlers import Api
-    from dibs.server.http.admission import Admission, Waiting
-    from dibs.server.http.request import Answer
-    from dibs.server.routes.table import Router
+class RequestObserver(Protocol):
+    """Is told of each request: when its turn begins, and when it is answered."""
 
-    class RequestObserver(Protocol):
-        """Is told of each request: when its turn begins, and when it is answered."""
+    def begin(self, call: HttpRequest) -> None: ...
 
-        def begin(self, call: HttpRequest) -> None: ...
-
-        def end(self, call: HttpRequest) -> None: ...
+    def end(self, call: HttpRequest) -> None: ...
 
 
 LINGER_S = 1.0
-REQUEST_S = REQUEST_MS_MAX / 1000
+REQUEST_S = limits.REQUEST_MS_MAX / 1000
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # Linux only
 _LINE_END, _END = b"\r\n", b"\r\n\r\n"
 _VERSION = b"HTTP/1.1"
@@ -74,8 +61,6 @@ _QUERY, _FRAGMENT, _SLASH = b"?#/"
 
 
 class ServerState:
-    """Is shared by all connections of a server."""
-
     def __init__(
         self,
         api: Api,
@@ -129,7 +114,7 @@ class HttpConnection(asyncio.Protocol):
             "whole"
         ).split()
     )
-    keep_alive_s = KEEP_ALIVE_MS / 1000
+    keep_alive_s = limits.KEEP_ALIVE_MS / 1000
     transport: asyncio.Transport
 
     def __init__(self, state: ServerState, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -199,7 +184,7 @@ class HttpConnection(asyncio.Protocol):
             self.client = client
             return
         self.state.metrics.turned_away += 1
-        if admission.leaving >= CONNECTIONS_TURNED_AWAY_MAX:
+        if admission.leaving >= limits.CONNECTIONS_TURNED_AWAY_MAX:
             self.transport.abort()  # so many are being told why already
             return
 
@@ -228,7 +213,6 @@ class HttpConnection(asyncio.Protocol):
             self.waiting.cancel()
 
     async def lost(self) -> None:
-        """Wait until the connection is lost."""
         await self._lost.wait()
 
     def shutdown(self) -> None:
@@ -240,7 +224,6 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether the client is gone."""
         return self.transport.is_closing()
 
     @property
@@ -260,9 +243,8 @@ class HttpConnection(asyncio.Protocol):
             return True
 
     def eof_received(self) -> bool | None:
-        """A client that closed its sending side may still read an answer that comes without a task, because that comes
-        soon. A client that waits in line and did so looks like one that hung up, and must not be given a job that it
-        will not use. TLS has no half-closed connections."""
+        """A client that closed its sending side may still read an answer that comes without a task: soon. One that
+        waits in line looks like one that hung up, and is given no job. TLS has no half-closed connections."""
         call = self.call
         if self.scheme == "https" or call is None or call.has_task or self.waiting is not None or self._receiving:
             return None
@@ -290,7 +272,7 @@ class HttpConnection(asyncio.Protocol):
     def _is_slow_reader(self, now_s: float) -> bool:
         """Tell whether answers have waited for the client for REQUEST_MS_MAX, and it read almost nothing."""
         unsent = self.transport.get_write_buffer_size()
-        if not unsent or self._unsent_bytes - unsent >= SLOW_READER_BYTES_MIN or not self._unsent_bytes:
+        if not unsent or self._unsent_bytes - unsent >= limits.SLOW_READER_BYTES_MIN or not self._unsent_bytes:
             self._unsent_bytes, self._unsent_since_s = unsent, now_s
             return False
         return now_s - self._unsent_since_s >= REQUEST_S
@@ -306,7 +288,6 @@ class HttpConnection(asyncio.Protocol):
         self._advance()
 
     async def drain(self) -> None:
-        """Wait until the client has read enough, or is gone."""
         if self.is_write_paused:
             await self._drained.wait()
 
@@ -338,7 +319,7 @@ class HttpConnection(asyncio.Protocol):
         head, end, body = data.partition(_END)
         line, _, block = head.partition(_LINE_END)
         known = self._known.get(block)
-        if known is None or not end or len(head) > PARSE_BYTES_MAX or known[0] != len(body):
+        if known is None or not end or len(head) > limits.PARSE_BYTES_MAX or known[0] != len(body):
             return False
         words = line.split(b" ")
         if len(words) != 3 or words[2] != _VERSION:
@@ -363,7 +344,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_parsing = True
         try:
             while self._unread and not self._queue and not self._deaf:
-                part, self._unread = self._unread[:PARSE_BYTES_MAX], self._unread[PARSE_BYTES_MAX:]
+                part, self._unread = self._unread[: limits.PARSE_BYTES_MAX], self._unread[limits.PARSE_BYTES_MAX :]
                 self._parse_part(part)
         finally:
             self._is_parsing = False
@@ -386,7 +367,7 @@ class HttpConnection(asyncio.Protocol):
             self.parser = _new_parser(self)
         else:
             # Also behind the head: trailers, and what stands between the chunks of a body.
-            if self._receiving and self._head_bytes > HEAD_BYTES_MAX:
+            if self._receiving and self._head_bytes > limits.HEAD_BYTES_MAX:
                 self._refuse(_head_too_large())
 
     def on_message_begin(self) -> None:
@@ -431,7 +412,7 @@ class HttpConnection(asyncio.Protocol):
     def _head_refusal(self, version: str) -> HttpError | None:
         sent = self._headers
         size = sum([len(name) + len(value) for name, value in sent]) + len(self._url)
-        if size > HEAD_BYTES_MAX or len(sent) > HEADERS_MAX:
+        if size > limits.HEAD_BYTES_MAX or len(sent) > limits.HEADERS_MAX:
             return _head_too_large()
         if self.parser.get_method() == b"CONNECT":
             # What the client sends after it is not HTTP, so the connection cannot be used any more.
@@ -465,7 +446,6 @@ class HttpConnection(asyncio.Protocol):
     # Answers out.
 
     def _begin(self, call: HttpRequest) -> None:
-        """It is this request's turn."""
         self.call = call
         state, head = self.state, call.head
         api = state.api
@@ -537,7 +517,6 @@ class HttpConnection(asyncio.Protocol):
                 call.respond(answer)
 
     def finish(self, call: HttpRequest) -> None:
-        """The request is answered, or nobody waits for its answer."""
         if call is not self.call:
             return
         self.call = None
@@ -558,7 +537,6 @@ class HttpConnection(asyncio.Protocol):
             self._since_s = self.loop.time()
 
     def _advance(self) -> None:
-        """Begin the next request, if one waits."""
         if self._is_advancing or self.transport.is_closing():
             return
         self._is_advancing = True
@@ -627,4 +605,6 @@ def _target(url: bytes) -> tuple[bytes, bytes]:
 
 
 def _head_too_large() -> HttpError:
-    return HttpError(f"A request head may have {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} headers at most.", 431)
+    return HttpError(
+        f"A request head may have {limits.HEAD_BYTES_MAX} bytes and {limits.HEADERS_MAX} headers at most.", 431
+    )

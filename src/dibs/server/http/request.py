@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from dibs.base.clock import stopwatch_s
 from dibs.base.http1 import header_lines
 from dibs.base.ids import new_request_id
+from dibs.base.reply import Reply
+from dibs.core.commands import Command
 from dibs.core.limits import BODY_BYTES_MAX, STRANGERS_BODY_BYTES_MAX
+from dibs.core.outcomes import Outcome
 from dibs.engine.auth import digest_of
+from dibs.engine.batcher import resolve
 from dibs.engine.metrics import OTHER, outcome_word
+from dibs.server.http import parse
 from dibs.server.http.admission import client_of, counted_as, forwarded_scheme
 from dibs.server.http.browser import with_credential
-from dibs.server.http.parse import (
-    KEY_HEADER,
-    NAMES_HEADER,
-    NAMESPACE_HEADER,
-    STORE_HEADER,
-    check_head,
-    is_acceptable,
-    parse_json,
-    too_large,
-)
 from dibs.server.http.response import NO_CONTENT, ClientGone, Header, answer_for, current, headers_of
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from dibs.base.reply import Reply
-    from dibs.core.commands import Command
-    from dibs.core.outcomes import Outcome
-
-    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
-    # What a handler returns: an answer, a coroutine that makes one, or None if the request is answered by a callback.
-    Answer = Reply | Awaitable[Any] | None
-    Headers = Mapping[bytes, bytes]
-    Known = Callable[[Headers], object]  # raises for an unknown caller
-    Done = Callable[[bytes | BaseException], None]
+HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
+# What a handler returns: an answer, a coroutine that makes one, or None if the request is answered by a callback.
+Answer = Reply | Awaitable[Any] | None
+Headers = Mapping[bytes, bytes]
+Known = Callable[[Headers], object]  # raises for an unknown caller
+Done = Callable[[bytes | BaseException], None]
 
 PEER = b":peer"  # no header of a request can be called so
 SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
-_TERMS = frozenset((STORE_HEADER, KEY_HEADER, NAMESPACE_HEADER, NAMES_HEADER))
+_TERMS = frozenset((parse.STORE_HEADER, parse.KEY_HEADER, parse.NAMESPACE_HEADER, parse.NAMES_HEADER))
 _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie", b"origin"))
 KEPT_MAX = 512  # a few for each kind of client: the length of the body is one of the headers
 KEPT_BYTES_MAX = 1024
@@ -64,7 +53,7 @@ class RequestHead:
         headers = self.headers
         self.digest = digest_of(headers.get(b"authorization"))  # not whether it is valid: that may change
         # The type and length of its body. If not, `check_head` says what is wrong.
-        self.is_acceptable = is_acceptable(headers)
+        self.is_acceptable = parse.is_acceptable(headers)
         self.has_terms = not _TERMS.isdisjoint(headers)  # some header is an argument of the operation
         self.may_move = SERVERS_HEADER in headers
         self.host = headers.get(b"host", b"")
@@ -74,15 +63,14 @@ class RequestHead:
 
 
 class KnownHeads:
-    """Headers of requests, as they came, from the end of the request line to the empty line; with the length of the
-    body. For one server. Only those of callers that were accepted are kept, so strangers cannot fill the memory. They
-    hold credentials, and are never shown or logged."""
+    """Headers of requests, as they came after the request line, with the length of the body. For one server. Only those
+    of accepted callers are kept, so strangers cannot fill the memory. They hold credentials, and are never shown."""
 
     def __init__(self) -> None:
         self.known: dict[bytes, tuple[int, RequestHead]] = {}
 
     def learn(self, block: bytes | None, length: int, head: RequestHead) -> None:
-        if block is None or len(block) > KEPT_BYTES_MAX or KEY_HEADER in head.headers:
+        if block is None or len(block) > KEPT_BYTES_MAX or parse.KEY_HEADER in head.headers:
             return  # a key is new with every claim
         if len(self.known) >= KEPT_MAX:
             self.known.clear()  # whoever is still there is learnt again
@@ -101,8 +89,6 @@ def block_of(data: bytes, method: bytes, url: bytes, body: bytes) -> bytes | Non
 
 
 class HttpRequest:
-    """One request: what was asked, as the handlers need it, and the way back for its answer."""
-
     has_task = False
     # For the log and the spans.
     principal = ""
@@ -151,7 +137,6 @@ class HttpRequest:
         self.took_s = 0.0
 
     def take_cookie(self) -> None:
-        """The login cookie of a browser is its credential."""
         headers = dict(self.headers)
         with_credential(self.method, self.scheme, headers, self.head.sent)
         self.headers = headers
@@ -201,7 +186,6 @@ class HttpRequest:
         return len(self._body) > STRANGERS_BODY_BYTES_MAX and self._done is None and not self.is_over
 
     def receive(self, part: bytes) -> None:
-        """More of the body has come."""
         if not self.is_over:
             self._body = self._body + part if self._body else part
             if len(self._body) > STRANGERS_BODY_BYTES_MAX and self._done is not None:
@@ -236,12 +220,12 @@ class HttpRequest:
 
     def _refusal(self) -> Exception | None:
         if self._known is None:
-            return too_large(STRANGERS_BODY_BYTES_MAX)
+            return parse.too_large(STRANGERS_BODY_BYTES_MAX)
         try:
             self._known(self.headers)
         except Exception as error:
             return error
-        return too_large() if len(self._body) > BODY_BYTES_MAX else None
+        return parse.too_large() if len(self._body) > BODY_BYTES_MAX else None
 
     def _tell(self, result: bytes | BaseException) -> None:
         done, self._done = self._done, None
@@ -249,21 +233,14 @@ class HttpRequest:
             self.connection.step(self, done, result)
 
     async def json(self, known: Known | None = None) -> Any:
-        """The document in the body, after its head was checked."""
-        check_head(self.headers)
-        return parse_json(await self.rest(known))
+        parse.check_head(self.headers)
+        return parse.parse_json(await self.rest(known))
 
     async def rest(self, known: Known | None = None) -> bytes:
-        """The whole body."""
         future: asyncio.Future[bytes] = self.connection.loop.create_future()
 
         def done(result: bytes | BaseException) -> None:
-            if future.done():  # its task was ended
-                return
-            if isinstance(result, bytes):
-                future.set_result(result)
-            else:
-                future.set_exception(result)
+            resolve(future, result)  # and no more: what it returned would be taken for an answer
 
         self.read(known, done)
         return await future
@@ -271,7 +248,6 @@ class HttpRequest:
     # The answer.
 
     def respond(self, reply: Reply) -> None:
-        """Write the whole answer."""
         connection = self.connection
         state, transport = connection.state, connection.transport
         status, body, more = reply.status, reply.content, reply.headers
@@ -310,7 +286,6 @@ class HttpRequest:
             self.connection.transport.write(b"%x\r\n%b\r\n" % (len(part), part) if self._is_chunked else part)
 
     def finish(self) -> None:
-        """Write the end of an answer that came in parts."""
         if self._is_chunked and not self.connection.is_gone:
             self.connection.transport.write(b"0\r\n\r\n")
         self.connection.finish(self)
@@ -336,7 +311,6 @@ class HttpRequest:
         return True
 
     def is_away(self) -> bool:
-        """Tell whether nobody waits for the answer any more."""
         return self.connection.transport.is_closing() or (self.moves and self.connection.has_hung_up)
 
     def drop(self) -> None:

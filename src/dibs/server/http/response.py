@@ -6,22 +6,18 @@ Retry-After header. An unexpected exception is answered as an internal error, an
 
 from __future__ import annotations
 
-import logging
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_request_id
+from dibs.base.logger import log
 from dibs.base.reply import NO_HEADERS, Reply
+from dibs.core.outcomes import Outcome
 from dibs.wire.codes import CODES
 from dibs.wire.documents import reply_for_error, reply_to
-
-if TYPE_CHECKING:
-    from dibs.core.outcomes import Outcome
-
-log = logging.getLogger("dibs")
 
 Header = tuple[bytes, bytes]
 encode = msgspec.json.Encoder().encode
@@ -39,7 +35,6 @@ current: ContextVar[Any] = ContextVar("dibs-request", default=None)
 
 
 def note(**what: str) -> None:
-    """Add to what is known of the request that is being answered."""
     found = current.get()
     if found is not None:
         for name, value in what.items():

@@ -12,28 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import calendar
-import logging
 import re
+import socket
 import ssl
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
+from dibs.base.logger import log
 from dibs.core.limits import HANDSHAKE_MS_MAX, OVERLOAD_RETRY_MS, TLS_CLOSE_MS_MAX
+from dibs.server.http.admission import Admission
 from dibs.wire.parts import timestamp
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
-
-    from dibs.server.http.admission import Admission
-
-    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
+HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
 
 
-# When a certificate is valid. Python's `ssl` tells this only of the other side's, so it is looked for in the DER: a
-# sequence of two times, each with its kind and length.
+# When a certificate is valid, which Python's `ssl` tells only of the other side's: two times in a row in the DER.
 
 FILE_BYTES_MAX = 1024 * 1024
 _UTC_TIME = 0x17
@@ -72,8 +68,6 @@ def _time(part: bytes) -> str:
         text = ("19" if text[:2] >= "50" else "20") + text
     return f"{text[:4]}-{text[4:6]}-{text[6:8]}T{text[8:10]}:{text[10:12]}:{text[12:14]}"
 
-
-log = logging.getLogger("dibs")
 
 _ACCEPTED_MAX = 64  # at a time, so that others get their turn
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2: with forward secrecy, and none in CBC mode
@@ -133,7 +127,6 @@ class ServerTls:
 
 
 def lacks_certificate(transport: asyncio.BaseTransport) -> bool:
-    """Tell whether the client should have shown a certificate and did not."""
     context: ssl.SSLContext | None = transport.get_extra_info("sslcontext")
     return context is not None and context.verify_mode == ssl.CERT_OPTIONAL and not transport.get_extra_info("peercert")
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from dibs.base.files import content
 from dibs.engine.metrics import Histogram
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    Number = int | float
-    Values = Number | Histogram | Mapping[Any, Number] | Mapping[Any, Histogram] | None
+Number = int | float
+Values = Number | Histogram | Mapping[Any, Number] | Mapping[Any, Histogram] | None
 
 # What the operating system says about this process. A number that it does not say is None.
 

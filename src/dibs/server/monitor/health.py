@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from dibs._version import __version__
 from dibs.base.errors import DibsError, StoreUnavailable
-from dibs.core.records import META_KEY
+from dibs.base.reply import Reply
+from dibs.core.records import META_KEY, Stored
 from dibs.engine.queries import why_frozen
 from dibs.server.http.response import answer_document
 from dibs.stores.port import Store, maintenance_of
 from dibs.wire.parts import timestamp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.base.reply import Reply
-    from dibs.core.records import Stored
 
 Found = TypeVar("Found")
 

@@ -6,27 +6,22 @@ nothing else. Values of labels are words of ours: no job, owner, principal or na
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dibs._version import __version__
 from dibs.base import build_kind
 from dibs.base.tables import sections
 from dibs.core import events
-from dibs.server.monitor.exposition import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from dibs.engine.metrics import Metrics
-    from dibs.server.engine import Engine
-    from dibs.server.event_stream import StreamRegistry
-    from dibs.server.monitor.exposition import ProcessNumbers, Values
+from dibs.core.commands import Release, Renew
+from dibs.engine.metrics import Metrics
+from dibs.server.engine import Engine
+from dibs.server.event_stream import StreamRegistry
+from dibs.server.monitor.exposition import Metric, ProcessNumbers, Values
 
 
 class StoreLook(NamedTuple):
-    """The result of a look at the store."""
-
     last_seq: int
     now_ms: int  # of its clock
     token_ends_ms: int | None  # on the wall clock: when the next token ends
@@ -34,8 +29,6 @@ class StoreLook(NamedTuple):
 
 
 class Scrape(NamedTuple):
-    """The sources of the numbers of one scrape."""
-
     engine: Engine
     process: ProcessNumbers
     look: StoreLook | None  # None: the store did not answer in time
@@ -55,25 +48,6 @@ _STATUS = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 def _words(counts: Mapping[str, int], known: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
     found = {**dict.fromkeys(known, 0), **counts}
     return {(word,): found[word] for word in sorted(found)}
-
-
-def _requests(scrape: Scrape) -> dict[tuple[str, ...], int]:
-    return {
-        (verb, _STATUS[index]): count
-        for verb, counts in sorted(scrape.metrics.requests.items())
-        for index, count in enumerate(counts.counted().classes)
-        if count
-    }
-
-
-def _store_calls(scrape: Scrape) -> dict[tuple[str, ...], int]:
-    found = scrape.metrics
-    return {
-        ("busy",): found.busy,
-        ("conflict",): found.conflicts,
-        ("read_error",): found.read_errors,
-        ("write_error",): found.write_errors,
-    }
 
 
 # A metric: its kind, its name with its labels, where its number is (else in `_READ`); below it a sentence.
@@ -176,9 +150,9 @@ gauge process_start_time_seconds
 _READ: dict[str, Callable[[Scrape], Values]] = {
     "dibs_build_info": lambda scrape: {(__version__, scrape.engine.store.capabilities.name, build_kind()): 1},
     "dibs_claims_total": lambda scrape: _words(scrape.metrics.claims(), _ANSWERS),
-    "dibs_renewals_total": lambda scrape: _words(scrape.metrics.renewals(), ("renewed", "lease_not_current")),
+    "dibs_renewals_total": lambda scrape: _words(scrape.metrics.outcomes_of(Renew), ("renewed", "lease_not_current")),
     "dibs_releases_total": lambda scrape: _words(
-        scrape.metrics.releases(), ("released", "failed", "lease_not_current")
+        scrape.metrics.outcomes_of(Release), ("released", "failed", "lease_not_current")
     ),
     "dibs_holds_ended_total": lambda scrape: _words(
         {kind: scrape.metrics.events[kind] for kind in events.OWNERSHIP_ENDS}
@@ -190,7 +164,12 @@ _READ: dict[str, Callable[[Scrape], Values]] = {
     },
     "dibs_counting": lambda scrape: int(scrape.engine.tally.is_counting),
     "dibs_waiters": lambda scrape: len(scrape.engine.waiters),
-    "dibs_store_faults_total": _store_calls,
+    "dibs_store_faults_total": lambda scrape: {
+        ("busy",): scrape.metrics.busy,
+        ("conflict",): scrape.metrics.conflicts,
+        ("read_error",): scrape.metrics.read_errors,
+        ("write_error",): scrape.metrics.write_errors,
+    },
     "dibs_store_up": lambda scrape: int(scrape.look is not None),
     "dibs_store_writable": lambda scrape: int(
         not (scrape.metrics.is_write_blocked() or (scrape.look and scrape.look.has_trouble))
@@ -202,7 +181,12 @@ _READ: dict[str, Callable[[Scrape], Values]] = {
     ),
     "dibs_event_streams": lambda scrape: len(scrape.streams),
     "dibs_webhook_deliveries_total": lambda scrape: _words(scrape.metrics.deliveries),
-    "dibs_http_requests_total": _requests,
+    "dibs_http_requests_total": lambda scrape: {
+        (verb, _STATUS[index]): count
+        for verb, counts in sorted(scrape.metrics.requests.items())
+        for index, count in enumerate(counts.counted().classes)
+        if count
+    },
     "dibs_http_request_duration_seconds": lambda scrape: {
         (verb,): counts.counted().durations for verb, counts in sorted(scrape.metrics.requests.items())
     },

@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.logger import log
 from dibs.base.terminal import plain
 from dibs.core import events
 from dibs.core.limits import MINUTES_KEPT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.engine.metrics import Metrics
-    from dibs.engine.tally import Tally
-
+from dibs.engine.metrics import Metrics
+from dibs.engine.tally import Tally
 
 # Requests of unknown callers and of callers who may not: counted, and told in the log, at most a line of each kind in
 # LOG_EVERY_MS, however many there are. No line holds a token.
-
-log = logging.getLogger("dibs")
 
 LOG_EVERY_MS = 10_000
 
@@ -88,12 +83,10 @@ class MinuteSeries:
             self._timer.cancel()
 
     def since(self, age_s: int) -> list[Minute]:
-        """The whole minutes that began in the last so many seconds."""
         oldest_s = self._wall() // 1000 - age_s
         return [minute for minute in self._kept if minute.at_s >= oldest_s]
 
     def note(self) -> None:
-        """A minute is over."""
         now = self._counts()
         requests, acquires, releases = (max(0, new - old) for new, old in zip(now, self._before, strict=True))
         begun_s = self._wall() // 1000 - MINUTE_S // 2  # a timer may come a little early or late

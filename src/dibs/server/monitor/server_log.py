@@ -13,22 +13,20 @@ import re
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 from urllib.parse import unquote_plus
 
 from dibs._version import __version__
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, MissingExtra
+from dibs.base.logger import log
 from dibs.base.terminal import log_lines
 from dibs.base.traceparent import HEADER, trace_of
 from dibs.core.limits import LOG_BYTES_MAX, LOG_FLUSH_MS_MAX
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import current
+from dibs.server.settings import ServerSettings
 from dibs.wire.parts import timestamp
-
-if TYPE_CHECKING:
-    from dibs.server.http.request import HttpRequest
-    from dibs.server.settings import ServerSettings
-
 
 # The access log has a line for every request, without anything that proves an identity.
 #
@@ -52,8 +50,6 @@ def _parameter(part: str) -> str:
     names = _NAME.findall(unquote_plus(part).lower())
     return part if HIDDEN.isdisjoint(names) else f"{part.partition('=')[0].partition('%3')[0].partition(';')[0]}=..."
 
-
-log = logging.getLogger("dibs")
 
 LEVELS = ("debug", "info", "warning", "error")
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -82,8 +78,6 @@ class JsonLines(logging.Formatter):
 
 
 class LogWriter(logging.Handler):
-    """Hands lines to a thread that writes them."""
-
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
@@ -206,8 +200,6 @@ def trace_in(call: HttpRequest) -> tuple[str, str, bool] | None:
 
 _requests = logging.getLogger("dibs.request")
 _requests.setLevel(logging.INFO)  # whoever asks for these lines gets them, whatever the level of the others
-
-
 CLOSE_SECONDS_MAX = 2.0
 
 

@@ -9,32 +9,28 @@ import hashlib
 import os
 import re
 from functools import cache
-from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationFailed, InvalidInput, NotAllowed
 from dibs.base.reply import Reply
 from dibs.core.commands import EndSession
+from dibs.core.identity import Caller
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX
 from dibs.core.proof import may_use
 from dibs.core.records import SESSION_PREFIX, SessionRecord
 from dibs.engine.queries import Activity, live_tickets
+from dibs.server.handlers import Api
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import cookie_for, has_mark, is_from_own_page
 from dibs.server.http.parse import decode_name, name_part, whole_number
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_CONTENT, HttpError, answer_document, answer_for, answer_text, encoded
 from dibs.server.routes.operations import SESSION_BEGINNING, routed
+from dibs.server.routes.table import Table
 from dibs.wire.credentials import whoami_document
 from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import activity_document, short_session, waiters_document
 from dibs.wire.requests import shape
 from dibs.wire.values import text_of
-
-if TYPE_CHECKING:
-    from dibs.core.identity import Caller
-    from dibs.server.handlers import Api
-    from dibs.server.http.request import HttpRequest
-    from dibs.server.routes.table import Table
-
 
 # POST /login, POST /logout and GET /whoami: a browser's login by token (`http/browser.py`), and who the caller is.
 
@@ -50,7 +46,6 @@ class LoginRoutes:
         self._failures = ClientWindows(LOGIN_FAILURES_MAX, "failed logins")
 
     async def login(self, call: HttpRequest) -> Reply:
-        """Answer a valid token with a cookie that holds it."""
         document = shape("login", await call.json())
         if b"origin" in call.headers or b"sec-fetch-site" in call.headers:
             _check_page(call)  # else a foreign page could log the browser in with a token of its own
@@ -134,7 +129,6 @@ class BoardRoutes:
         return answer_for(outcome, "session-break")
 
     def _find(self, beginning: str, caller: Caller) -> str:
-        """The session with this beginning; of two, the one that is open."""
         if not _BEGINNING.fullmatch(beginning):
             raise InvalidInput("Name the session by the first 8 characters of its id.")
         found = [

@@ -8,24 +8,20 @@ import hashlib
 import json
 import re
 import shlex
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from dibs._version import __version__
+from dibs.base.jsontext import Document
+from dibs.base.reply import Reply
+from dibs.server.handlers import Api
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import answer_document, answer_text
 from dibs.server.routes.operations import routed
+from dibs.server.routes.table import Table
 from dibs.wire.openapi import openapi_document
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from dibs.base.jsontext import Document
-    from dibs.base.reply import Reply
-    from dibs.server.handlers import Api
-    from dibs.server.http.request import HttpRequest
-    from dibs.server.routes.table import Table
 
 # The OpenAPI document as one HTML page. Pure. No script, nothing from outside: the page works offline.
 
@@ -91,7 +87,6 @@ def curl_line(document: Document, path: str, method: str) -> str:
 
 
 def _some(operation: Document, name: str) -> str:
-    """A value for a parameter."""
     [example] = [each["example"] for each in operation["parameters"] if each["name"] == name]
     return str(example)
 
@@ -166,7 +161,6 @@ def _name(schema: Document) -> str:
 
 
 def _shown(response: Document) -> Iterator[str]:
-    """The documents of an answer."""
     for kind, content in response.get("content", {}).items():
         if kind != "application/json":
             yield _code(kind)
@@ -187,7 +181,6 @@ def _links(response: Document) -> Iterator[str]:
 
 
 def _limits(schema: Document) -> str:
-    """Type and bounds, in words."""
     if "anyOf" in schema:
         return " or ".join(_limits(each) for each in schema["anyOf"])
     if "$ref" in schema:

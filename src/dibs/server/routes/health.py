@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput
@@ -13,18 +12,16 @@ from dibs.core import events
 from dibs.core.limits import SCRAPE_MS_MAX
 from dibs.core.records import META_KEY
 from dibs.server.annexes import metrics_document
+from dibs.server.handlers import Api
 from dibs.server.http.parse import parse_query
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
 from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
 from dibs.server.routes.operations import routed
+from dibs.server.routes.table import Table
 from dibs.wire.parts import challenge_text
-
-if TYPE_CHECKING:
-    from dibs.server.handlers import Api
-    from dibs.server.http.request import HttpRequest
-    from dibs.server.routes.table import Table
 
 
 def health_routes(api: Api) -> Table:

@@ -3,35 +3,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dibs.base.errors import InvalidInput, RequestRefused
 from dibs.base.reply import Reply
 from dibs.core.commands import Inspect
+from dibs.core.events import Event
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.names import check_name
 from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin, rights_page
 from dibs.engine.event_log import EventFilter, collect
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.server.event_stream import EventStream
+from dibs.server.handlers import Api
 from dibs.server.http import parse
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_CONTENT, answer_document, encoded
 from dibs.server.routes.operations import OPERATIONS, SINCE_S_MAX, routed
+from dibs.server.routes.table import Handler, Table
 from dibs.wire.credentials import check_digest
 from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import events_document, frame, lock_change, lock_snapshot, named_event
 from dibs.wire.operations import STREAM_TYPE
 from dibs.wire.requests import shape
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dibs.core.events import Event
-    from dibs.server.handlers import Api
-    from dibs.server.http.request import HttpRequest
-    from dibs.server.routes.table import Handler, Table
-
 
 _ASKED = "acquire acquire-any acquire-all leave renew release transfer break free acl pool inspect close open"
 _TOKENS = ("tokens", "token-create", "token-revoke", "token-rotate", "token-limit")
@@ -134,7 +130,6 @@ class EventRoutes:
         self._framed: tuple[Event | None, bytes] = (None, b"")
 
     async def events(self, call: HttpRequest) -> Reply | EventStream:
-        """A page of events, or a stream of them."""
         ns, asked = self._api.reader("events", call.query, call.headers)
         wanted = _wanted(ns, asked, call.headers)
         after = _position(asked, call.headers)

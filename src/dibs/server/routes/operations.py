@@ -7,26 +7,24 @@ beside this one, by the ids of the operations. Operations of annexes are declare
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from dibs.base.tables import sections
 from dibs.core import limits
 from dibs.core.records import ENDINGS, STATES
 from dibs.server.http.parse import SEQ_MAX
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE
+from dibs.server.routes.table import Handler, Table
 from dibs.wire import operations as wire
 from dibs.wire.answer_fields import answers_in
 from dibs.wire.lease_documents import SESSION_SHOWN
 from dibs.wire.operations import Link, Operation, Parameter, document_schema, in_header, in_path, in_query
 from dibs.wire.request_fields import PRINCIPAL_PATTERN
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Names = Mapping[str, Any]
+Shared = tuple[str, dict[str, Any]]
 
-    from dibs.server.routes.table import Handler, Table
-
-    Names = Mapping[str, Any]
-    Shared = tuple[str, dict[str, Any]]
 
 # What an answer, a code, a parameter or a link of the table may stand for, besides what `wire/operations.py` has.
 
@@ -396,5 +394,4 @@ OPERATIONS = operations_in(_TABLE, _SHARED, globals())
 
 
 def routed(handlers: Mapping[str, Handler], operations: Mapping[str, Operation] = OPERATIONS) -> Table:
-    """Operations with their handlers, which are given by the ids."""
     return [(operations[verb], handler) for verb, handler in handlers.items()]

@@ -7,22 +7,18 @@ Paths are matched as they were sent, still percent-encoded: a `%2F` is part of a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from dibs.base.errors import NOTHING_HERE
+from dibs.base.reply import Reply
+from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import UNSUPPORTED, HttpError
 from dibs.wire.operations import Operation
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from dibs.base.reply import Reply
-    from dibs.server.http.request import HttpRequest
-
-    # `Any`, because who wraps a handler knows which of these it returns.
-    Handler = Callable[[HttpRequest], Any]
-    Table = list[tuple[Operation, Handler]]
-
+# `Any`, because who wraps a handler knows which of these it returns.
+Handler = Callable[[HttpRequest], Any]
+Table = list[tuple[Operation, Handler]]
 
 _NOWHERE: tuple[None, bytes] = (None, b"")
 _PART = b"\0"  # stands for the {part} of a path; the parser lets no path have one
@@ -63,7 +59,6 @@ class Router:
         return _NOWHERE if route is None else (route, b"")
 
     def refusal(self, path: bytes) -> Reply:
-        """The answer to a request that has no route."""
         methods = sorted(method for method in self._routes if self.find(method, path)[0] is not None)
         if not methods:
             details = f"{NOTHING_HERE} A / inside a name is sent as %2F."

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import time
 from _thread import allocate_lock
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
@@ -24,11 +26,9 @@ from dibs.stores.etcd.messages import KeyValue, RangeAnswer, TxnAnswer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any, TypeVar
 
-    T = TypeVar("T")
-    Answer = Callable[[bytes], T]
+T = TypeVar("T")
+Answer = Callable[[bytes], T]
 
 RANGE, TXN, COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
 WATCH, STATUS = "/etcdserverpb.Watch/Watch", "/etcdserverpb.Maintenance/Status"

@@ -18,14 +18,14 @@ used; a wrong or changed wall clock moves no lease.
 **The guard.** Every CHECK_MS the process compares how far its own clock and the stopwatch came since the last check,
 and over the last minutes. If they differ by more than the tolerance, one of the two is wrong: the process refuses to
 decide anything, says so, and afterwards uses the stopwatch alone. A note of a boot is trusted only if it passes the
-same check. A change of etcd's leader restarts the stopwatch. Then it shows less time than has passed, and is not used
-for this check.
+same check. A change of etcd's leader restarts the stopwatch, which then shows too little and is not used here.
 """
 
 from __future__ import annotations
 
 import time
 from _thread import allocate_lock
+from collections.abc import Callable
 from contextlib import suppress
 
 from dibs.base import clock as machine
@@ -36,14 +36,9 @@ from dibs.core.limits import ETCD_CLOCK_MS_MAX
 from dibs.stores.etcd import messages
 from dibs.stores.etcd.client import LEASE_GRANT, LEASE_LEFT, LEASE_REVOKE, EtcdClient
 from dibs.stores.etcd.errors import Refusal
+from dibs.stores.etcd.location import Layout
 from dibs.stores.etcd.messages import KeyValue, LeaseAnswer, message
 from dibs.stores.etcd.transaction import OPS_MAX, end_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.stores.etcd.location import Layout
 
 CHECK_MS = 2_000
 RECOVER_MS = 30_000  # a clock that ran too fast is watched for so long before it is trusted again
@@ -117,8 +112,7 @@ class EtcdClock:
             self._set(max(mark_ms, note.offset_ms + at_ms), at_ms)
             self._follow_stopwatch(started_ms, reading)
             return True
-        counted_ms = 0 if reading is None else _surely_passed(started_ms, reading)
-        self._set(max(mark_ms, counted_ms), at_ms)
+        self._set(max(mark_ms, 0 if reading is None else _surely_passed(started_ms, reading)), at_ms)
         return False
 
     def note(self) -> BootNote | None:
@@ -288,10 +282,9 @@ class EtcdTime:
     def _begin(self) -> None:
         state = self._state()
         is_mine = state is None and self._make()
+        state = state or self._state()
         if state is None:
-            state = self._state()
-            if state is None:
-                raise StoreUnavailable("The store's keys in etcd were deleted while it was opened. Try again.")
+            raise StoreUnavailable("The store's keys in etcd were deleted while it was opened. Try again.")
         mark_ms, (revision, started_ms, lease), (note_revision, note) = state
         reading = self._reading(lease)
         if reading is not None and not is_mine and not (note is not None and note.agrees_with(reading)):
@@ -313,7 +306,12 @@ class EtcdTime:
         reading = self._reading(lease)
         off_ms = self._clock.check(mark_ms, started_ms, reading)
         if off_ms:
-            self.trouble = _off(off_ms)
+            where = "ahead of" if off_ms > 0 else "behind"
+            self.trouble = ClockOff(
+                f"This machine's steady clock came {abs(off_ms) / 1000:.1f} s {where} what etcd's leader counted.\n"
+                "Nothing is decided here until they run alike for a while: look at the clock source of this machine, "
+                "and of etcd's leader."
+            )
             self._write_note(note_revision)
             return
         if self._clock.is_trusted():
@@ -331,10 +329,8 @@ class EtcdTime:
             return None
         started = decode(watch.value.decode())
         stopwatch = (watch.mod_revision, int(started["at_ms"]), str(started["lease"]))
-        if note is None:
-            return int(time.value), stopwatch, (0, None)
-        found = BootNote.load(decode(note.value.decode()))
-        return int(time.value), stopwatch, (note.mod_revision, found)
+        found = (0, None) if note is None else (note.mod_revision, BootNote.load(decode(note.value.decode())))
+        return int(time.value), stopwatch, found
 
     def _make(self) -> bool:
         """Begin to use a new prefix. The wall clock is read only here. False: somebody else was first."""
@@ -393,12 +389,3 @@ class EtcdTime:
 
 def _started(at_ms: int, lease: str) -> bytes:
     return encode({"at_ms": at_ms, "lease": lease}).encode()
-
-
-def _off(off_ms: int) -> ClockOff:
-    where = "ahead of" if off_ms > 0 else "behind"
-    return ClockOff(
-        f"This machine's steady clock came {abs(off_ms) / 1000:.1f} s {where} what etcd's leader counted.\n"
-        "Nothing is decided here until they run alike for a while: look at the clock source of this machine, and of "
-        "etcd's leader."
-    )

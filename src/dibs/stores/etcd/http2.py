@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
@@ -22,7 +23,6 @@ from dibs.stores.etcd.location import shown_endpoint
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Sequence
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 HEADER_BYTES_MAX = 64 * 1024  # of one call

@@ -16,23 +16,18 @@ it above the numbers of another store. Here and in `upkeep.py` numbers are witho
 from __future__ import annotations
 
 from _thread import allocate_lock
+from collections.abc import Sequence
 
 from dibs.base.generators import in_parts
 from dibs.base.ids import new_token
+from dibs.core.events import Event
 from dibs.stores.codec import decode_event
 from dibs.stores.codec import encode as encode_event
+from dibs.stores.etcd.client import EtcdClient
 from dibs.stores.etcd.location import Layout, revision_of, seq_of
 from dibs.stores.etcd.messages import ASCEND, DESCEND, KeyValue, compare_revision, put_if, put_op, range_op
 from dibs.stores.etcd.transaction import end_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.core.events import Event
-    from dibs.stores.etcd.client import EtcdClient
-    from dibs.stores.port import Job
-
+from dibs.stores.port import Job
 
 CHAPTER_COMMITS = 256
 # One part of a wide commit. Events are written twice, with names.
@@ -135,9 +130,7 @@ class EventLog:
 
     def last_seq(self, kvs: list[KeyValue]) -> int:
         """The number of the newest event, from the key `last`; 0: there was never an event."""
-        if not kvs:
-            return 0
-        return seq_of(kvs[0].mod_revision, int(kvs[0].value) - 1)
+        return seq_of(kvs[0].mod_revision, int(kvs[0].value) - 1) if kvs else 0
 
     def last_number(self, kvs: list[KeyValue]) -> int:
         """The same as it leaves the store."""
@@ -220,11 +213,10 @@ def _of_job(log: EventLog, job: Job, first: int, limit: int, *, newest: bool) ->
 
 def events_in(kv: KeyValue, base: int = 0) -> list[Event]:
     """The events in one key: all of a commit, or those of one job, each with its position."""
-    revision = kv.mod_revision
     found = []
     for index, line in enumerate(kv.value.decode().split("\n")):
         position, _, text = (str(index), "", line) if line.startswith("{") else line.partition(" ")
-        found.append(decode_event(seq_of(revision, int(position)) + base, text))
+        found.append(decode_event(seq_of(kv.mod_revision, int(position)) + base, text))
     return found
 
 

@@ -6,11 +6,8 @@ is their concatenation. Answers are read into small classes; fields that are not
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
-
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 NUMBER_BITS_MAX = 64
 NO_MESSAGE = (ValueError, LookupError, TypeError, RecursionError)  # raised for what is not an answer of etcd
@@ -158,7 +155,6 @@ def operations(data: bytes) -> list[bytes]:
 
 
 def token(data: bytes) -> str:
-    """Of a user who was recognised."""
     return str(one(fields(data), 2, b""), "ascii")
 
 

@@ -3,14 +3,18 @@
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
 entries in the two indexes (due, live) and the events, and raises the store's time. Records are remembered when they are
 read or written: a commit must know the old index entries, and a decision may begin with them (`recall`), because the
-store's time needs no call either. So a claim is one call. Commits that are too large for one transaction are wide
-(`transaction.py`).
+store's time needs no call either. So a claim is one call. Larger commits are wide (`transaction.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
 from dibs.base.errors import DibsError, StoreFull
+from dibs.core.events import Event
 from dibs.core.limits import ETCD_READ_KEYS_MAX
+from dibs.core.records import Stored
 from dibs.stores.codec import decode, encode
 from dibs.stores.etcd import messages
 from dibs.stores.etcd import transaction as txn
@@ -23,18 +27,8 @@ from dibs.stores.etcd.messages import KeyValue, RangeAnswer, StatusAnswer, TxnAn
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.upkeep import Pruner, probe
 from dibs.stores.forks import Forgetful, listen
-from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
-    from dibs.stores.port import Job, Page, Puts
-    from dibs.stores.waiters import StoreWaiter
-
+from dibs.stores.port import ABSENT, Conflict, Due, Job, Maintenance, Page, Puts, Snapshot, Store, Versioned
+from dibs.stores.waiters import StoreWaiter
 
 # Finding the first due records without reading the whole index.
 #
@@ -118,16 +112,13 @@ class EtcdStore(Store, Maintenance, Forgetful):
         return True
 
     def _found(self, key: str, kv: KeyValue) -> Versioned:
-        found = Versioned(version=kv.mod_revision, record=self._decoded(key, kv.value.decode()))
-        self._remember(key, found, len(kv.value))
-        return found
-
-    def _decoded(self, key: str, text: str) -> Stored:
         try:
-            return decode(key, text)
+            found = Versioned(version=kv.mod_revision, record=decode(key, kv.value.decode()))
         except DibsError as error:
             self._trouble = error
             raise
+        self._remember(key, found, len(kv.value))
+        return found
 
     def _remember(self, key: str, found: Versioned, size: int) -> None:
         self._known_bytes += max(0, size - SHORT_BYTES)
@@ -161,7 +152,11 @@ class EtcdStore(Store, Maintenance, Forgetful):
                 return self._commit_wide(expect, puts, bodies, events)
             answer = self._write(self._request(all_compares, ops))
             if answer.succeeded:
-                self._remember_all(answer.revision, puts, bodies)
+                for key, record in puts.items():
+                    if record is None:
+                        self._known.pop(key, None)
+                    else:
+                        self._remember(key, Versioned(version=answer.revision, record=record), len(bodies[key]))
                 return self._last_number(answer, len(events))
             chapter, other = [each.kvs for each in answer.ranges]
             wide = self._wide.found(other)
@@ -211,13 +206,6 @@ class EtcdStore(Store, Maintenance, Forgetful):
         success = [*writes, self._time.raising(), range_op(self._layout.last)]
         return messages.txn(success, compares, [self._log.chapter_op, self._wide.looking])
 
-    def _remember_all(self, revision: int, puts: Puts, bodies: dict[str, bytes]) -> None:
-        for key, record in puts.items():
-            if record is None:
-                self._known.pop(key, None)
-            else:
-                self._remember(key, Versioned(version=revision, record=record), len(bodies[key]))
-
     def _last_number(self, answer: TxnAnswer, events: int) -> int:
         last = answer.ranges[-1].kvs
         if not events:
@@ -266,8 +254,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def due(self, limit: int) -> Due:
         self._time.ready()
-        found = self._first_due(max(1, limit))
-        now_ms = self._time.now_ms()
+        found, now_ms = self._first_due(max(1, limit)), self._time.now_ms()
         keys = [key for due_ms, key in found if due_ms <= now_ms]
         return Due(keys=keys[: max(0, limit)], next_ms=found[0][0] if found else None)
 

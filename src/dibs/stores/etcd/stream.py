@@ -12,15 +12,11 @@ import threading
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
 from dibs.stores.etcd.client import WATCH, EtcdClient
 from dibs.stores.etcd.errors import LostConnection, Refusal
+from dibs.stores.etcd.http2 import EtcdConnection
+from dibs.stores.etcd.location import Layout
 from dibs.stores.etcd.messages import NO_MESSAGE, WatchAnswer, watch_request
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.waiters import StoreWaiters, mark_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.stores.etcd.http2 import EtcdConnection
-    from dibs.stores.etcd.location import Layout
-
 
 PAUSE_S = 0.2
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from dibs.base.clock import steady_ms
@@ -21,17 +22,11 @@ from dibs.base.generators import in_parts
 from dibs.base.ids import new_token
 from dibs.core.limits import ETCD_REQUEST_BYTES_MAX
 from dibs.stores.etcd import messages
+from dibs.stores.etcd.client import EtcdClient
 from dibs.stores.etcd.errors import TOO_LARGE
+from dibs.stores.etcd.location import Layout
+from dibs.stores.etcd.messages import KeyValue, TxnAnswer
 from dibs.stores.port import CommitTooLarge, Conflict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dibs.stores.etcd.client import EtcdClient
-    from dibs.stores.etcd.location import Layout
-    from dibs.stores.etcd.messages import KeyValue, TxnAnswer
-
 
 OPS_MAX = 128
 COMPARES_MAX = 100  # of one transaction; the rest of the 128 is for the levels of its messages.operations
@@ -68,9 +63,7 @@ def _nested(ops: list[bytes], room: int) -> list[bytes]:
 
 def seen_by_quota(ops: list[bytes], room: bytes) -> list[bytes]:
     """`ops`, with a put of the key `room` if there is none yet on the outer level."""
-    if any(op[0] == messages.PUT_TAG for op in ops):
-        return ops
-    return [messages.put_op(room, b""), *ops]
+    return ops if any(op[0] == messages.PUT_TAG for op in ops) else [messages.put_op(room, b""), *ops]
 
 
 def fits(ops: list[bytes]) -> bool:
@@ -87,8 +80,7 @@ def fits(ops: list[bytes]) -> bool:
 # What is too much for one transaction is written in **parts**. First each part is stored beside the records, where
 # nobody looks. Then `wide` is put once more and says how many parts there are. That is the moment of the commit:
 # before, nothing of it happened; from then on, all of it will. The parts are then written one after another. Whoever
-# reads records reads `wide` with them, and lets a commit that is decided be finished first, so nobody sees a half of
-# it.
+# reads records reads `wide` with them, and lets a decided commit be finished first, so nobody sees half of it.
 #
 #     time.wide    ID              begun: it may still be given up
 #                  ID NEXT COUNT   decided: the parts from NEXT on are to be written
@@ -96,12 +88,10 @@ def fits(ops: list[bytes]) -> bool:
 #
 # Each of these steps compares the revision of `wide` and changes it. So two processes never do the same step, and a
 # process that was stopped for a while finds out that it was too slow. If `wide` does not change for WIDE_MS, its
-# process is taken for dead. Whoever waits then goes on with a commit that is decided, and gives up one that is only
-# begun.
+# process is taken for dead. Whoever waits then goes on with a decided commit, and gives up one that is only begun.
 
 WIDE_MS = 2_000
 PAUSE_S = 0.01
-
 
 # One part of a wide commit: small enough to be written in much less than WIDE_MS.
 PART_OPS = 1_000
@@ -147,20 +137,14 @@ class WideCommits:
     """For any thread. `write` sends a transaction once. `raising` is the operation that raises the store's time."""
 
     def __init__(
-        self,
-        client: EtcdClient,
-        layout: Layout,
-        write: Callable[[bytes], TxnAnswer],
-        raising: Callable[[], bytes],
+        self, client: EtcdClient, layout: Layout, write: Callable[[bytes], TxnAnswer], raising: Callable[[], bytes]
     ) -> None:
         self._client = client
         self._layout = layout
         self._write = write
         self._raising = raising
         self.absent = messages.compare_revision(layout.wide, 0)  # the compare of every commit
-        self.looking = messages.range_op(
-            layout.wide
-        )  # for the failure branch of a commit: whether a wide one is the reason
+        self.looking = messages.range_op(layout.wide)  # for the failure branch: whether a wide one is the reason
 
     def found(self, kvs: list[KeyValue]) -> WideCommit | None:
         """The commit under way, in the answer to a range whose last key is `wide`."""
@@ -249,12 +233,9 @@ class WideCommits:
             return None
         ops = messages.operations(zlib.decompress(found[0].value))
         after = wide.next + 1
+        left = b"%s %d %d" % (wide.id, after, wide.count) if after < wide.count else None
         try:
-            last = self._step(
-                wide,
-                b"%s %d %d" % (wide.id, after, wide.count) if after < wide.count else None,
-                [messages.delete_op(key), *ops],
-            )
+            last = self._step(wide, left, [messages.delete_op(key), *ops])
         except Conflict:
             return None
         wide.next = after

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from typing import Any
 
 from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.core.events import Event
 from dibs.stores.etcd.client import STATUS, EtcdClient
 from dibs.stores.etcd.errors import NO_ROOM
 from dibs.stores.etcd.location import EtcdLocation, revision_of, seq_of, shown_endpoint
@@ -16,12 +18,6 @@ from dibs.stores.etcd.log import EventLog, LoggedCommit, events_in
 from dibs.stores.etcd.messages import StatusAnswer, delete_op, put_if, txn
 from dibs.stores.etcd.transaction import packed
 from dibs.stores.port import Store, can_be_written, checked
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.core.events import Event
 
 LOOKS_MAX = 200  # how many chapters of unknown size are counted in one prune
 COMMITS_AT_ONCE = 200
@@ -41,8 +37,7 @@ class Pruner:
         self._closed = True
 
     def prune(self, *, keep: int, before_ms: int) -> int:
-        log = self._log
-        last, floor = log.look()
+        last, floor = self._log.look()
         kept_from = max(self._by_count(keep, floor, last), self._by_age(before_ms, floor))
         dropped = 0
         if kept_from > floor:
@@ -101,16 +96,12 @@ class Pruner:
         found = 0
         for chapter in self._chapters(floor):
             for entry in self._entries(chapter, floor):
-                if entry.last_ms >= before_ms:
-                    return self._inside(entry, before_ms) if entry.first_ms < before_ms else found
+                if entry.first_ms >= before_ms:
+                    return found
                 found = entry.end_seq()
+                if entry.last_ms >= before_ms:
+                    return next((event.seq for event in self._read(entry) if event.at_ms >= before_ms), found)
         return found
-
-    def _inside(self, entry: LoggedCommit, before_ms: int) -> int:
-        for event in self._read(entry):
-            if event.at_ms >= before_ms:
-                return event.seq
-        return entry.end_seq()
 
     def _read(self, entry: LoggedCommit) -> list[Event]:
         kvs = self._log.client.range(entry.key)
@@ -130,9 +121,7 @@ class Pruner:
         key = self._log.layout.floor
         kvs = self._log.client.range(key)
         revision, held = (kvs[0].mod_revision, int(kvs[0].value)) if kvs else (0, 0)
-        if held != floor:
-            return False
-        return self._log.client.write(put_if(key, revision, b"%d" % to)).succeeded
+        return held == floor and self._log.client.write(put_if(key, revision, b"%d" % to)).succeeded
 
     def _delete_below(self, floor: int) -> None:
         try:
@@ -159,8 +148,7 @@ class Pruner:
         """Some commits whose events are all below the floor. None: all are deleted."""
         chapter = self._log.chapter_of(revision_of(floor))
         keys = self._log.layout
-        end = keys.log_of(chapter + 1)
-        kvs = self._log.client.range(keys.log, end, limit=COMMITS_AT_ONCE, keys_only=True)
+        kvs = self._log.client.range(keys.log, keys.log_of(chapter + 1), limit=COMMITS_AT_ONCE, keys_only=True)
         found = [commit for commit in map(LoggedCommit, kvs) if commit.end_seq() <= floor]
         if not found and len(kvs) == COMMITS_AT_ONCE:
             return [commit for commit in self._log.entries(chapter) if commit.end_seq() <= floor]
@@ -173,13 +161,10 @@ class Pruner:
         return {self._log.layout.job_log(*job, chapter) + name for job in jobs}
 
     def _delete(self, keys: list[bytes]) -> None:
-        if keys:
-            ops = [delete_op(key) for key in keys]
-            self._log.client.write(txn(packed(ops, 0, 0)))
+        self._log.client.write(txn(packed([delete_op(key) for key in keys], 0, 0)))
 
 
 # What `dibs doctor` finds out about a store on etcd: every member, the rights of the user, the clock.
-
 
 VERSION_MIN = (3, 4)
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 
 from dibs.base.errors import BranchMoved, HookRefused, InvalidInput
 from dibs.base.git_program import GitResult, run_git
 from dibs.base.record import Record
 from dibs.base.redact import without_secrets
 from dibs.stores.git.errors import unreachable
+from dibs.stores.git.location import GitLocation
 from dibs.stores.git.repository import environment
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dibs.stores.git.location import GitLocation
 
 HOOK_MS_MAX = 3600 * 1000
 

@@ -1,20 +1,20 @@
-"""A record as a git commit: empty tree, one readable line, then one line of JSON. The parent is the commit that it
-replaced.
+"""A record as a git commit: empty tree, one readable line, then one line of JSON. Its parent is the one it replaced.
 
     dibs: lock default/issue-42 acquired by agent-7
 
     {"dibs":1,"key":"lock/default/issue-42","version":1731628800,"record":{...},"nonce":"...",...}
 
-So `git log` of a job's ref is that job's history. `version` rises with each change. A touch is a commit that changes
-nothing and only marks that the record was looked at; it keeps version, nonce and times. `with` names the keys that were
-changed in the same step, with their versions, so that a reader notices a half-seen step. `record` is null for a key
-that was deleted or never existed.
+So `git log` of a job's ref is that job's history. `version` rises with each change. A touch only marks that the record
+was looked at; it keeps version, nonce and times. `with` names the keys that were changed in the same step, with their
+versions, so that a reader notices a half-seen step. `record` is null for a key that was deleted or never existed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dibs.base import jsontext
 from dibs.base.errors import DibsError, StoreFull
@@ -22,16 +22,9 @@ from dibs.base.ids import new_id
 from dibs.core import class_of
 from dibs.core.events import Event
 from dibs.core.limits import GIT_ITEMS_MAX, GIT_RECORD_BYTES_MAX
+from dibs.core.records import Stored
 from dibs.stores.codec import utf8
 from dibs.stores.outside import key_of, wrong_field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from dibs.core.records import Stored
-
 
 # A bad record makes only its own job unusable.
 NUMBER_MAX = 2**62
@@ -79,8 +72,7 @@ def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
     head, _, message = raw.partition(b"\n\n")
     parents = [line[7:].decode() for line in head.split(b"\n") if line.startswith(b"parent ")]
     try:
-        text = message.decode().partition("\n\n")[2].strip()
-        body = jsontext.decode(text)
+        body = jsontext.decode(message.decode().partition("\n\n")[2].strip())
         if body["dibs"] > FORMAT:
             raise BadEntry("a newer dibs wrote it; update this one")
         entry = Entry(oid, parents[0] if parents else "", body)

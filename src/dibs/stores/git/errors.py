@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dibs.base.errors import DibsError, NotAllowed, StoreFull, StoreUnavailable
+from dibs.base.git_program import GitResult
 from dibs.base.redact import without_secrets
 from dibs.stores.git.location import HEADS_PREFIX, GitLocation
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dibs.base.git_program import GitResult
 
 # Two pushes met in the server's lock files: nothing is wrong, try again; except together with one of _LASTING.
 _PASSING = ("cannot lock ref", "failed to lock", ".lock': file exists", "reference already exists")
@@ -78,8 +75,7 @@ def torn(location: GitLocation, result: GitResult) -> StoreUnavailable:
     """git moves the refs of one step one after the other, and ended in between."""
     where = without_secrets(location.remote) or location.git.git_dir
     return StoreUnavailable(
-        f"git wrote only some of the refs of {where}: {result.words}. The outcome is unknown.",
-        unknown=True,
+        f"git wrote only some of the refs of {where}: {result.words}. The outcome is unknown.", unknown=True
     )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
@@ -26,11 +27,6 @@ from dibs.core.durations import parse_duration
 from dibs.core.limits import GIT_FILE_POLL_MS, GIT_LOCAL_POLL_MS, GIT_MS_MAX, GIT_POLL_MS, GIT_SKEW_MS
 from dibs.stores.git.repository import Git, check_version, environment
 from dibs.stores.port import Capabilities
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
 _NO_CREDIT = "give credit for an outage: there is no server to notice one"

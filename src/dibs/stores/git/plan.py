@@ -14,23 +14,18 @@ dropped after it has forgotten them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 from dibs.base.errors import NotAllowed
 from dibs.base.ids import new_id
+from dibs.core.events import Event
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TRIES_MAX
-from dibs.core.records import LOCK_PREFIX, META_KEY, Tree, lock_key
+from dibs.core.records import LOCK_PREFIX, META_KEY, Stored, Tree, lock_key
 from dibs.stores.git.entries import BadEntry, Entry, commit_text, new_body, oid_of, parse, tail_of
 from dibs.stores.git.refs import Swap
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
-    from dibs.stores.git.tips import Tips
-    from dibs.stores.port import Job, Puts
-
+from dibs.stores.git.tips import Tips
+from dibs.stores.port import Job, Puts
 
 SEQS_A_MS = 1_000
 NAMED_MAX = 16
@@ -68,7 +63,9 @@ class CommitPlan:
         before = {key: tip.stored for key, tip in tips.items() if tip is not None}
         changes = {key: record for key, record in puts.items() if record is not None or before.get(key) is not None}
         numbered = self._number(events, changes)
-        version = 1 + max([self._base(key) for key in changes], default=0)
+        # Without a ref the version is from the clock: above those of a ref that was deleted long ago.
+        bases = [self._seconds if tip is None else tip.version for key, tip in tips.items() if key in changes]
+        version = 1 + max(bases, default=0)
         parts = {key: part_of(before.get(key), record) for key, record in changes.items()}
         # Records that concern several jobs come first: `meta`, sessions, trees. A large step names only some.
         named = sorted(
@@ -99,11 +96,6 @@ class CommitPlan:
         self.last_seq = seq if events else 0
         return numbered
 
-    def _base(self, key: str) -> int:
-        """The version before. Without a ref, one from the clock: above those of a ref that was deleted long ago."""
-        tip = self._tips.known.get(tail_of(key))
-        return tip.version if tip is not None else self._seconds
-
     def _compare(self, key: str, events: list[Event]) -> None:
         """Let git compare a ref whose record does not change."""
         tail = tail_of(key)
@@ -124,8 +116,7 @@ class CommitPlan:
         tip = self._tips.known.get(tail_of(key))
         if events:
             body["events"] = [event.dump() for event in events]
-        seq = events[-1].seq if events else tip.seq if tip is not None else 0
-        body["seq"] = seq
+        body["seq"] = events[-1].seq if events else tip.seq if tip is not None else 0
         parent = tip.oid if tip is not None else ""
         body["depth"] = 1 if tip is None else tip.depth + 1
         # A remote may refuse a restarted chain; it is tried again after the same number of changes.
@@ -156,9 +147,7 @@ class CommitPlan:
 
 def home_of(event: Event, changes: Puts) -> str:
     """The key whose history holds an event."""
-    if event.job:
-        return lock_key(event.ns, event.job)
-    return next(iter(changes), META_KEY)
+    return lock_key(event.ns, event.job) if event.job else next(iter(changes), META_KEY)
 
 
 # The history of refs: the events in each commit, back to the start of its chain.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from dibs.base.errors import DibsError, NotAllowed
 from dibs.base.ids import new_id
 from dibs.core.durations import format_duration
@@ -9,13 +12,7 @@ from dibs.stores.git.entries import commit_text, new_body, oid_of, tail_of
 from dibs.stores.git.location import HEADS_PREFIX
 from dibs.stores.git.refs import Refs, Swap
 from dibs.stores.git.repository import check_version
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.stores.git.tips import Tips
+from dibs.stores.git.tips import Tips
 
 TTL_MS_MIN = 60_000
 TRIPS_A_TTL = 20  # so that a heartbeat may fail twice and be repeated
@@ -45,8 +42,7 @@ class Probe:
         return self.checks
 
     def _steps(self, began_ms: int) -> None:
-        prefix = self._tips.location.prefix
-        creates = f"refs can be created below {prefix}/"
+        creates = f"refs can be created below {self._tips.location.prefix}/"
         if not (self._step("create", [0], creates) and self._step("replace", [0], _REPLACES)):
             return
         # The basis of claims: a change with a wrong expected value is refused.
@@ -119,10 +115,9 @@ class Probe:
         self._add("clocks", not tips.time.is_off(), says)
 
     def _suggest(self, push_ms: int, read_ms: int) -> None:
-        said = f"a read takes {read_ms} ms, a write about {push_ms} ms, so a claim {read_ms + push_ms} ms"
-        self._add("speed", True, said)
-        ttl_ms = max(TTL_MS_MIN, (read_ms + push_ms) * TRIPS_A_TTL)
-        ttl_ms = -(-ttl_ms // 60_000) * 60_000
+        claim_ms = read_ms + push_ms
+        self._add("speed", True, f"a read takes {read_ms} ms, a write about {push_ms} ms, so a claim {claim_ms} ms")
+        ttl_ms = -(-max(TTL_MS_MIN, claim_ms * TRIPS_A_TTL) // 60_000) * 60_000
         self._add("ttl", True, f"--ttl {format_duration(ttl_ms)} or longer leaves room for failed heartbeats")
 
     def _other_prefix(self) -> str:
@@ -150,8 +145,7 @@ class Probe:
             try:
                 self._refs.swap([swap])
             except DibsError:
-                name = self._refs.name(swap.tail)
-                self._add("clean up", False, f"{name} was left behind; you may delete it")
+                self._add("clean up", False, f"{self._refs.name(swap.tail)} was left behind; you may delete it")
 
     def _add(self, check: str, ok: bool, says: str) -> None:
         self.checks.append({"check": check, "ok": ok, "says": says})

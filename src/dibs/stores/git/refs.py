@@ -9,26 +9,22 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from dibs.base import clock
 from dibs.base.errors import StoreUnavailable
+from dibs.base.git_program import GitResult
 from dibs.base.ids import new_id
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.stores.git import errors as trouble
 from dibs.stores.git import times as remoteclock
+from dibs.stores.git.branch_push import BranchUpdate
 from dibs.stores.git.entries import oid_of, pack
+from dibs.stores.git.location import GitLocation
 from dibs.stores.git.repository import file_lock
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from contextlib import AbstractContextManager
-
-    from dibs.base.git_program import GitResult
-    from dibs.stores.git.branch_push import BranchUpdate
-    from dibs.stores.git.location import GitLocation
-    from dibs.stores.git.times import Reading
-
+from dibs.stores.git.times import Reading
 
 EMPTY_TREE = b""
 LOOSE_MAX = 20
@@ -37,15 +33,12 @@ ALGORITHMS = ("sha1", "sha256")
 CLOCK_KEPT_MS = 60_000
 
 
-class Swap:
+class Swap(NamedTuple):
     """One ref, below the prefix. Empty `old`: it must not exist. Empty `new`: delete it. Both the same: compare."""
 
-    __slots__ = ("new", "old", "tail")
-
-    def __init__(self, tail: str, old: str, new: str) -> None:
-        self.tail = tail
-        self.old = old
-        self.new = new
+    tail: str
+    old: str
+    new: str
 
 
 class Refs(ABC):
@@ -109,9 +102,9 @@ class Refs(ABC):
             if len(head) != 3:
                 found[head[0]] = ("missing", b"")
                 continue
-            size = int(head[2])
-            found[head[0]] = (head[1], raw[position : position + size])
-            position += size + 1
+            end = position + int(head[2])
+            found[head[0]] = (head[1], raw[position:end])
+            position = end + 1
         return found
 
     def _kinds(self, oids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
@@ -176,9 +169,7 @@ class LocalRefs(Refs):
             return True  # killed because it took too long, but it had finished
         if any(now.get(each.tail, "") == each.new != each.old for each in swaps):
             raise trouble.torn(self.location, result)
-        if any(now.get(each.tail, "") != each.old for each in swaps):
-            return False
-        if trouble.is_passing(result):
+        if any(now.get(each.tail, "") != each.old for each in swaps) or trouble.is_passing(result):
             return False
         raise trouble.refused(self.location, result)
 
@@ -206,8 +197,7 @@ class RemoteRefs(Refs):
                 space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
                 try:
                     self._fetch(tails, space)
-                    patterns = [f"{space}/{tail}".rstrip("/") for tail in tails]
-                    return self._list(patterns, space + "/")
+                    return self._list([f"{space}/{tail}".rstrip("/") for tail in tails], space + "/")
                 finally:
                     if not mine:
                         self._forget(space)
@@ -275,8 +265,7 @@ class RemoteRefs(Refs):
         try:
             began_ms = clock.steady_ms()
             result = self.git.run(*words, timeout_ms=self.location.timeout_ms, extra=extra)
-            found = remoteclock.of_trace(path, began_ms, clock.steady_ms())
-            self._reading = found or self._reading
+            self._reading = remoteclock.of_trace(path, began_ms, clock.steady_ms()) or self._reading
             return result
         finally:
             os.unlink(path)
@@ -303,9 +292,7 @@ class RemoteRefs(Refs):
     def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
         with self._use():
             result = self._push(swaps, branch_update)
-        if _all_accepted(result, swaps, self.location.prefix):
-            return True
-        return self._outcome_of(swaps, result, branch_update)
+        return _all_accepted(result, swaps, self.location.prefix) or self._outcome_of(swaps, result, branch_update)
 
     def _push(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None) -> GitResult:
         # A single ref needs no transaction, and some hosts have none.
@@ -317,9 +304,8 @@ class RemoteRefs(Refs):
         # With an address git keeps no tracking ref, which would point at objects that only the clone has.
         words.append(self.location.address if branch_update is not None else self.location.remote)
         words += [f"{new}:{name}" for name, _, new in moves]
-        return self.git.run(
-            *words, timeout_ms=self.location.timeout_ms, extra=branch_update.env if branch_update else {}
-        )
+        env = branch_update.env if branch_update else {}
+        return self.git.run(*words, timeout_ms=self.location.timeout_ms, extra=env)
 
     def _outcome_of(self, swaps: Sequence[Swap], result: GitResult, branch_update: BranchUpdate | None) -> bool:
         """The push did not report success: read its outcome from the refs."""

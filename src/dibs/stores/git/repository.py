@@ -8,18 +8,14 @@ passed on: credential helpers, ssh commands, proxies, configuration in the envir
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from dibs.base import jsontext
 from dibs.base.errors import StoreUnavailable
 from dibs.base.files import SHARED, lock_file, replace_file
 from dibs.base.git_program import LOCAL_MS_MAX, GitResult, run_git
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
-
 
 VERSION_MIN = (2, 34)
 

@@ -1,39 +1,32 @@
 """The port's methods on git.
 
 A read always looks at the refs. A commit begins with what was last seen (`tips`), and looks again when git says that a
-ref has moved. If the versions are still as expected (somebody only touched the ref), it tries again; otherwise it
-raises Conflict.
+ref has moved. If the versions are as expected (the ref was only touched), it tries again, else it raises Conflict.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from dibs.base import clock
 from dibs.base.errors import DibsError, NotAllowed, StoreUnavailable
 from dibs.base.ids import new_fraction
+from dibs.core.events import Event
 from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
 from dibs.core.records import META_KEY
 from dibs.stores.git import plan as history
+from dibs.stores.git.branch_push import BranchUpdate
 from dibs.stores.git.entries import Entry, tail_of
 from dibs.stores.git.location import LOCAL, REMOTE, GitLocation
 from dibs.stores.git.plan import CommitPlan, home_of
 from dibs.stores.git.refs import LocalRefs, Refs, RemoteRefs, Swap
 from dibs.stores.git.times import Clocks
 from dibs.stores.git.tips import Tips
-from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store
+from dibs.stores.port import ABSENT, Conflict, Due, Job, Maintenance, Page, Puts, Snapshot, Store
 from dibs.stores.waiters import wait_until
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from dibs.core.events import Event
-    from dibs.stores.git.branch_push import BranchUpdate
-    from dibs.stores.port import Job, Page, Puts
-
 
 # Deletes old refs: those of deleted records, and of keys that were only looked at. They keep versions and history for
 # a week. A ref is deleted only if it did not change since it was checked. Fencing numbers do not depend on these refs:
@@ -61,8 +54,6 @@ def tidy(tips: Tips) -> dict[str, Any]:
 
 
 class GitStore(Store, Maintenance):
-    """Records as refs of a clone or of a remote. See the package's text."""
-
     def __init__(self, location: GitLocation, clocks: Clocks | None = None) -> None:
         self.location = location
         self.capabilities = (LOCAL if location.is_local else REMOTE).replace(poll_ms=location.poll_ms)

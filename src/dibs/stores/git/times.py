@@ -23,18 +23,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from dibs.base import clock
+from dibs.base.http1 import http_date_ms
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.stores.git.entries import Entry, tail_of
 from dibs.stores.git.repository import file_lock, load_json, save_json
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
 
 # The remote's clock, if it can be read: the `Date` of its HTTP answers, or the time its file system gives to a new
 # file. ssh and git:// tell no time.
@@ -93,11 +90,7 @@ def of_trace(path: str, began_ms: int, ended_ms: int) -> Reading | None:
     except OSError:
         return None
     said = [line.rpartition(": ")[2] for line in lines if "recv header: date:" in line.lower()]
-    if not said:
-        return None
-    from dibs.base.http1 import http_date_ms
-
-    said_ms = http_date_ms(said[-1])
+    said_ms = http_date_ms(said[-1]) if said else None
     if said_ms is None:
         return None
     return Reading(said_ms=said_ms, began_ms=began_ms, ended_ms=ended_ms, grain_ms=HTTP_GRAIN_MS)
@@ -141,8 +134,7 @@ class StoreTime:
         self._seen: dict[str, tuple[str, int]] = {}  # by ref: the record's nonce, and when it was first seen
         self._offset_ms = 0
         with file_lock(folder, LOCK):
-            kept = self._load()
-            if kept is None:
+            if not self._load():
                 self._save()
 
     def now_ms(self) -> int:
@@ -168,9 +160,7 @@ class StoreTime:
     def ahead_ms(self) -> int | None:
         """Return how far this machine's wall clock is ahead of the remote's; None: the remote tells no time."""
         reading = self._remote()
-        if reading is None:
-            return None
-        return reading.ahead_ms(self._clocks.wall_ms(), self._clocks.steady_ms())
+        return None if reading is None else reading.ahead_ms(self._clocks.wall_ms(), self._clocks.steady_ms())
 
     def is_off(self) -> bool:
         """Return whether this machine's clock and the remote's are further apart than the margin."""
@@ -233,8 +223,7 @@ class StoreTime:
 
     def shift_ms(self, entry: Entry) -> int:
         """Return what to add to the record's times to get this machine's time."""
-        now_ms = self._offset_ms + self._clocks.steady_ms()
-        return now_ms - self.age_ms(entry) - int(entry.stamp["now_ms"])
+        return self._offset_ms + self._clocks.steady_ms() - self.age_ms(entry) - int(entry.stamp["now_ms"])
 
     def _is_own(self, entry: Entry) -> bool:
         """Return whether it was put in this boot. Machines of one snapshot may share its id; their clocks differ."""
@@ -245,8 +234,8 @@ class StoreTime:
         apart_ms = self._clocks.wall_ms() - self._clocks.steady_ms() - then_ms
         return abs(apart_ms) <= STEP_MS_MAX and self._clocks.steady_ms() >= int(stamp["steady_ms"])
 
-    def _load(self) -> dict[str, Any] | None:
-        """Use the file if it is of this boot. Otherwise make a new anchor, not before the last time."""
+    def _load(self) -> bool:
+        """Use the file if it is of this boot. Otherwise make a new anchor, not before the last time, and say False."""
         try:
             kept: dict[str, Any] = load_json(self._path)
             last_ms = int(kept["last_ms"])
@@ -255,14 +244,12 @@ class StoreTime:
                 for tail, (nonce, steady_ms) in kept["seen"].items():
                     first_ms = self._first_ms(tail, nonce)
                     self._seen[tail] = (nonce, steady_ms if first_ms is None else min(steady_ms, first_ms))
-                return kept
+                return True
         except (ValueError, LookupError, TypeError, AttributeError):
             last_ms = 0  # none yet, or of another boot: a new anchor only makes times later
         self._offset_ms = max(self._clocks.wall_ms(), last_ms) - self._clocks.steady_ms()
-        return None
+        return False
 
     def _save(self) -> None:
-        save_json(
-            self._path,
-            {"clock": self._clock_id, "offset_ms": self._offset_ms, "last_ms": self.now_ms(), "seen": self._seen},
-        )
+        kept = {"clock": self._clock_id, "offset_ms": self._offset_ms, "last_ms": self.now_ms(), "seen": self._seen}
+        save_json(self._path, kept)

@@ -7,23 +7,17 @@ from __future__ import annotations
 import os
 import time
 from _thread import RLock
+from collections.abc import Mapping, Sequence
 
 from dibs.base.errors import StoreCorrupt
 from dibs.core.limits import GIT_TOKENS_KEPT, GIT_TORN_TRIES_MAX
 from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, shifted
 from dibs.stores.git.entries import BadEntry, Entry, parse, tail_of
+from dibs.stores.git.location import GitLocation
+from dibs.stores.git.refs import Refs
 from dibs.stores.git.repository import file_lock, load_json, save_json
 from dibs.stores.git.times import LOCK, Clocks, StoreTime
-from dibs.stores.port import ABSENT, Versioned
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from dibs.stores.git.location import GitLocation
-    from dibs.stores.git.refs import Refs
-    from dibs.stores.port import Puts
-
+from dibs.stores.port import ABSENT, Puts, Versioned
 
 # The highest fencing numbers that this clone has seen, kept in the clone.
 #
@@ -70,15 +64,11 @@ class HighWater:
         with file_lock(self._folder, LOCK):
             for tail, token in (*self._load().items(), *risen.items()):
                 self.seen[tail] = max(token, self.seen.get(tail, 0))
-            if len(self.seen) > GIT_TOKENS_KEPT:
-                self._forget()
+            if len(self.seen) > GIT_TOKENS_KEPT:  # the lowest go, because the high numbers matter most
+                by_token = sorted(self.seen, key=self.seen.__getitem__)
+                for tail in by_token[: len(by_token) - GIT_TOKENS_KEPT * 9 // 10]:
+                    del self.seen[tail]
             save_json(self._path, self.seen)
-
-    def _forget(self) -> None:
-        """Drop the lowest, because the high numbers matter most."""
-        by_token = sorted(self.seen, key=self.seen.__getitem__)
-        for tail in by_token[: len(by_token) - GIT_TOKENS_KEPT * 9 // 10]:
-            del self.seen[tail]
 
     def _load(self) -> dict[str, int]:
         kept = load_json(self._path)

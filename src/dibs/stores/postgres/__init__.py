@@ -1,26 +1,13 @@
 """Records in PostgreSQL 13 or newer: one store for any number of servers and machines.
 
-    store.py       the port's methods
-    clock.py       the store's time, compared with this process's steady clock
-    schema.py      the SQL functions and queries; numbered migrations
-    pool.py        connections and retries; who keeps dibs waiting; which of several hosts is the primary
-    connection.py  one connection; every wait on it is bounded
-    notify.py      LISTEN: a waiter is woken by the commit that concerns it
-    upkeep.py      size, probe and vacuum, for operators
-    location.py    what a URL means, and what the store can do
-    errors.py      what an error of PostgreSQL means, in words
-
-psycopg is imported only when a store is opened.
+Read store.py first. psycopg is imported only when a store is opened.
 """
 
 from __future__ import annotations
 
 from dibs.base.errors import MissingExtra
+from dibs.stores.port import Opening, Store
 from dibs.stores.postgres.location import CAPABILITIES, PostgresLocation
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.stores.port import Opening, Store
 
 __all__ = ["CAPABILITIES", "PostgresLocation", "open_url"]
 

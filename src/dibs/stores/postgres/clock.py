@@ -21,12 +21,9 @@ store's time is not less. A commit writes down the time of its decision, so it i
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from dibs.base import clock
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TOLERANCE_MS = 50
 SLOWEST = 1_000  # plus one in a thousand: steady clocks of two machines differ by far less

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -19,12 +20,9 @@ from dibs.stores.codec import utf8
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from psycopg.pq.abc import PGconn, PGresult
 
-    Row = tuple[bytes | None, ...]
-
+Row = tuple[bytes | None, ...]
 
 # Values as PostgreSQL reads them in text: parameters and arrays of them.
 
@@ -141,7 +139,9 @@ class PostgresConnection:
         except Error as error:
             raise LinkLost(_text(error), sent=False) from None
         try:
-            self._flush(deadline_ms)
+            while self._pg.flush():
+                if self._wait(select.POLLIN | select.POLLOUT, deadline_ms, sent=True) & select.POLLIN:
+                    self._pg.consume_input()
             result: PGresult | None = None
             while (following := self._result(deadline_ms)) is not None:
                 if result is None or result.status in _GOOD:
@@ -158,11 +158,6 @@ class PostgresConnection:
         if self._pg.status == pq.ConnStatus.BAD or not sqlstate:
             raise LinkLost(says, sent=True)
         raise QueryRefused(sqlstate, says, self.user)
-
-    def _flush(self, deadline_ms: int) -> None:
-        while self._pg.flush():
-            if self._wait(select.POLLIN | select.POLLOUT, deadline_ms, sent=True) & select.POLLIN:
-                self._pg.consume_input()
 
     def _result(self, deadline_ms: int) -> PGresult | None:
         while self._pg.is_busy():

@@ -6,10 +6,7 @@ import re
 
 from dibs.base import errors
 from dibs.stores.postgres.connection import LinkBehind, LinkLost, QueryRefused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres.location import PostgresLocation
 
 # Rolled back because of another transaction: these should be tried again.
 SERIALIZATION = ("40001", "40P01")

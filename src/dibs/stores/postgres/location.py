@@ -12,22 +12,18 @@ A `postgresql:` URL is a URL of libpq, plus a few options of our own after the q
     migrate   `off`: never change the schema on opening
     listen    `host:port` to wait for notifications at, if the URL leads through pgbouncer; `off`: polling only
 
-libpq's other sources (PGPASSWORD, ~/.pgpass, a service file) work here, too. psycopg is imported only when a store is
-opened.
+libpq's other sources (PGPASSWORD, ~/.pgpass, a service file) work, too. psycopg is imported when a store is opened.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 
 from dibs.base.errors import InvalidInput
 from dibs.base.redact import without_secrets
 from dibs.core.durations import parse_duration
 from dibs.stores.port import Capabilities
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CAPABILITIES = Capabilities(
     name="postgresql",

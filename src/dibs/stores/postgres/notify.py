@@ -10,20 +10,16 @@ from __future__ import annotations
 import os
 import threading
 from _thread import allocate_lock
+from collections.abc import Collection
 from contextlib import closing
 
 from dibs.base.clock import steady_ms
 from dibs.stores.forks import Forgetful, listen
 from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import quoted
+from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.pool import Pool, connected
 from dibs.stores.waiters import POLL_MS_MAX, StoreWaiters, mark_of, pauses
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from dibs.stores.postgres.location import PostgresLocation
 
 MARKS_MAX = 800  # in one note, which may have 8,000 bytes
 EVERYBODY = "*"
@@ -62,8 +58,7 @@ class Listener(StoreWaiters, Forgetful):
         with self._starting:
             if self._stop is None:
                 woken_by, self._stop = os.pipe()
-                listening = threading.Thread(target=self._listen, args=(woken_by,), name="dibs-listen", daemon=True)
-                listening.start()
+                threading.Thread(target=self._listen, args=(woken_by,), name="dibs-listen", daemon=True).start()
 
     def pause_ms(self, last_ms: int) -> int:
         return HEARD_POLL_MS_MAX if self.hears else _POLLING(last_ms)
@@ -84,7 +79,8 @@ class Listener(StoreWaiters, Forgetful):
         pause_s = _AGAIN_S
         while self._stop is not None:
             try:
-                with self._connected() as link:
+                until_ms = steady_ms() + self._location.timeout_ms
+                with closing(connected(self._location.listens_at, 0, self._pool.admit, until_ms)[1]) as link:
                     if link.is_pooled:
                         pause_s = _POOLED_S  # a LISTEN would stay in a backend that others get later
                     else:
@@ -97,10 +93,6 @@ class Listener(StoreWaiters, Forgetful):
             if self._stop is not None:
                 _pause(woken_by, pause_s)
         os.close(woken_by)
-
-    def _connected(self) -> closing[PostgresConnection]:
-        until_ms = steady_ms() + self._location.timeout_ms
-        return closing(connected(self._location.listens_at, 0, self._pool.admit, until_ms)[1])
 
     def _hear(self, link: PostgresConnection, woken_by: int) -> None:
         link.script(f"LISTEN {quoted(self._location.channel)}", steady_ms() + self._location.timeout_ms)

@@ -11,8 +11,11 @@ it was rolled back. If no answer came, the write may have happened: `unknown`.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import TypeVar
 
 from psycopg import pq
 
@@ -20,20 +23,13 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_fraction
 from dibs.stores.forks import Forgetful, listen
-from dibs.stores.postgres.connection import LinkBehind, LinkLost, PostgresConnection, QueryRefused
+from dibs.stores.postgres.connection import LinkBehind, LinkLost, PostgresConnection, QueryRefused, Row
 from dibs.stores.postgres.errors import LOCKED, READ_ONLY, SERIALIZATION, is_final, quoted, refusal, unreachable
+from dibs.stores.postgres.location import PostgresLocation
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeVar
-
-    from dibs.stores.postgres.connection import Row
-    from dibs.stores.postgres.location import PostgresLocation
-
-    Look = tuple[int, bytes, str]  # which host it is, what tells one server from another, and its timeline
-    T = TypeVar("T")
-    Admit = Callable[[PostgresConnection, int], None]
+Look = tuple[int, bytes, str]  # which host it is, what tells one server from another, and its timeline
+T = TypeVar("T")
+Admit = Callable[[PostgresConnection, int], None]
 
 # The timeline of the database: the first 8 hexadecimal digits of the name of the file that is being written.
 TIMELINE = (
@@ -43,8 +39,7 @@ TIMELINE = (
 
 # Who keeps dibs waiting in the database, as its system views tell.
 #
-# Names in the statements are qualified, because they run with the session's search path: an unqualified function
-# could be another user's.
+# Names in the statements are qualified: by the session's search path, a function could be another user's.
 
 # Each commit leaves the old versions of the rows it changed. The next commits pass them all until no transaction of the
 # database can see them: from about this many on, it takes them longer than the work itself.
@@ -81,9 +76,7 @@ def holder(link: PostgresConnection, schema: str, deadline_ms: int) -> tuple[str
     """Return who has locked the store, or ""; and whether it is a commit that waits for the standby."""
     sql = _HOLDER.replace("{s}", quoted(schema).replace("'", "''"))
     rows = link.query(sql.encode(), (), deadline_ms)
-    if not rows:
-        return "", False
-    return (rows[0][1] or b"").decode(), rows[0][0] == b"SyncRep"
+    return ((rows[0][1] or b"").decode(), rows[0][0] == b"SyncRep") if rows else ("", False)
 
 
 def held_back(link: PostgresConnection, deadline_ms: int) -> str | None:
@@ -112,9 +105,9 @@ class Pool(Forgetful):
         self.admit: Admit = lambda link, deadline_ms: None
         listen(self)
 
-    def rows(self, sql: bytes, values: Sequence[bytes | None] = (), *, writes: bool = False) -> list[Row]:
-        """The rows of one statement. `writes`: it changes something, and must not happen twice."""
-        return self.call(lambda link, deadline_ms: link.query(sql, values, deadline_ms), writes=writes)
+    def rows(self, sql: bytes, values: Sequence[bytes | None] = ()) -> list[Row]:
+        """The rows of one statement, which may happen twice."""
+        return self.call(lambda link, deadline_ms: link.query(sql, values, deadline_ms))
 
     def call(
         self, ask: Callable[[PostgresConnection, int], T], *, writes: bool = False, timeout_ms: int | None = None
@@ -150,10 +143,8 @@ class Pool(Forgetful):
                 self.drop_idle()  # they lead to the same server
             else:
                 if refused.sqlstate == LOCKED:
-                    try:
+                    with suppress(QueryRefused):  # the server's views are not for everybody
                         refused.holder, refused.by_standby = holder(link, self._location.schema, deadline_ms)
-                    except QueryRefused:
-                        pass  # its views are not for everybody
                 self._put_back(link)
             raise
         except BaseException:
@@ -183,11 +174,9 @@ class Pool(Forgetful):
             self._idle.append(link)
 
     def drop_idle(self) -> None:
-        while self._idle:
-            try:
+        with suppress(IndexError):  # another thread was faster
+            while self._idle:
                 self._idle.pop().close()
-            except IndexError:
-                return
 
     def forget(self) -> None:
         """In a child they are its parent's. Dropping them sends nothing: psycopg closes its own process's."""
@@ -260,17 +249,11 @@ def primary(location: PostgresLocation) -> int:
 
 def _look(location: PostgresLocation, which: int, until_ms: int, answers: SimpleQueue[Look | None]) -> None:
     look: Look | None = None
-    try:
-        link = PostgresConnection(location.attempts[which], until_ms)
-        try:
-            # Two addresses may lead to one server, which began only once.
-            sql = f"SELECT pg_catalog.pg_postmaster_start_time(), {TIMELINE}".encode()
-            ((began, line),) = link.query(sql, (), until_ms)
-            look = which, began or b"", f"timeline {int(line or 0)}"
-        finally:
-            link.close()
-    except (LinkLost, QueryRefused):
-        pass
+    with suppress(LinkLost, QueryRefused), closing(PostgresConnection(location.attempts[which], until_ms)) as link:
+        # Two addresses may lead to one server, which began only once.
+        sql = f"SELECT pg_catalog.pg_postmaster_start_time(), {TIMELINE}".encode()
+        ((began, line),) = link.query(sql, (), until_ms)
+        look = which, began or b"", f"timeline {int(line or 0)}"
     answers.put(look)
 
 

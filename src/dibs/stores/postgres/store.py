@@ -13,45 +13,40 @@ this store has arrived: the floor of the fencing tokens is raised above all that
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from dibs.base import clock
 from dibs.base.errors import DibsError, StoreFull, StoreUnavailable
+from dibs.base.logger import log
+from dibs.core.events import Event
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.codec import decode, decode_event, encode, end_of
-from dibs.stores.port import ABSENT, Conflict, Due, Snapshot, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Job, Maintenance, Page, Puts, Snapshot, Store, Versioned, checked
 from dibs.stores.postgres import connection as arrays
 from dibs.stores.postgres.clock import StepWatch
-from dibs.stores.postgres.connection import LinkBehind, QueryRefused
+from dibs.stores.postgres.connection import LinkBehind, PostgresConnection, QueryRefused, Row
 from dibs.stores.postgres.errors import quoted
 from dibs.stores.postgres.location import CAPABILITIES, PostgresLocation
 from dibs.stores.postgres.notify import Listener, hint_of
 from dibs.stores.postgres.pool import Pool, held_back, primary
 from dibs.stores.postgres.schema import Queries, prepare
-from dibs.stores.postgres.upkeep import PostgresUpkeep
 from dibs.stores.waiters import StoreWaiter, mark_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
-    from dibs.stores.port import Job, Page, Puts
-    from dibs.stores.postgres.connection import PostgresConnection, Row
-
 
 CACHE_ENTRIES_MAX = 50_000
 PRUNE_ROWS = 10_000  # in one statement
 CORRECTIONS_MAX = 3  # others may correct the clock at the same moment
 NOTICES_MAX = 10
 NEVER_MS = 1 << 62
+TABLES = ("records", "events", "state")
+VACUUM_MS_MAX = 60_000
+SKEW_MS_MAX = 1_000
 
-log = logging.getLogger("dibs")
+Finding = dict[str, Any]
 
 
-class PostgresStore(PostgresUpkeep):
+class PostgresStore(Store, Maintenance):
     """The schema at `location`. `migrate` None: as the URL says. The steady clock can be given for tests."""
 
     capabilities = CAPABILITIES
@@ -79,8 +74,7 @@ class PostgresStore(PostgresUpkeep):
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         wanted = list(dict.fromkeys(keys))
-        cache = self._cache
-        known = {key: cache.get(key, ABSENT) for key in wanted}
+        known = {key: self._cache.get(key, ABSENT) for key in wanted}
         values = (arrays.array(wanted), arrays.array(each.version for each in known.values()))
         rows, now_ms, _ = self._timed(self._queries.read, values)
         found = dict.fromkeys(wanted, ABSENT)
@@ -129,7 +123,7 @@ class PostgresStore(PostgresUpkeep):
         return rows, about
 
     def _admit(self, link: PostgresConnection, until_ms: int) -> None:
-        """Return whether a new connection leads to the store that this process knows."""
+        """Raise LinkBehind for a new connection that does not lead to the store that this process knows."""
         with suppress(QueryRefused):  # so will be what it is wanted for, with the reason
             self._asked(link, self._queries.read, (b"{}", b"{}"), until_ms)
 
@@ -153,12 +147,11 @@ class PostgresStore(PostgresUpkeep):
     def _keep(self, found: Mapping[str, Versioned]) -> None:
         if len(self._cache) + len(found) > CACHE_ENTRIES_MAX:
             self._cache = {}
-        cache = self._cache
         for key, each in found.items():
             if each.version:
-                cache[key] = each
+                self._cache[key] = each
             else:
-                cache.pop(key, None)
+                self._cache.pop(key, None)
 
     def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         try:
@@ -182,9 +175,16 @@ class PostgresStore(PostgresUpkeep):
         values = (
             arrays.array(expect),
             arrays.array(expect.values()),
-            *_records(kept),
+            arrays.array(kept),
+            arrays.array(record.due_ms() for record in kept.values()),
+            arrays.array(record.is_live() for record in kept.values()),
+            arrays.array(encode(record) for record in kept.values()),
             arrays.array(gone),
-            *_events(events),
+            arrays.array(event.at_ms for event in events),
+            arrays.array(event.ns for event in events),
+            arrays.array(event.job for event in events),
+            arrays.array(event.kind for event in events),
+            arrays.array(encode(event) for event in events),
             arrays.number(self._steps.last_ms),
             arrays.text(self._location.channel),
             hint.encode(),
@@ -286,8 +286,8 @@ class PostgresStore(PostgresUpkeep):
         return int(last or 0)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
-        """Only the beginning of the log is dropped, so its numbers have no gaps and can be used to count. An event that
-        is committed meanwhile stays: the last number is read first."""
+        """Only the beginning of the log is dropped, so its numbers can be used to count. An event that is committed
+        meanwhile stays: the last number is read first."""
         last_seq = self.newest_seq()
         held = self._pool.call(held_back)  # a server prunes every minute; its log says when that begins
         if held is not None and self._held_back is None:
@@ -307,6 +307,64 @@ class PostgresStore(PostgresUpkeep):
     def number_from(self, seq: int) -> None:
         self._pool.rows(self._queries.number_from, (arrays.number(seq),))
 
+    def size_bytes(self) -> int:
+        schema = quoted(self._location.schema).replace("'", "''")
+        sizes = [f"pg_catalog.pg_total_relation_size('{schema}.{each}'::pg_catalog.regclass)" for each in TABLES]
+        ((size,),) = self._pool.rows(f"SELECT {' + '.join(sizes)}".encode())
+        return int(size or 0)
+
+    def tidy(self) -> Finding:
+        """Do now what autovacuum does later."""
+        sql = f"VACUUM (ANALYZE) {', '.join(f'{quoted(self._location.schema)}.{table}' for table in TABLES)}"
+        self._pool.call(lambda link, deadline_ms: link.script(sql, deadline_ms), timeout_ms=VACUUM_MS_MAX)
+        return {}
+
+    def probe(self) -> list[Finding]:
+        found = [_finding("server", self._pool.call(lambda link, deadline_ms: link.about)), self._wall_clock()]
+        found.append(_finding("wake", self._wake()))
+        if self._location.has_several:
+            found.append(self._standby())
+        slowed = self._pool.call(held_back)
+        if slowed is not None:
+            found.append(_finding("old transaction", slowed, ok=False))
+        return [*found, checked("write", self._write_something)]
+
+    def _write_something(self) -> str:
+        self.commit({}, {}, ())
+        self._pool.rows(self._queries.room)
+        return f"the schema {self._location.schema} can be written"
+
+    def _standby(self) -> Finding:
+        ((names, waits),) = self._pool.rows(
+            b"SELECT pg_catalog.current_setting('synchronous_standby_names'),"
+            b" pg_catalog.current_setting('synchronous_commit')"
+        )
+        if names and waits != b"local":
+            return _finding("standby", f"commits wait for a standby ({names.decode()})")
+        wrong = "synchronous_commit is local" if names else "synchronous_standby_names is empty"
+        says = f"the URL names several hosts, but {wrong}: a failover loses claims that were acknowledged"
+        return _finding("standby", f"{says}. Replicate synchronously", ok=False)
+
+    def _wake(self) -> str:
+        listens_at = self._location.listens_at
+        if not listens_at:
+            return "no notifications (listen=off): waiters look every 100 ms"
+        if listens_at == self._location.attempts and self._pool.call(lambda link, deadline_ms: link.is_pooled):
+            return "a pooler is in between: waiters look every 100 ms. With listen=host:port they are notified"
+        return "waiters are notified (LISTEN)"
+
+    def _wall_clock(self) -> Finding:
+        schema = quoted(self._location.schema)
+        asked_ms = clock.wall_ms()
+        ((wall, offset),) = self._pool.rows(f"SELECT {schema}.clock_1(), offset_ms FROM {schema}.state".encode())
+        apart_ms = int(wall or 0) - (asked_ms + clock.wall_ms()) // 2
+        says = f"its wall clock and this machine's are {abs(apart_ms)} ms apart"
+        if int(offset or 0):
+            says += f"; {abs(int(offset or 0))} ms of steps are subtracted from it"
+        if abs(apart_ms) <= SKEW_MS_MAX:
+            return _finding("database clock", says)
+        return _finding("database clock", f"{says}. Leases are safe; set the clocks by NTP.", ok=False)
+
     def notices(self) -> list[str]:
         return [*self._notices, *([] if self._held_back is None else [f"{self._held_back}."])]
 
@@ -324,20 +382,5 @@ def _text(value: bytes | None) -> str:
     return "" if value is None else value.decode()
 
 
-def _records(kept: Mapping[str, Stored]) -> tuple[bytes, ...]:
-    return (
-        arrays.array(kept),
-        arrays.array(record.due_ms() for record in kept.values()),
-        arrays.array(record.is_live() for record in kept.values()),
-        arrays.array(encode(record) for record in kept.values()),
-    )
-
-
-def _events(events: Sequence[Event]) -> tuple[bytes, ...]:
-    return (
-        arrays.array(event.at_ms for event in events),
-        arrays.array(event.ns for event in events),
-        arrays.array(event.job for event in events),
-        arrays.array(event.kind for event in events),
-        arrays.array(encode(event) for event in events),
-    )
+def _finding(check: str, says: str, *, ok: bool = True) -> Finding:
+    return {"check": check, "ok": ok, "says": says}

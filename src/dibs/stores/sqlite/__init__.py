@@ -1,16 +1,6 @@
 """The default store: one SQLite file, shared by every process of a machine.
 
-    store.py       the port's methods
-    rows.py        records kept decoded, and the argument why that is right; what one commit writes; the counters; the
-                   lease clock, one anchor for each boot
-    connection.py  the connection: opening, threads, forks; the door at which driver errors are translated
-    opener.py      the file: the check that it is still the one that was opened; making it, numbered migrations
-    queries.py     reading many records, what is due, and events; pruning
-    backup.py      the file as it is at one moment; copies, made while others use the file, and put in place
-    checkpoint.py  moving the log into the file, in a thread of a server; a wake for one waiter
-    errors.py      what an SQLite error means, in words
-
-Most of the last ones are imported when there is need: an ordinary claim has none.
+Read store.py first. What an ordinary claim does not need is imported when there is need.
 
     sqlite:///var/dibs.db   the file /var/dibs.db (three slashes: an absolute path)
     sqlite:dibs.db          the file dibs.db in the current folder
@@ -24,11 +14,8 @@ import os
 from dibs.base.files import store_path
 from dibs.core.limits import CHECKPOINT_PAGES
 from dibs.stores.codec import names_no_store
+from dibs.stores.port import Opening
 from dibs.stores.sqlite.store import SqliteStore
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.stores.port import Opening
 
 __all__ = ["SqliteStore", "open_url", "sqlite_path"]
 

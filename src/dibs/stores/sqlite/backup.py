@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 from dibs.base.cheap import sqlite3
@@ -18,20 +19,14 @@ from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavail
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id
 from dibs.base.record import Record
+from dibs.core.events import Event
 from dibs.core.records import LockRecord, Meta
 from dibs.stores.codec import decode, decode_event
-from dibs.stores.port import StoreMoment
+from dibs.stores.port import Page, StoreMoment
 from dibs.stores.sqlite.errors import check, translated
 from dibs.stores.sqlite.opener import connect
 from dibs.stores.sqlite.queries import decoded, page, selected
 from dibs.stores.sqlite.rows import APPLICATION_ID, READ_COUNTERS, SETTLE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dibs.core.events import Event
-    from dibs.stores.port import Page
 
 # The file at one moment: a read transaction of its own. With the write-ahead log nobody blocks anybody.
 

@@ -17,24 +17,16 @@ from binascii import crc32
 from time import sleep
 
 from dibs.base import ways
-from dibs.base.cheap import sqlite3
+from dibs.base.cheap import Iterable, TracebackType, socket, sqlite3
 from dibs.stores.forks import listen
 from dibs.stores.sqlite.opener import connect, identity_of, reach_the_disk
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterable
-    from types import TracebackType
-
-
 # One wake for one waiter, across threads and processes of a machine: a datagram socket named after what is waited for.
 #
-# A process that waits for the deletion of a record binds a socket whose name is made of the store's id and the
-# record's key. The process that deletes the record sends a byte there. Names are Linux's abstract ones: they leave
-# nothing on the disk, and end with their socket. A wake is only a hint: the waiter looks at the store after it, and
-# now and then without it. So without such sockets (another system, another network namespace, no descriptor left)
-# nothing is missed, only noticed later.
+# Who waits for the deletion of a record binds a socket named by the store's id and the record's key. Who deletes it
+# sends a byte there. Names are Linux's abstract ones: they leave nothing on the disk, and end with their socket. A wake
+# is only a hint: the waiter looks at the store after it, and now and then without it. So without such sockets (another
+# system, another network namespace, no descriptor left) nothing is missed, only noticed later.
 
 
 def _address(store_id: str, key: str) -> bytes:
@@ -50,8 +42,6 @@ class Wakeup:
         self._socket: socket.socket | None = None
         if not ways.IS_LINUX:
             return
-        from dibs.base.cheap import socket
-
         try:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         except OSError:
@@ -91,8 +81,6 @@ def wake(store_id: str, keys: Iterable[str]) -> None:
     """Wake the processes that wait for the deletion of these records. Never waits, and never fails."""
     if not ways.IS_LINUX:
         return
-    from dibs.base.cheap import socket
-
     try:
         sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     except OSError:

@@ -16,10 +16,9 @@ undone (`_unsettled`) is done by the next `__enter__`.
 
 from __future__ import annotations
 
-import os
 from _thread import RLock, get_ident
 
-from dibs.base.cheap import sqlite3
+from dibs.base.cheap import Callable, TracebackType, sqlite3
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.forks import listen
@@ -27,13 +26,8 @@ from dibs.stores.port import Busy
 from dibs.stores.sqlite import opener
 from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    Anchor = tuple[int | None, int | None]
-    """Wall and steady time; None if the file has no anchor for the clock of this process."""
+# Wall and steady time; None if the file has no anchor for the clock of this process.
+Anchor = tuple[int | None, int | None]
 
 # A thread that gets Busy where others wait for their turn, or for the write lock of another process.
 
@@ -94,9 +88,8 @@ def _abandon(db: sqlite3.Connection) -> None:
 
 
 class SqliteConnection:
-    """See the module's text. `opened` is called with each new connection, the file's id and time, and the anchor of
-    `clock`; a connection that it refuses is closed. `spoilt` is called when a block has failed. A folder that is not
-    there is made only if `folders`."""
+    """`opened` is called with each new connection, the file's id and time, and the anchor of `clock`; a connection that
+    it refuses is closed. `spoilt` when a block failed. A folder that is not there is made only if `folders`."""
 
     def __init__(
         self,
@@ -167,7 +160,6 @@ class SqliteConnection:
                 if is_impatient:
                     raise busy()  # opening may take long
                 self._db = self._open()
-                self._waits_ms = self._busy_ms
             else:
                 self._identity.check()
             waits_ms = IMPATIENT_MS if is_impatient else self._busy_ms
@@ -188,8 +180,8 @@ class SqliteConnection:
         try:
             return self._try_until_settled()
         except sqlite3.OperationalError as error:
-            # Not whether there is a file now: another process may have made it since. A link that leads nowhere stays.
-            if self._was_missing and not os.path.islink(self.path):
+            # Not whether there is a file now: another process may have made it since.
+            if self._was_missing:
                 self.made = opener.create(self.path, folders=self._folders)
                 return self._try_until_settled()
             if not opener.is_read_only_media(self.path, error):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dibs.base import ways
 from dibs.base.cheap import sqlite3
 from dibs.base.errors import DibsError, InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # The process that holds the write lock of an SQLite file. Reads /proc/locks, so it works on Linux only.
 
@@ -53,8 +49,7 @@ def translate(
         return InvalidInput("A text has bytes that are not UTF-8. Write it in UTF-8.")
     if isinstance(error, OSError):
         return StoreUnavailable(_why_not_open(path) or f"{path} cannot be made: {error.strerror or error}.")
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE)
-    reason = code & 0xFF
+    reason = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF
     if reason == sqlite3.SQLITE_FULL or (reason == sqlite3.SQLITE_IOERR and is_full(path)):
         # Nothing was written when there is no room for it. An I/O error at the very end leaves that open.
         unknown = unknown and reason == sqlite3.SQLITE_IOERR

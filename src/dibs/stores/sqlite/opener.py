@@ -171,8 +171,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         " kind TEXT NOT NULL, body TEXT NOT NULL, revision INTEGER)",
         # `queries.py` finds the events of a job.
         "CREATE TABLE event_blocks (block INTEGER PRIMARY KEY, jobs BLOB NOT NULL)",
-        # One row. `rows.py` says what is there, and what only the last event has. `store_id` tells this file from
-        # another one at the same path.
+        # One row; `rows.py` says what is in it. `store_id` tells this file from another one at the same path.
         "CREATE TABLE counters (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL, last_seq INTEGER NOT"
         " NULL, time_ms INTEGER NOT NULL, store_id TEXT NOT NULL)",
         "INSERT INTO counters VALUES (1, 0, 0, 0, lower(hex(randomblob(16))))",
@@ -235,8 +234,7 @@ def prepare(db: sqlite3.Connection, path: str, busy_ms: int) -> int:
 
 def _refuse_foreign(db: sqlite3.Connection, path: str) -> int:
     """Return the file's version, if it is ours or empty."""
-    size = os.path.getsize(path)
-    if size and not db.execute("PRAGMA page_count").fetchone()[0]:
+    if os.path.getsize(path) and not db.execute("PRAGMA page_count").fetchone()[0]:
         # SQLite takes a file that is too short for a header for an empty one, and would write over it.
         raise StoreCorrupt(f"{path} is not an SQLite file. Nothing was changed; give dibs a path of its own.")
     # The mark last: another process may make the store meanwhile, and all of it appears at once.

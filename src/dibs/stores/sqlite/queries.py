@@ -1,26 +1,18 @@
-"""Reading many: records in the order of their keys, what is due, and the event log, with its pruning. Imported when
-needed: a claim only adds events.
-"""
+"""Reading many: records in order, what is due, and the event log, with its pruning. A claim does not import it."""
 
 from __future__ import annotations
 
 from binascii import crc32
 
-from dibs.base.cheap import sqlite3
+from dibs.base.cheap import Callable, Iterable, sqlite3
 from dibs.base.errors import StoreBroken, StoreCorrupt
+from dibs.core.events import Event
 from dibs.stores.codec import decode, decode_event, end_of
-from dibs.stores.port import ABSENT, Due, Versioned
+from dibs.stores.port import ABSENT, Due, Job, Page, Versioned
+from dibs.stores.sqlite.connection import SqliteConnection
 from dibs.stores.sqlite.rows import BLOCK, SETTLE, RecordCache, read_counters
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from dibs.core.events import Event
-    from dibs.stores.port import Job, Page
-    from dibs.stores.sqlite.connection import SqliteConnection
-
-    Row = tuple[str, int, str]
+Row = tuple[str, int, str]
 
 _REACHED = "SELECT due_ms, key, version, body FROM records WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
 _FIRST = "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"
@@ -92,7 +84,6 @@ def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable
 
 
 # Events.
-
 
 PRUNE_ROWS = 10_000  # rows per transaction, so that the write lock is held only for a short time
 

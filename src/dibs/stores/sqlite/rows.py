@@ -26,20 +26,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-from dibs.base.cheap import sqlite3
+from dibs.base.cheap import Any, Callable, Mapping, Sequence, sqlite3
 from dibs.base.errors import StoreCorrupt
 from dibs.stores.codec import decode
-from dibs.stores.port import ABSENT, Conflict, Versioned
+from dibs.stores.port import ABSENT, Conflict, Puts, Versioned
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from dibs.stores.port import Puts
-
-    Written = tuple[int, int]
-    """Revision and time, as the file has them."""
+Written = tuple[int, int]  # revision and time, as the file has them
 
 # What is kept: so many records, about 1.2 KB each for a lease, and of long ones so much text beyond the first KiB of
 # each. Whatever came first goes first, a few at a time: to drop everything at once would take as long as a hundred
@@ -53,8 +45,6 @@ _GUESS_PAUSE = 64  # recalls that read what they do not know, after a wrong gues
 
 
 class RecordCache:
-    """See the module's text."""
-
     def __init__(self) -> None:
         self.records: dict[str, Versioned] = {}
         self.begun_at: int | None = None  # data_version; None: the cache proves nothing
@@ -170,7 +160,7 @@ class RecordCache:
         written, is compared when it is inserted."""
         records = self.records
         unseen = [key for key in expect if key not in records and (expect[key] or puts.get(key) is None)]
-        if unseen and self.fetch(db, unseen):
+        if self.fetch(db, unseen):
             self.fetch(db, list(expect))  # others had to go, perhaps some of these
         for key, version in expect.items():
             found = records.get(key)
@@ -191,7 +181,6 @@ class RecordCache:
 # The column `due_ms` says when the sweeper looks at a record: when the record is due, or earlier. So a renewal, which
 # puts off the time, does not write the index of that column: it would be two pages more, and most leases are renewed
 # many times. When the time in the column comes, `queries.due` corrects it.
-
 
 _ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
 # By whether `live` and `due_ms` change: none of these writes an index that it need not write.

@@ -8,33 +8,19 @@ from __future__ import annotations
 import os
 
 from dibs.base import clock
-from dibs.base.cheap import sqlite3
+from dibs.base.cheap import Any, Callable, Iterable, Mapping, Sequence, sqlite3
 from dibs.base.errors import DibsError
+from dibs.core.events import Event
 from dibs.stores.codec import encode
-from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, can_be_written, checked
-from dibs.stores.sqlite.connection import SqliteConnection
-from dibs.stores.sqlite.rows import (
-    BLOCK,
-    EVENT_AGE_MS_MAX,
-    VERSION,
-    WRITE_COUNTERS,
-    LeaseClock,
-    RecordCache,
-    kept_by,
-    read_counters,
-    write,
-)
+from dibs.stores.port import Capabilities, Due, Job, Maintenance, Page, Puts, Snapshot, Store, can_be_written, checked
+from dibs.stores.sqlite import rows
+from dibs.stores.sqlite.connection import Anchor, Impatience, SqliteConnection
+from dibs.stores.sqlite.rows import BLOCK, EVENT_AGE_MS_MAX, VERSION, WRITE_COUNTERS, kept_by, read_counters, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from dibs.core.events import Event
-    from dibs.stores.port import Job, Page, Puts
     from dibs.stores.sqlite.backup import SqliteMoment
     from dibs.stores.sqlite.checkpoint import Checkpointer
-    from dibs.stores.sqlite.connection import Anchor, Impatience
     from dibs.stores.waiters import StoreWaiters
 
 _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -77,8 +63,8 @@ class SqliteStore(Store, Maintenance):
         self.path = os.path.abspath(path)
         self._busy_ms = busy_ms
         self._is_expected = make_folders  # nobody spelt the path
-        self._clock = LeaseClock(steady_ms, wall_ms, boot_id)
-        self._cache = RecordCache()
+        self._clock = rows.LeaseClock(steady_ms, wall_ms, boot_id)
+        self._cache = rows.RecordCache()
         self._counted_at: int | None = None  # data_version at which the counters below were the file's
         self._revision = 0
         self._last_seq = 0
@@ -196,11 +182,11 @@ class SqliteStore(Store, Maintenance):
     def _log(self, db: sqlite3.Cursor, events: Sequence[Event], lines: list[str], revision: int | None) -> None:
         """Append events. `revision`: they carry the counters."""
         seq = before = self._last_seq
-        rows = []
+        values = []
         for event, line in zip(events, lines, strict=True):
             seq += 1
-            rows.append((seq, event.at_ms, event.ns, event.job, event.kind, line, revision))
-        db.executemany(_LOG, rows)
+            values.append((seq, event.at_ms, event.ns, event.job, event.kind, line, revision))
+        db.executemany(_LOG, values)
         if seq // BLOCK != before // BLOCK:
             from dibs.stores.sqlite.queries import note_full
 

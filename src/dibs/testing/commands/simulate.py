@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dibs.base.ids import new_id
 from dibs.cli.commands.wait import StatusLine
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.signals import StopSignals
+from dibs.testing.simulated_clients import Episode
+from dibs.testing.simulation import EpisodeSettings
 from dibs.wire.codes import NO
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.testing.simulated_clients import Episode
-    from dibs.testing.simulation import EpisodeSettings
 
 OPERATIONS_DEFAULT = 100_000
 COUNTS_MAX = {"operations": 10**12, "servers": 16, "clients": 256, "jobs": 256}

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
 from dibs.cli.commands.wait import StatusLine
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count, milliseconds
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import STORE, Command, Option
 from dibs.cli.signals import StopSignals
 from dibs.cli.text.words import plain
+from dibs.testing.judge import RecordedCall, Violation
+from dibs.testing.racers import Asking, RaceThread
 from dibs.wire.codes import NO
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.testing.judge import RecordedCall, Violation
-    from dibs.testing.racers import Asking, RaceThread
 
 TIME_MS_DEFAULT, TIME_MS_MAX = 120_000, 24 * 3_600_000
 CLIENTS_DEFAULT, CLIENTS_MAX = 8, 256

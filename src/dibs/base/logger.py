@@ -1,0 +1,5 @@
+"""The one logger of dibs."""
+
+import logging
+
+log = logging.getLogger("dibs")
