@@ -21,6 +21,7 @@ const GIVING_UP_PAUSE_MS = 100;
 export const KEY_SPENT = "This request key's lease";
 
 export type ClaimVerb = "acquire" | "acquire-any" | "acquire-all";
+type Got = Array<[name: string, leaseId: string]>;
 export type Asking = (asked: Ask, signal?: AbortSignal) => Promise<Reply>;
 
 export class PendingClaim {
@@ -73,7 +74,16 @@ export class PendingClaim {
     if (!reply.sent) this.#asked = asked;
     this.#unsure ||= String(reply.body["details"]).includes(FATE_UNKNOWN);
     this.#notePlace(reply);
-    return reply;
+    return this.#withoutRest(ask, reply);
+  }
+
+  /** The reply. If it refuses several jobs, and an answer that we never read had given some of them, they are released
+   * first. If nobody answers that, its own reply: some may be ours. */
+  async #withoutRest(ask: Asking, reply: Reply): Promise<Reply> {
+    if (reply.body["rest"] === undefined) return reply;
+    const failed = await letGo(ask, leasesIn(reply));
+    const { rest: _, ...body } = reply.body;
+    return failed ?? { ...reply, body };
   }
 
   /** Claim until the reply is not `queued`, or the time is over. */
@@ -117,14 +127,17 @@ export class PendingClaim {
   /** Tell whether to keep waiting without an answer. A server that is gone for a moment keeps our place for a while, and
    * the request key finds it if the answer with it was lost. A place that is lost is no reason to give up. */
   #bearsWith(reply: Reply, silenceMs: number): boolean {
-    if (isOverloaded(reply) || (this.#ticket !== undefined && statusOf(reply) === "held")) return true;
+    const refused = (reply.body["refused"] ?? []) as Document[];
+    const comes = this.#ticket !== undefined && statusOf(reply) === "held" && refused.every(passes);
+    if (isOverloaded(reply) || comes) return true;
     return (this.#unsure || this.#ticket !== undefined) && isUnheard(reply) && silenceMs < TICKET_MS;
   }
 
-  /** Tell whether our turn came and the lease expired before we saw it, because this process was paused. No work was
-   * begun with it, so we claim again with a new key, at the end of the line. */
+  /** Tell whether our turn came and a lease expired before we saw it, because this process was paused. No work was begun
+   * with it, so we claim again with a new key, at the end of the line. */
   #cameAndWent(reply: Reply): boolean {
-    if (!String(reply.body["details"]).startsWith(KEY_SPENT)) return false;
+    const told = [reply.body, ...((reply.body["refused"] ?? []) as Document[])];
+    if (!told.some((each) => String(each["details"]).startsWith(KEY_SPENT))) return false;
     this.#document = { ...this.#document, request_key: crypto.randomUUID() };
     this.#ticket = undefined;
     return true;
@@ -159,7 +172,7 @@ export class PendingClaim {
   /** Try once to give everything up. Returns the reply that failed. */
   async #leftOver(ask: Asking): Promise<Reply | undefined> {
     if (!this.#asked && this.#ticket === undefined) return undefined;
-    let got: Array<[name: string, leaseId: string]> = [];
+    let got: Got = [];
     if (this.#ticket === undefined) {
       // The same key gives the place or the lease of the lost reply. If there was none, this makes one, for a second.
       const { ttl_ms: ttl, ...document } = this.#document;
@@ -168,9 +181,7 @@ export class PendingClaim {
       const reply = await ask({ verb: this.#verb, name: this.#name, document });
       if (isUnheard(reply)) return reply;
       this.#notePlace(reply);
-      const leases = (reply.body["leases"] ?? [reply.body]) as Document[];
-      const ours = statusOf(reply) === "acquired" ? leases.filter((each) => each["held_before"] !== true) : [];
-      got = ours.map((each) => [String(each["name"]), String(each["lease_id"])]);
+      got = leasesIn(reply);
     }
     if (this.#ticket !== undefined) {
       const left = await ask({ verb: "leave", name: this.#lineName, document: { ticket: this.#ticket } });
@@ -178,11 +189,7 @@ export class PendingClaim {
       const secret = this.#ticket.split(".")[2] ?? ""; // it became the lease id when the job was handed over
       if (left.body["left"] === false) got = this.names.map((name) => [name, secret]);
     }
-    for (const [name, leaseId] of got) {
-      const released = await ask({ verb: "release", name, document: { lease_id: leaseId, uncounted: true } });
-      if (isUnheard(released)) return released;
-    }
-    return undefined;
+    return letGo(ask, got);
   }
 
   #notePlace(reply: Reply): void {
@@ -193,11 +200,33 @@ export class PendingClaim {
   }
 }
 
+/** Name and lease id of each lease that this claim got, also of those that a refusal names. */
+function leasesIn(reply: Reply): Got {
+  const granted = statusOf(reply) === "acquired" ? (reply.body["leases"] ?? [reply.body]) : (reply.body["rest"] ?? []);
+  const found = granted as Document[];
+  const ours = found.filter((each) => each["held_before"] !== true);
+  return ours.map((each) => [String(each["name"]), String(each["lease_id"])]);
+}
+
+/** Release them, without a verdict on the work. Returns the reply that failed. */
+async function letGo(ask: Asking, leases: Got): Promise<Reply | undefined> {
+  for (const [name, leaseId] of leases) {
+    const released = await ask({ verb: "release", name, document: { lease_id: leaseId, uncounted: true } });
+    if (isUnheard(released) || "retry_after_ms" in released.body) return released;
+  }
+  return undefined;
+}
+
 /** Tell whether a refusal may change with time. A job that is done or parked is not waited for. */
 function mayCome(reply: Reply): boolean {
   if (statusOf(reply) !== "held") return false;
   const refused = reply.body["refused"] as Document[] | undefined;
-  return refused === undefined || refused.some((each) => !["done", "parked"].includes(String(each["status"])) && !("code" in each));
+  return refused === undefined || refused.some(passes);
+}
+
+/** Tell whether the refusal of one job of several may change with time. */
+function passes(refused: Document): boolean {
+  return !["done", "parked"].includes(String(refused["status"])) && !("code" in refused);
 }
 
 /** A server that did nothing, and says when to ask again. */

@@ -319,6 +319,8 @@ export interface Refused {
   retry_after_ms?: number;
   /** of a claim-any with `count`: how many could be claimed: too few. */
   free?: number;
+  /** of a repeat: what its request key still has. Release it unless an earlier answer told you of it. */
+  rest?: Array<Acquired>;
 }
 
 export interface Queued {

@@ -1,12 +1,16 @@
-/** What needs no server: the answers that servers are held to, byte for byte, can be read, all of them; the clock. */
+/** What needs no server: the answers that servers are held to, byte for byte, can be read, all of them; several jobs of
+ * which one was lost; the clock. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { countSleepBy, steadyMs } from "../src/clock.js";
 import { DibsError, EXIT_CODES } from "../src/errors.js";
+import { KEY_SPENT, PendingClaim } from "../src/pending.js";
 import { decode, granted, yes } from "../src/reply.js";
 import type { Verb } from "../src/reply.js";
+import type { Ask } from "../src/servers.js";
+import type { Document } from "../src/types.js";
 
 interface Recorded { method: string; path: string; status: number; headers: Record<string, string>; body: string }
 
@@ -51,6 +55,31 @@ test("every recorded answer is read", { skip: file ? false : "DIBS_RECORDED name
   }
   for (const word of ["acquired", "lease_not_current", "invalid_input", "authentication_required", "forbidden"]) assert.ok(read[word], word);
   assert.ok(Object.values(read).reduce((sum, count) => sum + count) > 300, JSON.stringify(read));
+});
+
+/** What a claim of two jobs asks, given these answers one after another. */
+async function asked(waitMs: number, ...answers: Document[]): Promise<Ask[]> {
+  const found: Ask[] = [];
+  const pending = new PendingClaim("acquire-all", ["a", "b"], {});
+  await pending.claim(async (ask) => {
+    found.push(ask);
+    return { status: 200, body: answers.shift()!, sent: true };
+  }, waitMs);
+  return found;
+}
+
+const SPENT = { status: "held", refused: [{ name: "a", status: "conflict", code: "conflict", details: `${KEY_SPENT} expired.` }] };
+
+test("what a refusal names is released", async () => {
+  const [, released] = await asked(0, { ...SPENT, rest: [{ name: "b", lease_id: "x" }] }, {});
+  assert.deepEqual(released, { verb: "release", name: "b", document: { lease_id: "x", uncounted: true } });
+});
+
+test("a turn for several jobs that came and went is waited for under a new key", async () => {
+  const [first, second, third] = await asked(60_000, { status: "queued", name: "a", ticket: "1.x.y" }, SPENT, { status: "done" });
+  assert.equal(second!.document!["request_key"], first!.document!["request_key"]);
+  assert.notEqual(third!.document!["request_key"], first!.document!["request_key"]);
+  assert.equal(third!.document!["ticket"], undefined);
 });
 
 test("the clock counts the sleep of the machine, and is never set back", () => {

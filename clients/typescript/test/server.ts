@@ -2,7 +2,7 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -14,6 +14,9 @@ import type { ClientOptions } from "../src/node.js";
 
 const ROOT = fileURLToPath(new URL("../../../..", import.meta.url));
 const PYTHON = process.env["DIBS_PYTHON"] ?? join(ROOT, ".venv/bin/python");
+/** A server ends with the process that started it, also if that is killed. */
+const SETPRIV = "/usr/bin/setpriv";
+const ENDING_WITH_US = existsSync(SETPRIV) ? [SETPRIV, "--pdeathsig", "KILL", "--"] : [];
 const WAIT_MS_MAX = 60_000;
 /** How many times longer leases must last than on a machine with nothing else to do. */
 export const SLOWNESS = Number(process.env["DIBS_SLOWNESS"] ?? 1);
@@ -50,7 +53,9 @@ export class Server {
   async start(): Promise<this> {
     const env = { ...process.env, XDG_STATE_HOME: this.folder };
     this.#said = "";
-    this.#process = spawn(PYTHON, ["-m", "dibs", "serve", "--bind", this.#bind, "--store", `sqlite://${this.folder}/dibs.db`], { env, stdio: ["ignore", "ignore", "pipe"] });
+    const store = `sqlite://${this.folder}/dibs.db`;
+    const [program, ...words] = [...ENDING_WITH_US, PYTHON, "-m", "dibs", "serve", "--bind", this.#bind, "--store", store];
+    this.#process = spawn(program!, words, { env, stdio: ["ignore", "ignore", "pipe"] });
     this.#process.stderr!.on("data", (data) => (this.#said += data));
     this.url = await until("the server listens", () => {
       if (this.#process!.exitCode !== null) throw new Error(`the server ended: ${this.#said}`);
