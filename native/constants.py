@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-_SKIPPED = ("TYPE_CHECKING", "MYPY")
+_SKIPPED = ("TYPE_CHECKING", "MYPY", "T")  # T is a type variable
 
 
 def write_constants(source: str) -> str:

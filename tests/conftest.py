@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +16,10 @@ import pytest
 from hypothesis import settings
 
 from dibs.base import ways
+from tests import stalls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from tests.etcd import Cluster
     from tests.postgres import PostgresServer, Schema
@@ -27,6 +30,11 @@ settings.load_profile("dibs")
 
 # These steer the test run itself.
 KEPT = {"DIBS_PORTABLE", "DIBS_REQUIRE_ALL", "DIBS_SOAK", "DIBS_TEST_COMPILED"}
+
+# How long the machine stood still while a test ran that failed, in ms. `scripts/starved` reads it in the cache.
+STALLS = "dibs/stalls"
+_stalls: dict[str, int] = {}
+_began_s = [0.0]
 
 # The token of a server that was started in the state folder which all tests of a worker share.
 _never_there: list[Path] = []
@@ -40,6 +48,16 @@ def pytest_configure() -> None:
     for number in (signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Every worker collects all tests. Looking for garbage among them takes a quarter of that time and finds none, and
+    they would be looked through again at every collection of garbage until the end."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,6 +75,38 @@ def pytest_runtest_teardown() -> Iterator[None]:
     for left in [path for path in _never_there if path.exists()]:
         left.unlink()
         pytest.fail("this test, or a server that it shares, left a token in the state folder of all tests")
+
+
+def pytest_runtest_logstart() -> None:
+    _began_s[0] = time.monotonic()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The report of a failure says how long the machine stood still since the test began."""
+    report = yield
+    if report.failed and (stalled_ms := stalls.stood_still_ms(_began_s[0])):
+        report.sections.append(("machine", f"It stood still for {stalled_ms} ms while this test ran."))
+        report.user_properties.append((STALLS, stalled_ms))
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Here, too, are reports of other workers."""
+    if report.failed:
+        _stalls[report.nodeid] = sum(int(str(value)) for name, value in report.user_properties if name == STALLS)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        cache.set(STALLS, _stalls)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _watched_for_stalls() -> Iterator[None]:
+    with stalls.watched():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -35,7 +35,7 @@ DIBS = (sys.executable, "-m", "dibs")
 ROOT = Path(__file__).parents[1]
 # Only a test that fails waits this long: it is for a machine with a load of 20.
 WAIT_S_MAX = 60.0
-_POLL_S = 0.01
+_POLL_S_MIN, _POLL_S_MAX = 0.01, 0.05
 # Programs per core that want to run while scripts/test does and nothing else.
 _OWN_LOAD = 3
 _LISTENS = re.compile(r"listens on (\S+)\n")
@@ -50,9 +50,11 @@ def slowness() -> int:
 def wait_until(condition: Callable[[], Found | None], what: str, seconds: float = WAIT_S_MAX) -> Found:
     """The first result of `condition` that is true in Python's sense."""
     give_up_ms = steady_ms() + int(seconds * 1000)
+    poll_s = _POLL_S_MIN
     while not (found := condition()):
         assert steady_ms() < give_up_ms, f"waited {seconds:g} s in vain until {what}"
-        pause(_POLL_S)
+        pause(poll_s)
+        poll_s = min(1.2 * poll_s, _POLL_S_MAX)
     return found
 
 

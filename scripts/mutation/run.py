@@ -1,14 +1,15 @@
-"""Changes dibs at random, one place at a time, and counts the changes that the fast tests do not notice.
+"""Changes dibs at random, one place at a time, and counts those that nobody notices.
 
     scripts/mutants                          400 mutants, or as many as 60 minutes allow
     scripts/mutants --count 50 --seed 7 core/queue.py engine/batcher.py
-    scripts/mutants --only core/queue.py:120 all mutants of one line, or of one file without a number
+    scripts/mutants --only core/queue.py:120 all mutants of one line; `:120-140`: of several; without: of a file
 
 One process imports dibs and collects the tests. A child of it runs them once, with every statement noting itself, so
 that it is known which test comes to which. Each mutant is another child: it has one function with one change, and runs
-the tests that come to the changed statement, the most promising first, until one fails. A test that takes ten times its
-CPU time, or waits without end, has noticed, too. Every 25th mutant has a twin that changes nothing: if its tests fail,
-they are not to be trusted, and the run says so.
+the tests that come to the changed statement, the most promising first, until one fails; after them worlds of the
+simulation, of several seeds and numbers of servers. A test that takes ten times its CPU time, or waits without end, has
+noticed, too. Every 25th mutant has a twin that changes nothing: if its tests fail, they are not to be trusted, and the
+run says so.
 """
 
 from __future__ import annotations
@@ -46,9 +47,12 @@ SOURCE = ROOT / "src" / "dibs"
 EQUAL = Path(__file__).with_name("equal.txt")
 REPORT = ROOT / "build" / "mutants.md"
 MODULES = (
-    "core/claims core/deadlock core/decide core/draft core/exclusion core/expiry core/grants core/leases core/overlap"
-    " core/proof core/queue core/quota core/sessions core/several core/tickets core/tree_claims core/upkeep"
-    " engine/batcher engine/coordinator engine/sweeper engine/waiters stores/memory stores/waiters"
+    "core/claims core/closures core/credentials core/deadlock core/decide core/delivery core/draft core/durations"
+    " core/events core/exclusion core/expiry core/grants core/groups core/identity core/leases core/moved core/names"
+    " core/outcomes core/overlap core/proof core/queue core/quota core/records core/references core/sessions"
+    " core/several core/successes core/tickets core/tree_claims core/upkeep core/webhooks"
+    " engine/batcher engine/coordinator engine/event_log engine/feed engine/liveness engine/sweeper engine/waiters"
+    " stores/codec stores/memory stores/waiters"
     " stores/sqlite/checkpoint stores/sqlite/connection stores/sqlite/queries stores/sqlite/rows stores/sqlite/store"
 ).split()
 TESTS = (
@@ -56,13 +60,15 @@ TESTS = (
     "tests/engine",
     "tests/contract/test_memory_store.py",
     "tests/contract/test_sqlite_store.py",
+    "tests/stores/test_codec.py",
     "tests/stores/test_waiters.py",
-    "tests/stores/test_moves.py",
     "tests/stores/test_registry.py",
     *sorted(str(path) for path in (ROOT / "tests/stores").glob("test_sqlite_*.py")),
 )
+SIMULATION = "tests/engine/test_simulation.py::test_servers_keep_every_promise_through_faults["
 NOTICED, UNNOTICED, HUNG, INVALID = 1, 0, 2, 3
 STILL_S = 90.0  # longer than any wait of a test
+EQUAL_WORD = "equal"  # survived as well, and is in equal.txt with the reason
 WORDS = {NOTICED: "killed", UNNOTICED: "survived", HUNG: "hung", INVALID: "invalid"}
 CONTROL_EVERY = 25
 
@@ -144,9 +150,12 @@ class Runner:
         self._items = {each.nodeid: each for each in session.items}
         for name in self._modules:
             importlib.import_module(f"dibs.{name.replace('/', '.')}")  # some are imported when they are needed
+        gc.unfreeze()  # tests/conftest.py freezes what there is, and what is frozen is not listed
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename in self._files:
                 self._functions[each.__code__.co_filename, each.__code__.co_firstlineno].append(each)
+        if unseen := self._files - {file for file, _ in self._functions}:
+            raise SystemExit(f"No function was found of {', '.join(sorted(unseen))}.")
         gc.collect()
         gc.freeze()
         try:
@@ -250,33 +259,36 @@ class Runner:
     # The run.
 
     def _tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that come to the changed statement, those first that cost little for what they noticed so far."""
-        noted, bad = self._noted, {*self._noted.failed}
+        """The tests that come to the changed statement: those first that cost little for what they noticed so far, and
+        after them the worlds of the simulation. Each of the two has CPU time of its own."""
+        noted, options = self._noted, self._options
         known = [name for name in noted.tests[str(mutant.path), mutant.statement] if name in self._items]
-        known.sort(key=lambda name: noted.cpu_s[name] / (1 + 10 * self._kills[name.partition("[")[0]]))
-        found: list[str] = []
-        total_s = 0.0
-        for name in known:
-            total_s += noted.cpu_s[name]
-            if total_s > self._options.budget:
-                break
-            if name not in bad:
+        known = [name for name in known if name not in noted.failed]
+        fast = [name for name in known if not name.startswith(SIMULATION)]
+        fast.sort(key=lambda name: noted.cpu_s[name] / (1 + 10 * self._kills[name.partition("[")[0]]))
+        worlds = sorted({*known} - {*fast}, key=lambda name: crc32(name.encode()))  # all numbers of servers
+        return self._within(fast, options.budget) + self._within(worlds, options.simulate)
+
+    def _within(self, names: list[str], budget_s: float) -> list[str]:
+        found = []
+        for name in names:
+            if self._noted.cpu_s[name] <= budget_s:
+                budget_s -= self._noted.cpu_s[name]
                 found.append(name)
         return found
 
     def _all(self) -> None:
-        chosen = self._chosen()
-        results = self._earlier(chosen) if self._options.more else {}
+        chosen = self._wanted()
+        results, controls = self._earlier(chosen) if self._options.more else ({}, Counter[str]())
         self._kills.update([by.partition("[")[0] for _, by in results.values()])
         waiting = [each for each in chosen if each not in results]
-        controls = Counter[str]()
         running: list[tuple[Child, Mutant, bool]] = []
         while running or (waiting and time.monotonic() < self._end):
             if waiting and len(running) < self._options.workers and time.monotonic() < self._end:
                 mutant = waiting.pop(0)
                 tests = self._tests_of(mutant)
-                if not tests:
-                    results[mutant] = ("no test", "")
+                if not tests or words_of(mutant) in self._equal:
+                    results[mutant] = ("no test" if not tests else EQUAL_WORD, "")
                     continue
                 changes = [True, False] if len(results) % CONTROL_EVERY == CONTROL_EVERY - 1 else [True]
                 for does in changes:
@@ -306,15 +318,12 @@ class Runner:
     def _said(self, mutant: Mutant, does: bool) -> str:
         return f"{self._top}/{mutant.path.stem}-{mutant.number}-{does}"
 
-    def _earlier(self, chosen: list[Mutant]) -> dict[Mutant, tuple[str, str]]:
-        """The results of an earlier run of the same changes."""
+    def _earlier(self, chosen: list[Mutant]) -> tuple[dict[Mutant, tuple[str, str]], Counter[str]]:
+        """The results of an earlier run of the same changes, and of its runs without a change."""
         known = {f"{place(each)} {each.number} {each.what}": each for each in chosen}
         path = Path(self._options.out).with_suffix(".json")
-        old = json.loads(path.read_text()) if path.exists() else []
-        return {known[name]: (word, by) for name, word, by in old if name in known}
-
-    def _chosen(self) -> list[Mutant]:
-        return [each for each in self._wanted() if words_of(each) not in self._equal]
+        old, controls = json.loads(path.read_text()) if path.exists() else ([], {})
+        return {known[name]: (word, by) for name, word, by in old if name in known}, Counter(controls)
 
     def _wanted(self) -> list[Mutant]:
         known = [each for name in sorted(self._options.modules) for each in mutants(SOURCE / f"{name}.py")]
@@ -332,9 +341,11 @@ class Runner:
                     found += [alike[at] for _, at in near[:1]]
             return found
         if self._options.only:
-            name, _, line = self._options.only.partition(":")
+            name, _, lines = self._options.only.partition(":")
             wanted = str(SOURCE / name.removesuffix(".py")) + ".py"
-            return [each for each in known if str(each.path) == wanted and (not line or each.line == int(line))]
+            first, _, last = lines.partition("-")
+            of = range(int(first or 0), int(last or first or 10**6) + 1)
+            return [each for each in known if str(each.path) == wanted and each.line in of]
         chance = random.Random(self._options.seed)
         chance.shuffle(known)
         return known[self._options.skip : self._options.skip + self._options.count]
@@ -359,20 +370,24 @@ def report(results: dict[Mutant, tuple[str, str]], controls: Counter[str], optio
         name = name if not name.startswith("stores/sqlite/") else "stores/sqlite/"
         for each in (name, "all"):
             counts[each][word] += 1
-    rows = ["| module | mutants | killed | survived | killed, of 100 |", "| --- | --- | --- | --- | --- |"]
+    rows = [
+        "| module | mutants | killed | survived | of these equal | killed, of 100 | without the equal |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for name in [*sorted(set(counts) - {"all"}), "all"]:
         count = counts[name]
-        killed = count["killed"] + count["hung"]
-        lived = count["survived"] + count["no test"]
-        share = f"{100 * killed / (killed + lived):.0f}" if killed + lived else ""
-        rows.append(f"| {name} | {killed + lived} | {killed} | {lived} | {share} |")
+        killed, equal = count["killed"] + count["hung"], count[EQUAL_WORD]
+        lived = count["survived"] + count["no test"] + equal
+        shares = [f"{100 * killed / of:.0f}" if of else "" for of in (killed + lived, killed + lived - equal)]
+        rows.append(f"| {name} | {killed + lived} | {killed} | {lived} | {equal} | {shares[0]} | {shares[1]} |")
+    worlds = sum(by.startswith(SIMULATION) for _, by in results.values())
     text = (
-        "\n".join(rows)
-        + f"\n\nCommit {options.commit}, seed {options.seed}. Runs without a change: {dict(controls)}.\n\n"
+        "\n".join(rows) + f"\n\nCommit {options.commit}, seed {options.seed}. Killed by the simulation only: {worlds}."
     )
+    text += f" Runs without a change: {dict(controls)}.\n\n"
     for mutant in sorted(results, key=lambda each: (str(each.path), each.line)):
         word, _ = results[mutant]
-        if word in ("survived", "no test"):
+        if word in ("survived", "no test", EQUAL_WORD):
             text += f"- {word}: {place(mutant)} {mutant.what}\n"
     text += "".join(
         [f"- hung: {place(mutant)} {mutant.what}\n" for mutant, (word, _) in results.items() if word == "hung"]
@@ -381,7 +396,7 @@ def report(results: dict[Mutant, tuple[str, str]], controls: Counter[str], optio
     out.parent.mkdir(exist_ok=True)
     out.write_text(text)
     rest = [[f"{place(each)} {each.number} {each.what}", *result] for each, result in results.items()]
-    out.with_suffix(".json").write_text(json.dumps(rest, indent=0))
+    out.with_suffix(".json").write_text(json.dumps([rest, controls], indent=0))
     return "\n".join(rows)
 
 
@@ -392,11 +407,12 @@ def main() -> int:
     parser.add_argument("--skip", type=int, default=0, help="of the same seed, leave out so many first")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--budget", type=float, default=30, help="CPU seconds of tests for one mutant")
+    parser.add_argument("--budget", type=float, default=30, help="CPU seconds of fast tests for one mutant")
+    parser.add_argument("--simulate", type=float, default=20, help="CPU seconds of the simulation after them")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="mutants at once")
     parser.add_argument("--more", action="store_true", help="go on with the last report, of the same seed and source")
     parser.add_argument("--again", help="a report: only its survivors")
-    parser.add_argument("--only", help="FILE or FILE:LINE of src/dibs")
+    parser.add_argument("--only", help="FILE, FILE:LINE or FILE:FIRST-LAST of src/dibs")
     parser.add_argument("--tests", nargs="*", default=TESTS)
     parser.add_argument("--notes", help="a file that keeps which test runs which lines, for the next run")
     parser.add_argument("--out", default=str(REPORT))

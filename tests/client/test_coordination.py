@@ -13,13 +13,14 @@ from dibs.base.generators import run_generator
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor, claim, give_up
 from dibs.client.http import HttpDoor
-from dibs.client.queueing import all_pages
+from dibs.client.queueing import PendingClaim, all_pages, drive
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address
 from dibs.core.commands import Acquire
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.wire.documents import Reply
+from dibs.wire.sentences import sentence
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:
@@ -270,3 +271,71 @@ def test_news_are_heard_of_at_once_and_waited_for_not_for_ever() -> None:
     door.news(60_000)
     with ScriptedServer([]) as server:
         door_to(server).news(1)
+
+
+SEVERAL = {"names": ["a", "b", "c"], "owner": "o", "ttl_seconds": 60, "request_key": "k"}
+
+
+def door_with_a_lost_answer() -> EmbeddedDoor:
+    """To a store in which the answer to a claim of three jobs was never read, and one of them was broken since."""
+    store = MemoryStore(lambda: 1_000)
+    door = EmbeddedDoor(lambda: Coordinator(store))
+    door.ask(Ask("acquire-all", "", SEVERAL))
+    door.ask(Ask("break", "a", {"reason": "stuck"}))
+    return door
+
+
+@pytest.mark.fault("F-259")
+@pytest.mark.promise("all-or-nothing")
+@pytest.mark.parametrize("is_ours", [True, False], ids=["a key of its own", "the user's key"])
+def test_a_claim_gives_back_what_an_answer_that_it_never_read_had_given_unless_its_user_knows(is_ours: bool) -> None:
+    door = door_with_a_lost_answer()
+    reply = drive(door, PendingClaim("acquire-all", "", dict(SEVERAL), own_key=is_ours).claim())
+    body = reply.body or {}
+    assert [each["name"] for each in body["refused"]] == ["a"]
+    assert [each["name"] for each in body.get("rest", [])] == ([] if is_ours else ["b", "c"])
+    assert ("lease id" in sentence(body)) is not is_ours
+    for name in ("b", "c"):
+        assert (door.ask(Ask("inspect", name)).body or {})["status"] == ("free" if is_ours else "held")
+
+
+@pytest.mark.promise("lease:never-early")
+def test_who_gives_up_a_claim_with_the_user_s_key_leaves_what_a_refusal_names_to_who_may_have_read_of_it() -> None:
+    door = door_with_a_lost_answer()
+    pending = PendingClaim("acquire-all", "", dict(SEVERAL))
+    drive(door, pending.claim())
+    assert drive(door, pending.give_up())
+    assert (door.ask(Ask("inspect", "b")).body or {})["status"] == "held"
+
+
+@pytest.mark.promise("all-or-nothing")
+@pytest.mark.parametrize(
+    "why",
+    [
+        {"code": "upstream_unavailable", "details": FATE_UNKNOWN},
+        {"code": "capacity_exceeded", "details": "Try again later.", "retry_after_ms": 1},
+    ],
+    ids=lambda why: why["code"],
+)
+def test_a_claim_that_cannot_give_back_the_rest_says_that_it_may_have_it_and_does_so_later(why: dict[str, Any]) -> None:
+    door = door_with_a_lost_answer()
+    away = Reply(status=503, body=why)
+    pending = PendingClaim("acquire-all", "", dict(SEVERAL), own_key=True)
+
+    def answer(asked: Any) -> Reply:
+        return away if asked.verb == "release" else door.ask(asked)
+
+    assert run_generator(pending.claim(), answer) is away
+    assert drive(door, pending.give_up())
+    assert (door.ask(Ask("inspect", "c")).body or {})["status"] == "free"
+
+
+@pytest.mark.fault("F-259")
+@pytest.mark.promise("same-answer")
+def test_a_refusal_that_names_what_is_left_is_read_from_a_server_as_from_a_store() -> None:
+    refusal = door_with_a_lost_answer().ask(Ask("acquire-all", "", SEVERAL))
+    with ScriptedServer([reply_of(refusal.status, refusal.body)] + 2 * [reply_of(200, {"released": True})]) as server:
+        pending = PendingClaim("acquire-all", "", dict(SEVERAL), own_key=True)
+        reply = drive(door_to(server), pending.claim())
+        assert [each["name"] for each in (reply.body or {}).get("refused", [])] == ["a"]
+        assert [request.split()[1] for request in server.requests[1:]] == [b"/locks/b/release", b"/locks/c/release"]

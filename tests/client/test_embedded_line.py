@@ -204,6 +204,29 @@ def test_a_turn_that_came_and_went_unseen_is_waited_for_again_under_a_new_key(
     assert "ticket" not in after
 
 
+def test_a_turn_for_several_jobs_that_came_and_went_unseen_is_waited_for_again_under_a_new_key() -> None:
+    spent = {"status": "held", "refused": [{"name": each, "status": "conflict", **SPENT} for each in "ab"]}
+    replies = [
+        Reply(status=200, body=QUEUED),
+        Reply(status=200, body=spent),
+        Reply(status=200, body={"status": "done"}),
+    ]
+    terms = {"names": ["a", "b"], "request_key": "k"}
+    *before, after = asked_in(PendingClaim("acquire-all", "", terms, own_key=True), replies)
+    assert [each["request_key"] for each in before] == ["k", "k"]
+    assert after["request_key"] != "k"
+    assert "ticket" not in after
+
+
+@pytest.mark.fault("F-263")
+@pytest.mark.parametrize("final", [SPENT, {"status": "done"}], ids=["a user's key is spent", "one is done"])
+def test_several_jobs_of_which_one_will_never_come_are_not_waited_for(final: dict[str, str]) -> None:
+    refused = {"status": "held", "refused": [{"name": "a", "status": "held"}, {"name": "b", **final}]}
+    replies = [Reply(status=200, body=QUEUED), Reply(status=200, body=refused)]
+    asked = asked_in(PendingClaim("acquire-all", "", {"names": ["a", "b"], "request_key": "k"}), replies)
+    assert len(asked) == 2
+
+
 @pytest.mark.fault("F-011")
 @pytest.mark.promise("queue:fifo")
 def test_who_has_a_ticket_and_time_left_does_not_give_up_because_its_place_is_gone() -> None:

@@ -180,6 +180,14 @@ def coordination(door: Door) -> list[Reply]:
     call("acquire-all", "", names=["e", "a"], owner="five")
     call("acquire-all", "", names=["f", "e"], owner="five", ttl_seconds=3600)
     call("acquire-all", "", names=["f", "g"], owner="six", wait_seconds=1)
+    several: dict[str, dict[str, Any]] = {
+        "acquire-all": {"names": ["h", "i"]},
+        "acquire-any": {"names": ["j", "k"], "count": 2},
+    }
+    for verb, terms in several.items():
+        call(verb, "", **terms, owner="five", ttl_seconds=3600, request_key=verb)
+        call("break", terms["names"][0], reason="stuck")
+        assert call(verb, "", **terms, owner="five", ttl_seconds=3600, request_key=verb)["rest"]
     call("acquire-all", "", names=["path:src", "path:src/x"], owner="five")
     call("acquire", "s", mode="shared", owner="one", ttl_seconds=3600)
     call("acquire", "s", mode="shared", owner="two", ttl_seconds=3600)

@@ -35,6 +35,7 @@ class TestPostgresStore(StoreContract):
         return place.fill()
 
 
+@pytest.mark.slow  # in every run the database's own clock is that behind pgbouncer
 class TestPostgresStoreOnItsOwnClock(StoreContract):
     @pytest.fixture
     def place(self, postgres_schema: Callable[[], Schema]) -> Schema:

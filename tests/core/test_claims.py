@@ -13,6 +13,7 @@ from dibs.core.draft import Missing, View
 from dibs.core.events import REFUSED
 from dibs.core.limits import ENDINGS_KEPT
 from dibs.core.records import META_KEY, Done, Meta, SessionRecord, session_key
+from dibs.core.tickets import NOBODY
 from tests.core.make import (
     INSPECT,
     JOB,
@@ -151,9 +152,9 @@ def test_whoever_proves_that_the_job_is_its_own_gets_the_same_lease_again(proof:
     decision = decided(1_000, lock(mine), acquire(**TEAM, ttl_ms=10_000, metadata="ignored", **proof))
     kept = mine.replace(renewed_ms=1_000, expires_ms=11_000)
     again = "fresh_lease_id" not in proof  # the very command whose reply was lost is told for the first time
-    if again:
-        kept = kept.replace(seat="-lease-9")  # two asks were told of it: neither may give it back
     before = "lease_id" in proof  # got by another request, of which this is no repeat
+    if again:  # two asks were told of it: neither may give it back
+        kept = kept.replace(seat=NOBODY if before else "-lease-1")
     told = outcomes.Granted(now_ms=1_000, name=JOB, lease=kept, again=again, held_before=before)
     assert decision.outcome == told
     assert written(decision) == lock(kept)
@@ -245,7 +246,7 @@ def test_a_list_is_only_set_by_a_claim_where_there_is_none() -> None:
 
 def test_a_heartbeat_starts_the_time_anew() -> None:
     decision = decided(9_999, lock(holder()), renew())
-    kept = holder(renewed_ms=9_999, seat="-")  # its owner knows of it: no ask gives it back any more
+    kept = holder(renewed_ms=9_999, seat=NOBODY)  # no ask gives it back any more
     assert decision.outcome == lease_outcomes.Renewed(now_ms=9_999, name=JOB, lease=kept)
     assert written(decision) == lock(kept)
     assert not decision.events

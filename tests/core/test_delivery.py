@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from zlib import crc32
 
 import pytest
 
@@ -18,7 +19,7 @@ from dibs.core.limits import (
     WEBHOOK_REST_MS_MAX,
     WEBHOOK_TRIES_MAX,
 )
-from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Webhook, WebhookProgress
+from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Lane, Webhook, WebhookProgress
 
 HOOK = Webhook(id="hook", ns="default", principal="ops", url="https://hook.test/", since_ms=0)
 
@@ -53,6 +54,8 @@ class Courier:
         for seq in command.delivered:
             self.letters.pop(seq, None)
         self.plan.noted(command)
+        again = self.plan.save(1)
+        assert (again.letters, again.delivered) == ((), ()), "what was stored is stored again"
 
     def read(self) -> None:
         for lane in self.plan.empty_lanes():
@@ -195,6 +198,23 @@ def test_when_a_target_answers_again_nothing_waits_for_its_long_pause() -> None:
     courier.run(WEBHOOK_PAUSE_MS_MAX)
     assert sorted(courier.sent) == list(range(1, 31))
     assert courier.plan.next_ms() is None
+
+
+def test_when_a_target_answers_again_a_job_that_failed_for_long_before_follows_at_once() -> None:
+    courier = Courier([event(1, "bad")])
+    courier.failing = {"bad", "good"}
+    courier.run(5 * 60_000)
+    courier.events.append(event(2, "good"))
+    courier.plan.is_behind = True
+    courier.run(60_000)
+    bad, good = courier.plan._lanes["bad"], courier.plan._lanes["good"]
+    assert courier.plan.target.is_down
+    courier.failing = set()
+    courier.sent.clear()
+    good.until_ms, bad.until_ms = courier.now_ms, courier.now_ms + WEBHOOK_PAUSE_MS_MAX
+    courier.now_ms = courier.plan.target.until_ms
+    courier.run(WEBHOOK_PAUSE_MS_MIN)
+    assert courier.sent == [2, 1]
 
 
 def asking(asked_ms: int) -> Courier:
@@ -400,3 +420,103 @@ def test_a_job_whose_waiting_events_are_pruned_in_part_is_told_of_the_gap() -> N
     assert courier.sent[0] == 80  # the gap is told with its last number
     assert courier.sent[1:] == list(range(81, 101))
     assert courier.plan.save(1).progress.gaps == 1
+
+
+# Walks: all that a plan says and stores, as it was when it was recorded. Who changes what is meant writes them anew.
+
+WALKS = {
+    0: "82 sent 184339ab",
+    1: "63 sent b69d684e",
+    2: "50 sent 98db90e7",
+    3: "31 sent cdf4b7e0",
+    4: "19 sent 943f560d",
+    5: "70 sent bdb6f1bf",
+    6: "96 sent 2d052ab7",
+    7: "56 sent 7388edaf",
+    8: "45 sent 884992bd",
+    9: "85 sent 8dfa85ad",
+    10: "123 sent d88b0234",
+    11: "59 sent 63b35bb6",
+    12: "38 sent a0d57eb4",
+    13: "61 sent 3ca377bb",
+    14: "28 sent a8f3a491",
+    15: "58 sent 5d33067d",
+    16: "27 sent fefd3eed",
+    17: "90 sent 6749c778",
+    18: "70 sent 44b0983d",
+    19: "79 sent 7d51cc0f",
+    20: "70 sent 5c0369e8",
+    21: "37 sent 49ba4707",
+    22: "45 sent 48353147",
+    23: "29 sent a29c1277",
+}
+
+
+def walked(seed: int) -> str:
+    chance = random.Random(seed)
+    jobs = [f"job-{number}" for number in range(4)]
+    courier = Courier([event(seq, chance.choice(jobs)) for seq in range(1, 20)], HOOK.replace(pattern="job-*"))
+    courier.page = chance.choice((2, 5, 100))
+    said: list[object] = []
+    for _ in range(40):
+        plan, step = courier.plan, chance.randrange(9)
+        if step == 0:
+            last = courier.events[-1].seq if courier.events else plan.at
+            courier.events += [
+                event(last + 1 + at, chance.choice((*jobs, "other"))) for at in range(chance.randrange(6))
+            ]
+            plan.is_behind = True
+        elif step == 1:
+            courier.failing = set(chance.sample(jobs, chance.randrange(3)))
+            courier.asked_ms = chance.choice((0, 0, 500, 90_000))
+        elif step == 2 and courier.events:
+            after, oldest = plan.at, courier.events[0].seq
+            courier.events = courier.events[chance.randrange(4) :]
+            if chance.random() < 0.3:
+                plan.tell_gap(after, oldest - chance.randrange(3))
+        elif step == 3:
+            courier.save()
+            courier.restart()
+        elif step == 4:
+            letters = [each.replace(again=chance.random() < 0.6) for each in courier.letters.values()]
+            courier.letters = {each.seq: each for each in letters}
+            after = chance.choice((-1, -1, 0, plan.at, plan.at + 3, plan.at - 5))
+            courier.hook = plan.webhook.replace(replays=plan.webhook.replays + 1, replay_after=max(-1, after))
+            plan.renew(courier.hook, letters)
+        elif step == 5:
+            begun = courier.start()
+            chance.shuffle(begun)
+            for each in begun:
+                courier.finish(*each)
+        else:
+            courier.run(chance.choice((0, 300, 5_000, 100_000, 9_000_000)))
+        said.append((plan.jobs_waiting, plan.next_ms(), plan.has_work(), plan.wants_events(), plan.at, plan.is_dirty))
+        if chance.random() < 0.3:
+            courier.save()
+        said.append((courier.stored, courier.letters))
+    return f"{len(courier.sent)} sent {crc32(repr((courier.sent, said)).encode()):08x}"
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_plan_says_and_stores_what_it_did(seed: int) -> None:
+    assert walked(seed) == WALKS[seed]
+
+
+def test_what_a_webhook_does_not_want_of_a_lane_is_read_past() -> None:
+    progress = WebhookProgress(at=6, lanes=(Lane(job="job", after=0, last=6),))
+    events = [event(seq, kind="acquired" if seq < 6 else "released") for seq in range(1, 7)]
+    courier = Courier(events, HOOK.replace(events=("released",)), progress)
+    (lane,) = courier.plan.empty_lanes()
+    courier.plan.fill(lane, events[:4], None, courier.now_ms)
+    assert (lane.after, lane.queue) == (4, [])
+    courier.run()
+    assert courier.sent == [6]
+
+
+@pytest.mark.parametrize(("oldest", "gap"), [(None, None), (3, None), (4, None), (5, None), (6, (4, 5)), (9, (4, 6))])
+def test_a_lane_has_a_gap_where_the_next_of_its_events_is_gone(oldest: int | None, gap: tuple[int, int] | None) -> None:
+    courier = Courier([], HOOK, WebhookProgress(at=6, lanes=(Lane(job="job", after=4, last=6),)))
+    (lane,) = courier.plan.empty_lanes()
+    courier.plan.fill(lane, [event(seq) for seq in (5, 6) if seq >= (oldest or 0)], oldest, courier.now_ms)
+    found = [(each.after, each.last) for each in courier.plan.save(1).progress.lanes if not each.job]
+    assert found == ([gap] if gap is not None else [])

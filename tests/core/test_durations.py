@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.base.errors import InvalidInput, InvalidTtl
-from dibs.core.durations import check_ttl_ms, format_duration, parse_duration
+from dibs.core.durations import ago, check_ttl_ms, duration_ms, format_duration, is_duration, parse_duration, span
 from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -127,3 +129,58 @@ def test_the_refusal_of_a_lease_time_does_not_say_that_the_limit_itself_was_aske
     with pytest.raises(InvalidTtl) as caught:
         check_ttl_ms(ttl_ms)
     assert "; 86400 were asked for" not in caught.value.details
+
+
+@pytest.mark.parametrize(
+    ("value", "ms"),
+    [("2m", 120_000), (0, 0), (1.5, 1_500), (0.0004, 0), (timedelta(minutes=2), 120_000), (1e12 - 1, 10**15 - 1_000)],
+)
+def test_a_program_gives_text_or_seconds_or_a_timedelta(value: object, ms: int) -> None:
+    assert duration_ms(value) == ms
+
+
+@pytest.mark.parametrize("value", [True, False, None, [], -1, -0.5, 1e12, timedelta(seconds=-1), "soon", float("nan")])
+def test_what_a_program_gives_besides_is_refused_by_its_name(value: object) -> None:
+    with pytest.raises(InvalidInput, match=r"is not a wait\.|^wait is a number of seconds"):
+        duration_ms(value, "wait")
+
+
+@pytest.mark.parametrize(("text", "is_one"), [("90", True), ("15m", True), ("", False), ("soon", False)])
+def test_what_can_be_read_is_a_duration(text: str, is_one: bool) -> None:
+    assert is_duration(text) is is_one
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [
+        (-5_000, "just now"),
+        (1_999, "just now"),
+        (2_000, "2 seconds ago"),
+        (59_999, "59 seconds ago"),
+        (60_000, "1 minute ago"),
+        (119_999, "1 minute ago"),
+        (120_000, "2 minutes ago"),
+        (3_600_000, "1 hour ago"),
+        (86_399_999, "23 hours ago"),
+        (86_400_000, "1 day ago"),
+        (3 * 86_400_000, "3 days ago"),
+    ],
+)
+def test_a_time_that_is_over_is_said_in_one_unit(ms: int, said: str) -> None:
+    assert ago(ms) == said
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [
+        (-1, "less than a second"),
+        (999, "less than a second"),
+        (1_000, "1s"),
+        (1_949, "1s"),
+        (1_950, "2s"),
+        (119_949, "1m 59s"),
+        (119_950, "2m"),
+    ],
+)
+def test_what_is_left_of_a_lease_is_rounded_up_by_no_more_than_a_request_takes(ms: int, said: str) -> None:
+    assert span(ms) == said

@@ -9,6 +9,7 @@ import pytest
 
 from dibs.core import outcomes
 from dibs.core.commands import Acquire, Leave, Release, SetAcl
+from dibs.core.events import LEFT
 from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_MS, TICKET_MS
 from dibs.core.records import LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
@@ -221,3 +222,18 @@ def test_a_claim_that_does_not_wait_replaces_nobody_unless_it_gets_the_job(held:
     asked(held, "first")
     assert held.claim("hasty", "deploy", replaces="main") == "Held"
     assert len(held.lock("deploy").line) == 1
+
+
+@pytest.mark.promise("queue:newest")
+@pytest.mark.parametrize("how", ["one", "all"])
+def test_who_is_given_the_job_past_the_line_replaces_the_older_of_its_group(how: str) -> None:
+    room = Room()
+    room.open("parent")
+    room.open("child", parent="parent")
+    room.claim("parent", "deploy")
+    for who, group in (("older", "main"), ("other", "preview")):
+        assert isinstance(asked(room, who, group), outcomes.Queued)
+    given = asked(room, "child") if how == "one" else room.all_of("child", "deploy", "x", replaces="main", wait=True)
+    assert isinstance(given, outcomes.Granted | outcomes.GrantedAll)
+    assert room.told(LEFT) == [("deploy", "older", "superseded")]
+    assert isinstance(asked(room, "older"), outcomes.Superseded)

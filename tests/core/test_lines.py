@@ -10,20 +10,26 @@ from dibs.core import outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
+    AcquireAny,
     Inspect,
     InspectSession,
     KeepPlaces,
+    KeepSession,
     Leave,
     OpenSession,
     Release,
+    Renew,
     SetAcl,
+    SetPool,
     Sweep,
     Transfer,
 )
-from dibs.core.events import ACCESS_SET
-from dibs.core.lease_outcomes import SessionState
-from dibs.core.limits import LEAVE_AT_ONCE_MAX, TICKET_MS
-from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, lock_key, session_key, ticket_key
+from dibs.core.decide import decide
+from dibs.core.draft import View
+from dibs.core.events import ACCESS_SET, LEFT
+from dibs.core.lease_outcomes import PoolSet, Renewed, SessionState
+from dibs.core.limits import LEAVE_AT_ONCE_MAX, TICKET_MS, WANTED_MAX
+from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, Ticket, lock_key, session_key, ticket_key
 from dibs.core.tickets import NOBODY, next_seat
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -296,6 +302,56 @@ def test_a_place_without_a_ticket_is_passed_over(room: Room) -> None:
     assert room.owners("job") == ["c"]
 
 
+def test_who_shares_a_path_is_told_how_many_still_wait_also_if_nobody_marked_it(room: Room) -> None:
+    paths = [f"path:x/{number:02}" for number in range(WANTED_MAX + 1)]
+    for path in paths:
+        room.claim("a", path)
+    room.wait("b", "path:x")
+    renews = [Renew(ns=NS, name=path, principal="team", lease_id=f"a {path}") for path in paths]
+    told = [room.rules.one(each) for each in (*renews, renews[-1].replace(mode=SHARED))]
+    assert [each.waiting for each in told if isinstance(each, Renewed)] == [*[1] * WANTED_MAX, 0, 1]
+
+
+@pytest.mark.parametrize("how", ["one", "any", "all"])
+def test_a_session_that_is_granted_a_path_beside_its_place_for_it_has_no_place_any_more(room: Room, how: str) -> None:
+    room.open("b")
+    room.claim("a", "path:x", ttl_ms=5_000, delay_ms=3_000)
+    assert room.wait("b", "path:x", mode=SHARED) == "Queued"
+    room.now_ms += 5_000
+    room.rules.one(Sweep(key=lock_key(NS, "path:x")))
+    room.now_ms += 3_000
+    terms: dict[str, Any] = {"fresh_lease_id": "another", **room.terms("b", mode=SHARED)}
+    asks = {"one": Acquire(name="path:x", **terms), "any": AcquireAny(names=("path:x", "y"), **terms)}
+    granted = room.rules.one(asks.get(how, AcquireAll(names=("path:x", "y"), **terms)))
+    assert isinstance(granted, outcomes.Granted | outcomes.GrantedAll)
+    assert room.told(LEFT) == [("path:x", "b", "granted otherwise")]
+    assert room.lock("path:x").line == ()
+
+
+def test_who_is_served_while_it_asks_for_any_of_several_with_the_same_key_gets_no_second_job(room: Room) -> None:
+    room.claim("a", "job", ttl_ms=5_000)
+    assert room.wait("b", "job", request_key="k") == "Queued"
+    room.now_ms += 5_000
+    terms: dict[str, Any] = {"fresh_lease_id": "another", **room.terms("b", request_key="k")}
+    given = room.rules.one(AcquireAny(names=("job", "other"), **terms))
+    assert isinstance(given, outcomes.Granted)
+    assert (given.name, given.lease.lease_id) == ("job", "b job")
+    assert (room.owners("job"), room.owners("other")) == (["b"], [])
+
+
+def test_of_a_place_for_several_jobs_the_parts_that_are_left_are_kept(room: Room) -> None:
+    room.claim("a", "x")
+    room.all_of("b", "x", "y", wait=True)
+    number, lost = room.lock("y").line[0], ticket_key(NS, "x", room.lock("x").line[0])
+    version = room.store.read((lost,)).records[lost].version
+    room.store.commit({lost: version}, {lost: None}, ())  # a git remote had half of a push
+    room.now_ms += TICKET_MS - 1
+    room.keep(("y", number))
+    kept = room.store.read((key := ticket_key(NS, "y", number),)).records[key].record
+    assert isinstance(kept, Ticket)
+    assert kept.expires_ms == room.now_ms + TICKET_MS
+
+
 def test_a_place_that_is_given_up_in_one_namespace_is_kept_in_another(room: Room) -> None:
     room.open("s")
     for ns in ("one", "two"):
@@ -489,3 +545,71 @@ def test_a_session_is_shown_who_waits_for_a_job_that_nothing_marked(room: Room) 
     found = room.rules.one(InspectSession(session="s", principal="team"))
     assert isinstance(found, SessionState)
     assert [hold.waiting for hold in found.holds] == [1] * 20
+
+
+# Pools and circles.
+
+
+@pytest.mark.promise("deadlock")
+def test_a_refused_claim_that_a_pool_refuses_for_good_waits_for_nobody(room: Room) -> None:
+    room.open("s", "t")
+    room.claim("s", "a")
+    room.claim("t", "gpu")
+    assert room.claim("s", "gpu", mode=SHARED) == "Held"
+    room.rules.one(SetPool(ns=NS, name="gpu", principal="op", slots=2))
+    assert room.wait("t", "a") == "Queued", "a pool is not shared, so s is refused when it asks again"
+
+
+@pytest.mark.promise("deadlock")
+def test_who_will_share_a_job_of_slots_and_waits_for_the_caller_closes_a_circle(room: Room) -> None:
+    room.open("s", "t")
+    room.claim("x", "gpu", slots=2)
+    room.claim("s", "a")
+    assert room.wait("t", "a") == "Queued"
+    assert room.wait("t", "gpu", mode=SHARED) == "Queued"
+    assert room.wait("s", "gpu", slots=2) == "Deadlock"
+
+
+def test_a_smaller_pool_asks_nothing_of_owners_whose_session_is_forgotten_and_of_places_that_are_gone() -> None:
+    gone, plain = holder(session="s", ephemeral=False, slot_numbers=(0,)), holder(lease_id="l2", slot_numbers=(1,))
+    stored = LockRecord(ns=NS, name="gpu", token=2, holders=(gone, plain), pooled=True, slots=3, line=(1,))
+    view = View(5, {lock_key(NS, "gpu"): stored})
+    view.load = lambda keys: view.records.update(dict.fromkeys(keys))
+    found = decide(view, SetPool(ns=NS, name="gpu", principal="op", slots=1))
+    assert found.outcome == PoolSet(now_ms=5, name="gpu", slots=1, was=3, taken=2, waiting=0)
+
+
+@pytest.mark.promise("all-or-nothing", "tree")
+def test_a_ticket_for_several_is_served_with_what_its_session_got_otherwise(room: Room) -> None:
+    room.open("s")
+    room.claim("x", "path:z")
+    assert isinstance(room.all_of("s", "path:a", "path:z", mode=SHARED, wait=True), outcomes.Queued)
+    assert room.claim("s", "path:a", mode=SHARED) == "Granted"
+    assert (room.lock("path:a").line, room.lock("path:z").line) == ((1,), (2,))
+    room.release("x", "path:z")
+    assert (room.lock("path:a").line, room.lock("path:z").line) == ((), ())
+    assert [each.session for job in ("path:a", "path:z") for each in room.lock(job).holders] == ["s", "s"]
+
+
+@pytest.mark.promise("deadlock")
+def test_a_smaller_pool_closes_a_circle_of_those_who_hold_nothing_yet(room: Room) -> None:
+    """s is before t in the line of the pool, and behind it in that of the job. With two slots both have room."""
+    room.open("s", "t")
+    room.rules.one(SetPool(ns=NS, name="gpu", principal="op", slots=2))
+    room.claim("x", "gpu", units=2)
+    room.claim("x", "job")
+    assert [room.wait(*each) for each in (("s", "gpu"), ("t", "job"), ("t", "gpu"), ("s", "job"))] == ["Queued"] * 4
+    room.rules.one(SetPool(ns=NS, name="gpu", principal="op", slots=1))
+    assert [reason for _, _, reason in room.told("left")] == ["deadlock"]
+
+
+@pytest.mark.parametrize(("bound", "told"), [(None, True), (NS, True), ("elsewhere", False), ("job", False)])
+def test_a_session_is_told_who_waits_within_the_namespace_of_its_token(
+    room: Room, bound: str | None, told: bool
+) -> None:
+    room.open("s")
+    room.claim("s", "job")
+    room.wait("w", "job")
+    found = room.rules.one(KeepSession(session="s", principal="team", bound=bound, active=True))
+    waited = [(each.ns, each.name, each.waiting, each.new) for each in getattr(found, "wanted", ())]
+    assert waited == ([(NS, "job", 1, 1)] if told else [])

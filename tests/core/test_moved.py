@@ -6,8 +6,20 @@ import random
 
 import pytest
 
-from dibs.core.moved import Renumbering, without_history
-from dibs.core.webhooks import DeadLetter, DeadLetters, Lane, Webhook, WebhookProgress
+from dibs.core.credentials import CredentialRegister
+from dibs.core.limits import TICKET_MS
+from dibs.core.moved import Renumbering, merged, moved, without_history
+from dibs.core.records import Holder, LockRecord, Meta, Outage, Pulse, SessionRecord, Ticket
+from dibs.core.webhooks import (
+    DeadLetter,
+    DeadLetters,
+    Lane,
+    Webhook,
+    WebhookEntry,
+    WebhookProgress,
+    WebhookRegister,
+)
+from tests.core.make import holder
 
 HOOK = Webhook(id="hook", ns="default", principal="ops", url="https://hook.test/", since_ms=0)
 
@@ -73,3 +85,58 @@ def test_without_the_history_a_webhook_begins_at_the_end_and_says_what_is_missin
     assert begun == WebhookProgress(at=7, lanes=(Lane(job="", after=11, last=30),), gaps=1)
     assert without_history(WebhookProgress(at=30), 30, 7) == WebhookProgress(at=7)
     assert without_history(HOOK.replace(replay_after=12), 30, 7) == HOOK.replace(replay_after=7)
+
+
+def test_of_two_records_a_store_keeps_its_own_and_registers_name_what_both_have() -> None:
+    one, two, three = [WebhookEntry(id=each, ns="d", principal="p") for each in ("1", "2", "3")]
+    own, brought = WebhookRegister(changes=4, entries=(one, two)), WebhookRegister(changes=9, entries=(two, three))
+    assert merged(None, brought) == brought
+    assert merged(own, brought) == WebhookRegister(changes=5, entries=(one, two, three))
+    tokens = CredentialRegister(changes=4, recent=("a",))
+    assert merged(tokens, CredentialRegister(changes=9, recent=("b",))) == CredentialRegister(changes=5)
+    assert merged(Meta(token_floor=4), Meta(token_floor=9)) == Meta(token_floor=4)
+
+
+LATER_MS = 100_000
+OUTAGES = (Outage(began_ms=1_000, ended_ms=4_000),)
+SESSION = SessionRecord(
+    id="s", principal="p", owner="o", ttl_ms=2_000, since_ms=0, renewed_ms=500, expires_ms=2_500, ns="d"
+)
+PLACE = Ticket(
+    ns="d",
+    name="job",
+    number=1,
+    lease_id="l",
+    principal="p",
+    owner="o",
+    ttl_ms=2_000,
+    since_ms=0,
+    renewed_ms=500,
+    expires_ms=15_500,
+)
+
+
+@pytest.mark.parametrize(
+    ("record", "expires_ms"),
+    [
+        (SESSION, 6_000),  # a whole TTL after the outage
+        (PLACE, 4_000 + TICKET_MS),
+        (holder(renewed_ms=500, ttl_ms=2_000), 6_000),
+        (holder(renewed_ms=500, ttl_ms=2_000, ends_ms=5_000), 5_000),
+        (holder(renewed_ms=4_000, ttl_ms=2_000), 6_000),  # it was renewed after the outage
+        (holder(renewed_ms=500, ttl_ms=0, expires_ms=2_500, session="s"), 2_500),  # that is its session's
+    ],
+)
+def test_what_has_credit_for_an_outage_has_as_much_time_left_in_another_store(
+    record: SessionRecord | Ticket | Holder, expires_ms: int
+) -> None:
+    kept = LockRecord(ns="d", name="job", holders=(record,)) if isinstance(record, Holder) else record
+    there = moved(kept, OUTAGES, LATER_MS)
+    found = there.holders[0] if isinstance(there, LockRecord) else there
+    assert isinstance(found, type(record))
+    assert (found.expires_ms, found.renewed_ms) == (expires_ms + LATER_MS, record.renewed_ms + LATER_MS)
+
+
+def test_what_has_no_deadline_of_its_own_keeps_its_dates() -> None:
+    for record in (Meta(token_floor=3), Pulse(server="one", at_ms=7), CredentialRegister(changes=2)):
+        assert moved(record, OUTAGES, LATER_MS) == record

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dibs.base.errors import InvalidName
 from dibs.core import class_of
-from dibs.core.names import check_name, check_namespace
+from dibs.core.names import check_name, check_namespace, election_job
 from dibs.core.records import EXCLUSIVE, SHARED, lock_key, split_lock_key
 from dibs.core.several import overlapping_pair
 
@@ -159,3 +159,14 @@ def test_a_key_says_which_job_it_is_whatever_the_name_holds(namespace: str, name
     key = lock_key(namespace, name)
     assert split_lock_key(key) == (namespace, name)
     assert class_of(key).__name__ == "LockRecord"
+
+
+def test_an_election_has_a_job_of_its_own() -> None:
+    assert election_job("main") == "election:main"
+    assert election_job("a b ") == "election:a b "
+
+
+@pytest.mark.parametrize("name", ["", None, 7, " main", "\tmain"])
+def test_an_election_needs_a_name(name: object) -> None:
+    with pytest.raises(InvalidName):
+        election_job(name)

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from zlib import crc32
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.core.references import Tracker, Trackers, has_secret, needs, reference_of, tracker_at
+from dibs.base.errors import DibsError, InvalidName
+from dibs.core.references import (
+    Tracker,
+    Trackers,
+    has_secret,
+    is_plain,
+    is_tracked,
+    job_name,
+    needs,
+    reference_of,
+    tracker_at,
+)
+from tests.recorded import first_change, if_rewriting, rewrite
 
 TEAM = Trackers(
     github=["ghe.example.com"],
@@ -263,3 +279,148 @@ def test_two_references_have_one_name_exactly_if_the_tracker_takes_them_for_one(
     assert first is not None
     assert second is not None
     assert (first.name == second.name) == (identity(one) == identity(other))
+
+
+STAYS = "It is in no known form, so it stays as it is."
+
+
+@pytest.mark.parametrize(
+    ("given_name", "name", "why"),
+    [
+        ("nightly", "nightly", STAYS),
+        ("path:src", "path:src", "It is no file of a git work tree around, so it stays as it is."),
+        ("./src", "./src", "It is no file of a git work tree around, so it stays as it is."),
+        ("#42", ISSUE, "It is a GitHub number in this clone."),
+        ("lab/run", "lab/run", STAYS),
+        ("UTF-8", "UTF-8", STAYS),
+        ("https://ann@ci.example/job/7", None, ""),
+        ("https://ci.example/job/7", "https://ci.example/job/7", None),
+    ],
+)
+def test_the_one_name_of_a_job_and_why_it_is_that(given_name: str, name: str | None, why: str | None) -> None:
+    if name is None:
+        with pytest.raises(InvalidName):
+            job_name(given_name, TEAM, HUB)
+        return
+    found = job_name(given_name, TEAM, HUB)
+    assert (found.given, found.name) == (given_name, name)
+    assert why is None or found.why == why
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        *[(name, True) for name in ("a", "issue-1842", "a!b", "x:y", "aB", "", None, 7, ["a/b"])],
+        *[(name, False) for name in ("a/b", "a#1", "#1", "!1", "PROJ-42", "path:src", "Nightly")],
+    ],
+)
+def test_a_plain_name_surely_stays_as_it_is(name: object, is_one: bool) -> None:
+    assert is_plain(name) is is_one
+    if isinstance(name, str) and name and is_one:
+        assert job_name(name, TEAM, HUB).name == name
+
+
+@pytest.mark.parametrize(
+    ("names", "is_one"),
+    [(ISSUE, True), ("a", False), (["a", ISSUE], True), (("a", 7), False), (None, False), (7, False), ([], False)],
+)
+def test_an_issue_among_the_names_is_seen(names: object, is_one: bool) -> None:
+    assert is_tracked(names) is is_one
+
+
+@pytest.mark.parametrize(
+    "name", ["https://github.com/acme/caf\u00e9/issues/1", "caf\u00e9/app#1", "#\u0661", "\u212a-1"]
+)
+def test_no_form_of_a_reference_has_letters_beyond_ascii(name: str) -> None:
+    assert needs(name) is None
+    assert reference_of(name, TEAM, HUB) is None
+
+
+def test_a_github_number_is_none_in_a_clone_of_another_tracker() -> None:
+    assert reference_of("GH-42", TEAM, LAB) is None
+    assert reference_of("GH-42", TEAM) is None
+    assert reference_of("GH-42", TEAM, ENTERPRISE) is not None
+
+
+@pytest.mark.parametrize("path", ["a b/issue/ENG-42", "/issue/ENG-42", "acme/issues/ENG-42", "acme/issue/42", "acme"])
+def test_an_address_of_linear_that_is_no_issue_stays_as_it_is(path: str) -> None:
+    assert reference_of(f"https://linear.app/{path}", TEAM, HUB) is None
+
+
+# One change of a good form: most are none, and none may be the name of something else. The table was read when it was
+# recorded; `DIBS_REWRITE=1` records it anew.
+NEAR = Path(__file__).with_name("recorded_references.txt")
+FORMS = [
+    "https://github.com/acme/app/issues/42",
+    "https://github.com/acme/app/pull/42/files",
+    "https://api.github.com/repos/acme/app/pulls/42",
+    "https://ghe.example.com/acme/app/issues/42",
+    "https://gitlab.com/acme/tools/app/-/issues/42",
+    "https://gitlab.com/acme/app/merge_requests/42/diffs",
+    "https://git.example.com/acme/app/-/work_items/42",
+    "https://linear.app/acme/issue/ENG-42/title",
+    "https://acme.atlassian.net/jira/projects/PROJ/issues/PROJ-42",
+    "https://jira.example.com/browse/PROJ-42",
+    "https://jira.example.com/board?selectedIssue=PROJ-42",
+    "github://acme/app/pull/42",
+    "github://ghe.example.com/acme/app/issues/42",
+    "gitlab://acme/app/issues/42",
+    "gitlab://git.example.com/acme/app/merge_requests/42",
+    "linear://acme/ENG-42",
+    "jira://jira.example.com/PROJ-42",
+    "acme/app#42",
+    "acme/tools/app!42",
+    "#42",
+    "!42",
+    "GH-42",
+    "PROJ-42",
+]
+INSTEAD = ("", "-", ".", "..", "x y", "issues", "07", "9" * 20)
+
+
+def near(form: str) -> list[str]:
+    """The form with one of its parts left out, doubled, or replaced; and with more around it."""
+    parts = re.split(r"([:/#!?=-]+)", form)
+    found = [form, f"{form}/", f"{form}/more", f"{form}?q=1", f"{form}#1", f"{form}!1", form.upper(), f" {form}"]
+    for at, part in enumerate(parts):
+        head, rest = "".join(parts[:at]), "".join(parts[at + 1 :])
+        found += [head + rest, head + part + part + rest]
+        if at % 2 == 0:
+            found += [f"{head}{new}{rest}" for new in INSTEAD]
+            found += [f"{head}{part}:{port}{rest}" for port in (80, 443)] + [f"{head}u:p@{part}{rest}"]
+        else:
+            found += [f"{head}/x{part}{rest}", f"{head}{part}x/{rest}"]
+    return list(dict.fromkeys(found))
+
+
+def means(name: str) -> tuple[str, str]:
+    """Its one name, alone or in a clone; and all that there is to say about it."""
+    found = [reference_of(name, TEAM, each) for each in (None, HUB, LAB)]
+    try:
+        job = job_name(name, TEAM, HUB)
+        called = f"{job.name} {job.why}"
+    except DibsError as error:
+        called = type(error).__name__
+    told = [f"{each.name} {each.form}" if each is not None else "" for each in found]
+    return ", ".join(
+        dict.fromkeys([each.name for each in found if each])
+    ), f"{told} {called} {needs(name)} {has_secret(name)}"
+
+
+def table_of(form: str) -> list[str]:
+    """What is still a reference, and a checksum of everything."""
+    given = [(each, *means(each)) for each in near(form)]
+    said = "".join([each + told for each, _, told in given])
+    return [*[f"{each} = {name}" for each, name, _ in given if name], f"of {len(given)} {crc32(said.encode()):08x}"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_nearly_a_reference_means_what_it_meant_when_it_was_recorded(form: str) -> None:
+    lines = table_of(form)
+    at = first_change(NEAR, form, lines)
+    assert at is None, f"{lines[at:][:1]}. If this is meant: DIBS_REWRITE=1"
+
+
+@if_rewriting
+def test_what_is_nearly_a_reference_is_recorded() -> None:
+    rewrite(NEAR, FORMS, table_of)

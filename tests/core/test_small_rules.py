@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from dibs.core.credentials import Credential
 from dibs.core.draft import Draft, View
+from dibs.core.events import Event
 from dibs.core.exclusion import Owners, is_paused, longest, misfit, slots_of, state_of, units_of
 from dibs.core.expiry import capped_ms, deadline_ms, end_hold, live_now, may_go_on
 from dibs.core.grants import check_room
@@ -17,6 +19,7 @@ from dibs.core.limits import (
     PULSE_KEPT_MS,
     PULSE_LATE_MS,
 )
+from dibs.core.outcomes import refused_status
 from dibs.core.records import (
     EXCLUSIVE,
     META_KEY,
@@ -30,8 +33,9 @@ from dibs.core.records import (
     session_key,
 )
 from dibs.core.several import overlapping_pair
+from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.core.upkeep import gone_servers, live_servers, remember
-from tests.core.make import KEY, acquire, draft, holder, lock, outage
+from tests.core.make import KEY, acquire, draft, ending, holder, lock, outage
 
 NOW_MS = 100_000
 
@@ -202,6 +206,23 @@ def test_a_ceiling_is_reached_at_its_very_moment(ends_ms: int, is_over: bool) ->
     assert may_go_on(made, holder(ttl_ms=10**9))
 
 
+@pytest.mark.parametrize(
+    ("of", "ephemeral", "goes_on"),
+    [
+        (None, True, False),
+        (None, False, True),
+        (session(40), True, True),
+        (session(40, ended_ms=30), True, False),
+        (session(40, ended_ms=30), False, True),
+    ],
+)
+def test_a_hold_goes_on_with_its_session_unless_it_outlives_it(
+    of: SessionRecord | None, ephemeral: bool, goes_on: bool
+) -> None:
+    made = Draft(View(20, {session_key("s"): of, META_KEY: None}))
+    assert may_go_on(made, holder(session="s", ephemeral=ephemeral)) is goes_on
+
+
 def test_a_session_that_lets_one_of_two_holds_on_a_job_go_is_not_stuck() -> None:
     mine, other = holder(session="s"), holder(session="s", lease_id="lease-2", token=2)
     of = session(40, holds=(KEY,), want=Want(ns="default", name="b", until_ms=90))
@@ -276,3 +297,77 @@ def test_names_that_exclude_each_other_are_told(
     names: tuple[str, ...], mode: str, pair: tuple[str, str] | None
 ) -> None:
     assert overlapping_pair(names, mode) == pair
+
+
+# Words about several jobs, successes, and tokens.
+
+
+@pytest.mark.parametrize(
+    ("statuses", "all_of", "status"),
+    [
+        (["done", "done"], 0, "done"),
+        (["done", "done"], 2, "done"),
+        (["done"], 2, "held"),
+        (["done", "held"], 0, "held"),
+        (["parked"], 0, "parked"),
+        (["parked", "done"], 0, "parked"),
+        (["parked", "held"], 0, "held"),
+        (["parked", "held"], 2, "parked"),
+        (["held"], 1, "held"),
+    ],
+)
+def test_the_status_of_several_says_whether_waiting_may_help(statuses: list[str], all_of: int, status: str) -> None:
+    assert refused_status(statuses, all_of) == status
+
+
+MARK = Done(owner="m", token=2, at_ms=20, until_ms=99, result="r")
+
+
+@pytest.mark.parametrize(
+    ("changes", "success"),
+    [
+        ({}, None),
+        ({"done": MARK}, Success(at_ms=20, owner="m", token=2, done=True, result="r")),
+        ({"endings": (ending(),)}, Success(at_ms=0, owner="a1", token=1)),
+        ({"endings": (ending(uncounted=True), ending(token=5))}, Success(at_ms=0, owner="a1", token=5)),
+        ({"endings": (ending(how="failed"),)}, None),
+        (
+            {"endings": (ending(token=2, done=True),), "done": MARK},
+            Success(at_ms=0, owner="a1", token=2, done=True, result="r"),
+        ),
+        ({"endings": (ending(token=3),), "done": MARK}, Success(at_ms=0, owner="a1", token=3)),
+    ],
+)
+def test_the_last_success_of_a_job_is_in_its_record(changes: dict[str, Any], success: Success | None) -> None:
+    assert success_in(lock(**changes)) == success
+
+
+@pytest.mark.parametrize(("at_ms", "late_ms"), [(None, None), (60, 0), (50, 0), (49, 1)])
+def test_a_job_is_overdue_by_the_time_since_its_last_success(at_ms: int | None, late_ms: int | None) -> None:
+    success = None if at_ms is None else Success(at_ms=at_ms, owner="o", token=1)
+    assert LastRun(now_ms=100, name="a", success=success).late_ms(50) == late_ms
+
+
+@pytest.mark.parametrize(
+    ("ended_ms", "expires_ms", "is_over", "is_live"),
+    [(0, 0, False, True), (0, 10, True, True), (0, 11, False, True), (5, 0, True, False)],
+)
+def test_a_token_is_over_at_its_very_end_and_listed_until_it_is_ended(
+    ended_ms: int, expires_ms: int, is_over: bool, is_live: bool
+) -> None:
+    made = Credential(digest="d", name="n", since_ms=0, by="op", ended_ms=ended_ms, expires_ms=expires_ms)
+    assert (made.is_over(10), made.is_live()) == (is_over, is_live)
+
+
+@pytest.mark.parametrize(
+    ("changes", "success"),
+    [
+        ({}, Success(at_ms=5, owner="o", token=3)),
+        ({"done_until_ms": 9, "result": "r"}, Success(at_ms=5, owner="o", token=3, done=True, result="r")),
+        ({"uncounted": True}, None),
+        ({"kind": "failed"}, None),
+    ],
+)
+def test_a_release_that_counts_is_a_success(changes: dict[str, Any], success: Success | None) -> None:
+    event = Event(at_ms=5, kind="released", owner="o", token=3)
+    assert success_of(event.replace(**changes)) == success

@@ -96,3 +96,11 @@ def test_a_place_in_line_is_counted_for_its_own_principal(principal: str, counte
     decision = decided(5, None, CountUsage(key=key, payer="/p"), **{key: ticket, usage: Usage(count=3)})
     assert (usage in decision.writes) == bool(counted)
     assert (key in decision.writes) == bool(counted)
+
+
+@pytest.mark.parametrize(("own", "over", "is_taken"), [("one", None, True), ("two", "one", True), ("two", "x", False)])
+def test_a_mark_is_replaced_by_who_set_it_or_knows_of_it(own: str, over: str | None, is_taken: bool) -> None:
+    decision = decided(100, FROZEN, Freeze(id=own, over=over))
+    assert isinstance(decision.outcome, lease_outcomes.FreezeNoted if is_taken else lease_outcomes.Frozen)
+    assert decision.outcome.mark.id == (own if is_taken else "one")
+    assert bool(decision.writes) is is_taken

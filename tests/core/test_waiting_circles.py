@@ -32,6 +32,8 @@ from dibs.core.commands import (
     Sweep,
     Transfer,
 )
+from dibs.core.deadlock import Node, Words, _free, _Need
+from dibs.core.limits import SESSION_TOMBSTONE_MS
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -148,6 +150,48 @@ def live(seed: int, jobs: tuple[str, ...]) -> Life:
     for _ in range(STEPS):
         life.step()
     return life
+
+
+def test_a_session_waits_for_what_one_left_behind_that_is_known_no_more() -> None:
+    now_ms = [1_000_000]
+    store = MemoryStore(lambda: now_ms[0])
+    coordinator = Coordinator(store)
+    terms: dict[str, Any] = {"ns": NS, "principal": "team", "owner": "o", "ttl_ms": 8 * SESSION_TOMBSTONE_MS}
+    for one in ("gone", "here"):
+        coordinator.one(OpenSession(fresh_id=one, **terms))
+    coordinator.one(Acquire(name="a", session="gone", ephemeral=False, fresh_lease_id="L1", **terms))
+    coordinator.one(Acquire(name="b", session="here", fresh_lease_id="L2", **terms))
+    coordinator.one(EndSession(session="gone", principal="team"))
+    now_ms[0] += SESSION_TOMBSTONE_MS
+    while due := store.due(1).keys:
+        coordinator.one(Sweep(key=due[0]))
+    assert store.read(["session/gone"]).records["session/gone"].record is None
+    asked = Acquire(name="a", session="here", fresh_lease_id="L3", wait=True, **terms)
+    assert isinstance(coordinator.one(asked), outcomes.Queued)
+
+
+def free_of(needs: dict[Node, list[_Need]]) -> set[Node]:
+    """Whoever needs nothing of those who are stuck is free, until nobody is found any more."""
+    free: set[Node] = set()
+    while found := [node for node in needs if node not in free and not any(each.in_vain(free) for each in needs[node])]:
+        free.update(found)
+    return free
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_those_are_free_whom_a_look_at_everybody_again_and_again_finds(seed: int) -> None:
+    chance = random.Random(seed)
+    nodes: list[Node] = [("node", str(number)) for number in range(chance.randint(1, 7))]
+
+    def need() -> _Need:
+        of: list[tuple[Node, Words, int]] = [
+            (node, (), chance.choice((1, 1, 2))) for node in chance.choices(nodes, k=chance.randint(0, 4))
+        ]
+        return _Need(of, chance.choice((1, 1, 2, 3)))
+
+    shared = [need() for _ in range(2)]
+    needs = {node: [chance.choice((need(), *shared)) for _ in range(chance.choice((0, 1, 1, 2)))] for node in nodes}
+    assert _free(needs) == free_of(needs)
 
 
 @pytest.mark.promise("deadlock")

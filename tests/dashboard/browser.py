@@ -6,8 +6,6 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from playwright.sync_api import expect, sync_playwright
-
 from dibs.server.http.browser import NAME
 from tests.server.harness import TOKENS
 
@@ -15,18 +13,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request
 
     from tests.server.harness import Server
 
 WAIT_MS = 30_000
-expect.set_options(timeout=WAIT_MS)
 # Another machine's name, as far as the browser knows: it sends less about who asks than to loopback.
 ELSEWHERE = "board.test"
 
 
+def expect(what: Page | Locator) -> Any:
+    """Playwright's. Every worker collects every test, and only one imports Playwright."""
+    from playwright.sync_api import expect as expected
+
+    expected.set_options(timeout=WAIT_MS)
+    return expected(what)
+
+
 @contextmanager
 def chromium(program: str) -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
     # Chromium's own sandbox does not run as root, nor in most containers.
     options = ["--no-sandbox"] if os.geteuid() == 0 or os.environ.get("CI") else []
     with sync_playwright() as playwright:

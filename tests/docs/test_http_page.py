@@ -271,6 +271,9 @@ class Played:
 
     def several(self) -> None:
         self.ask("acquire-all", "", names=["s", "t"], mode="shared")
+        for _ in range(2):
+            self.ask("acquire-all", "", names=["u", "v"], request_key="again")
+            self.ask("break", "u", reason="why")
         self.ask("acquire", "s", mode="shared", owner="second")
         self.ask("inspect", "s")
         self.ask("acquire", "s", owner="third")

@@ -521,8 +521,8 @@ def test_an_error_of_the_store_concerns_everyone(world: World) -> None:
         raise StoreFull("The disk is full.")
 
     world.store.before_commit.append(full)
-    with pytest.raises(StoreFull):
-        world.coordinator.run([acquire("a1"), acquire("a1", "issue-2")])
+    results = world.coordinator.run([acquire("a1"), acquire("a1", "issue-2")])
+    assert [type(each) for each in results] == [StoreFull] * 2
     assert world.history() == []
     assert not world.told
 
@@ -688,10 +688,7 @@ def test_a_write_that_may_have_happened_is_never_told_as_not_done(world: World, 
     commands: list[Command] = [Break(ns=NS, name=JOB, principal="op", reason="stuck")]
     if other:
         commands.append(Renew(ns=NS, name="another", principal="team", lease_id="lease-worse", checkpoint="x"))
-    try:
-        results = doubtful.run(commands)
-    except StoreUnavailable as error:
-        results = [error] * len(commands)
+    results = doubtful.run(commands)
     assert world.lock().holders == (), "it was written"
     told = results[0]
     assert isinstance(told, StoreUnavailable)
@@ -770,3 +767,30 @@ def noted(outcome: Outcome) -> None:
 def forgotten(outcome: Outcome) -> None:
     assert isinstance(outcome, upkeep_outcomes.Swept)
     assert outcome.forgotten
+
+
+class NoPlaces(MemoryStore):
+    """Its places in lines cannot be read, once the test says so."""
+
+    fails = False
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        asked = list(keys)
+        if self.fails and any(key.startswith("ticket/") for key in asked):
+            raise StoreUnavailable("The read was lost, as the test asked.")
+        return super().read(asked)
+
+
+def test_a_read_that_fails_in_the_midst_of_a_batch_fails_the_batch_and_nothing_of_it_is_written() -> None:
+    store = NoPlaces(lambda: 1_000_000)
+    rules = Coordinator(store)
+
+    def claim(name: str, who: str) -> Acquire:
+        return Acquire(ns=NS, name=name, principal=who, owner=who, ttl_ms=60_000, fresh_lease_id=who, wait=True)
+
+    rules.run([claim("a", "one"), claim("a", "two")])
+    store.fails = True
+    last = store.newest_seq()
+    results = rules.run([claim("b", "one"), claim("a", "two").replace(ticket=1, ticket_id="two")])
+    assert [type(each) for each in results] == [StoreUnavailable] * 2
+    assert store.newest_seq() == last

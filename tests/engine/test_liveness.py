@@ -12,15 +12,17 @@ from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Break, EndSession, Inspect, OpenSession, Renew, Sweep
 from dibs.core.lease_outcomes import Broken, Renewed, Swept
-from dibs.core.limits import CONFLICT_RETRIES_MAX, GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS
+from dibs.core.limits import CONFLICT_RETRIES_MAX, GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS, TICK_MS
 from dibs.core.outcomes import Granted, Held, Status
 from dibs.core.records import META_KEY, PULSE_PREFIX, Meta, lock_key
 from dibs.engine.coordinator import Contended, Coordinator
-from dibs.engine.liveness import Decider, Liveness, pulses_of
+from dibs.engine.liveness import Decider, EngineThread, Liveness, is_idle, pulses_of
+from dibs.engine.metrics import Metrics
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy, Conflict
 from dibs.testing.clock import ManualClock
 from dibs.testing.faulty import FaultyStore
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
     from dibs.engine.liveness import Result
     from dibs.stores.port import Due, Snapshot, Store
+    from dibs.testing.faulty import Fault
 
 
 @pytest.fixture(params=["on the thread", "at once"], autouse=True)
@@ -399,11 +402,9 @@ def test_a_short_trouble_with_the_store_is_no_outage_and_a_long_one_is() -> None
     world.decider.beat_if_due()
     for away_ms, outages in ((PULSE_MS, 0), (PULSE_LATE_MS + 1, 1)):
         faulty.faults = ["refused", "refused"]
-        with pytest.raises(StoreUnavailable):
-            world.acquire_another()
+        assert isinstance(world.acquire_another(), StoreUnavailable)
         world.clock.advance(away_ms // 2)
-        with pytest.raises(StoreUnavailable):
-            world.acquire_another()
+        assert isinstance(world.acquire_another(), StoreUnavailable)
         world.clock.advance(away_ms - away_ms // 2)
         assert not isinstance(world.acquire_another(), BaseException)
         assert world.outages() == outages
@@ -619,10 +620,46 @@ def test_a_break_whose_fate_is_unknown_is_not_left_to_another_thread() -> None:
     world, taken = taken_world()
     world.decider.run([acquire("a")])
     taken.faults, taken.busy_reads_after_commit = ["lost after"], 1
-    with pytest.raises(StoreUnavailable) as lost:
-        world.decider.run_at_once([Break(ns="d", name="job", principal="op", reason="stuck")])
-    assert lost.value.unknown
-    assert not isinstance(lost.value, Busy)
+    (lost,) = world.decider.run_at_once([Break(ns="d", name="job", principal="op", reason="stuck")])
+    assert isinstance(lost, StoreUnavailable)
+    assert lost.unknown
+    assert not isinstance(lost, Busy)
+
+
+class OnceWritten(FaultyStore):
+    """The next commit is the last that is heard of it. It is best given one command at a time."""
+
+    def __init__(self, store: Store, fault: Fault, failure: StoreUnavailable) -> None:
+        super().__init__(store, [fault])
+        self.capabilities = store.capabilities.replace(batch_max=1)
+        self.failure = failure
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        if self.commits_tried:
+            raise self.failure
+        return super().read(keys)
+
+
+@pytest.mark.promise("idem:acquire")
+@pytest.mark.fault("F-260")
+@pytest.mark.parametrize("failure", [StoreUnavailable("No database answers."), Busy("taken")], ids=["away", "taken"])
+@pytest.mark.parametrize("fault", ["none", "lost after"])
+def test_a_look_that_fails_changes_no_answer_to_what_was_written_before_it(
+    fault: Fault, failure: StoreUnavailable
+) -> None:
+    world = World()
+    world.acquire("a")
+    store = OnceWritten(world.store, fault, failure)
+    world.decider = Decider(store, lambda events, last_seq: None, world.clock.steady_ms)
+    told, looked = world.decider.run(
+        [Break(ns="d", name="job", principal="op", reason="stuck"), Inspect(ns="d", name="job")]
+    )
+    assert looked is failure
+    if fault == "none":
+        assert isinstance(told, Broken)
+    else:
+        assert isinstance(told, StoreUnavailable)
+        assert told.unknown
 
 
 @pytest.mark.promise("session")
@@ -638,3 +675,80 @@ def test_what_a_session_held_is_free_at_its_end_also_while_nobody_vouches_for_th
     doubts.one(EndSession(session="s", principal="team"))
     other = Acquire(ns="default", name="job", principal="team", owner="b", fresh_lease_id=new_id(), ttl_ms=60_000)
     assert isinstance(doubts.one(other), Granted)
+
+
+@pytest.mark.parametrize("what", ["nothing", "hold", "place", "session", "broken"])
+def test_a_store_is_idle_if_nobody_there_has_anything_since_then(what: str) -> None:
+    world = World()
+    before_ms = world.store.read(()).now_ms
+    if what in ("hold", "place", "broken"):
+        world.acquire()
+    if what == "place":
+        world.decider.run([acquire("b").replace(wait=True)])
+    if what == "session":
+        world.decider.run([OpenSession(fresh_id="s", ns="default", principal="p", owner="o", ttl_ms=60_000)])
+    for number in range(3 if what == "hold" else 0):
+        world.decider.run([acquire("a").replace(name=f"a-{number}")])
+    if what == "broken":
+        world.decider.run([Break(ns="d", name="job", principal="op", reason="r")])
+    is_there = what in ("hold", "place", "session")
+    assert is_idle(world.store) is not is_there
+    assert is_idle(world.store, before_ms + 1) is not is_there
+    assert is_idle(world.store, before_ms) is (what != "place"), "who came later lost nothing in a gap before"
+
+
+def test_a_failed_commit_blocks_the_word_that_writes_work_until_one_succeeds() -> None:
+    metrics, clock = Metrics(), ManualClock()
+    store = FaultyStore(MemoryStore(clock))
+    decider = Decider(store, lambda events, last_seq: None, clock.steady_ms, metrics=metrics)
+    decider.run([acquire("a")])
+    assert (metrics.is_write_blocked(), metrics.write_failed_us) == (False, 0)
+    store.faults = ["refused"]
+    assert isinstance(decider.run([acquire("a").replace(name="b")])[0], StoreUnavailable)
+    assert metrics.is_write_blocked()
+    decider.run([acquire("a").replace(name="c")])
+    assert (metrics.is_write_blocked(), metrics.write_failed_us) == (False, 0)
+
+
+def test_a_thread_of_its_own_ticks_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticked, waited = threading.Semaphore(0), list[float]()
+
+    def steady() -> int:
+        ticked.release()
+        return 0
+
+    liveness = Liveness(steady)
+    wait = liveness._stopped.wait
+
+    def wait_shortly(seconds: float) -> bool:
+        waited.append(seconds)
+        return wait(0.001)
+
+    monkeypatch.setattr(liveness._stopped, "wait", wait_shortly)
+    others = {*threading.enumerate()}  # servers of other tests have such threads, too
+    liveness.start()
+    (works,) = [each for each in threading.enumerate() if each.name == "dibs-liveness" and each not in others]
+    assert works.daemon
+    for _ in range(10):
+        assert ticked.acquire(timeout=WAIT_S_MAX)
+    liveness.stop()
+    works.join(WAIT_S_MAX)
+    assert not works.is_alive()
+    assert {*waited} == {TICK_MS / 1000}
+
+
+def test_a_thread_that_works_on_is_waited_for_as_long_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(EngineThread):
+        def _work(self) -> None:
+            assert go_on.wait(WAIT_S_MAX)
+
+    go_on, waited = threading.Event(), list[float]()
+    slow = Slow("dibs-slow")
+    assert slow.stop(1_500)  # it was never started
+    slow.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(slow._works, "join", waited.append)
+        assert not slow.stop(1_500)
+    go_on.set()
+    assert slow.stop(int(WAIT_S_MAX) * 1_000)
+    assert waited == [1.5]

@@ -303,6 +303,33 @@ def test_three_asks_with_one_ticket_in_any_order_leave_the_place_to_the_one_that
     assert after.waiter.queued.position == 1, "who followed an answer has the seat, and leaves at once"
 
 
+@pytest.mark.fault("F-257")
+@pytest.mark.promise("queue:fifo")
+def test_a_copy_of_an_ask_does_not_get_the_seat_again_that_another_has_left_to_nobody(
+    here: WaitingServer, there: WaitingServer
+) -> None:
+    lease = here.hold()
+    first = here.caller(owner="first", request_key="k", ttl_ms=TTL_MS, wait_ms=1_000)
+    here.decide()
+    stray = there.caller(owner="first", request_key="k", ttl_ms=TTL_MS)
+    there.decide()
+    here.pass_ms(1_000)
+    told = first.answer
+    fields = {"ticket": told.ticket, "ticket_id": told.ticket_id, "follows": told.seat or told.ticket_id}
+    newer = here.caller(owner="first", request_key="k", ttl_ms=TTL_MS, **fields)
+    here.decide()
+    stray.waiter.hurry()
+    there.decide()
+    copy = there.caller(owner="first", request_key="k", ttl_ms=TTL_MS, **fields)
+    there.decide()
+    copy.waiter.cancel()
+    there.decide()
+    here.news(0)
+    assert newer.got == [], "it still waits"
+    here.release(lease)
+    assert isinstance(newer.answer, Granted)
+
+
 @pytest.mark.fault("F-005")
 @pytest.mark.promise("queue:fifo")
 def test_who_polls_with_its_ticket_keeps_its_place_though_an_earlier_ask_hangs_up(

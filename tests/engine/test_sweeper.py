@@ -23,6 +23,7 @@ from dibs.core.limits import (
     SWEEP_GRACE_MS,
     SWEEP_INTERVAL_MS,
     SWEEP_LATE_MS_MAX,
+    SWEEP_RETRY_MS,
 )
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.liveness import Decider
@@ -367,6 +368,16 @@ def test_what_a_server_left_behind_is_swept_by_another_a_moment_later() -> None:
     assert max(late) <= SWEEP_LATE_MS_MAX + 2 * SWEEP_GRACE_MS
 
 
+def test_on_an_idle_store_a_server_leaves_nothing_to_others_who_say_no_more_that_they_are_up() -> None:
+    _, (one, two, three) = several(3)
+    one.acquire(*[f"job-{number}" for number in range(20)], ttl_ms=1_000)
+    live_on(2_000, one, two, three)
+    assert len(one.store.scan("lock/")) == 20
+    one.clock.advance(IDLE_RECORD_MS)
+    two.sweeper.step()
+    assert one.store.scan("lock/") == []
+
+
 def test_contention_in_a_sweep_is_no_reason_to_take_the_store_for_gone() -> None:
     world = World()
     world.acquire("a", ttl_ms=1_000)
@@ -397,6 +408,24 @@ def test_records_that_cannot_be_swept_do_not_keep_the_others_waiting(
     assert [event.job for event in world.store.events(0, 999) if event.kind == events.EXPIRED] == ["good"]
     assert caplog.text.count("cannot be swept") == 2 * SWEEP_BATCH_MIN, "each is told once"
     assert rounds < 50, "and they are not tried again at once"
+
+
+def test_a_record_that_could_not_be_swept_is_tried_again_after_its_time() -> None:
+    world = World()
+    world.acquire("bad")
+    world.stay_up(1_000)
+    tried: list[Command] = []
+
+    def failing(commands: Sequence[Command]) -> list[Result]:
+        tried.extend(commands)
+        return [ValueError("a bug")] * len(commands)
+
+    world.decider.upkeep = failing  # type: ignore[method-assign]
+    world.sweeper.sweep()
+    for ms, count in ((SWEEP_RETRY_MS - 1, 1), (1, 2)):
+        world.clock.advance(ms)
+        world.sweeper.sweep()
+        assert len(tried) == count
 
 
 @pytest.mark.fault("F-026")

@@ -8,7 +8,7 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.base.ids import new_id
-from dibs.core.commands import Acquire, EndSession, KeepPlaces, Leave, OpenSession, Release
+from dibs.core.commands import Acquire, EndSession, Inspect, KeepPlaces, Leave, OpenSession, Release, Renew
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import KEEP_BATCH_MAX, REGRANT_MS, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, NotCurrent, Queued, SessionOver, Superseded
@@ -206,6 +206,16 @@ def test_without_a_request_key_an_undelivered_claim_is_free_at_once(server: Wait
     server.waiters.on_undelivered(command, server.elsewhere.one(command))
     server.decide()
     assert isinstance(server.elsewhere.one(claim(wait=False)), Granted)
+
+
+def test_an_undelivered_answer_that_gave_nothing_takes_nothing_back(server: WaitingServer) -> None:
+    lease = server.hold()
+    kept = Renew(ns="d", name="job", principal="h", lease_id=lease)
+    commands: list[Command] = [claim(wait=False), claim(), kept, Inspect(ns="d", name="job")]
+    for command in commands:
+        server.waiters.on_undelivered(command, server.elsewhere.one(command))
+    server.waiters.on_undelivered(claim(), StoreUnavailable("away"))
+    assert server.posted == []
 
 
 def test_a_retry_with_the_same_key_goes_on_waiting_though_the_first_connection_is_seen_to_break(
@@ -512,6 +522,8 @@ def test_hanging_up_or_keeping_a_place_survives_a_server_with_too_much_to_do(ser
 class OneBadPlace(WaitingServer):
     """Keeping the second place of the line fails, and whatever is kept with it."""
 
+    raises = False
+
     def post(
         self,
         command: Command,
@@ -519,17 +531,22 @@ class OneBadPlace(WaitingServer):
         is_gone: Callable[[], bool] | None = None,
     ) -> None:
         if isinstance(command, KeepPlaces) and any(number == 2 for _, _, number in command.places):
-            callback(ValueError("a record that nobody understands"))
+            error = ValueError("a record that nobody understands")
+            if self.raises:
+                raise error
+            callback(error)
         else:
             super().post(command, callback, is_gone)
 
 
 @pytest.mark.fault("F-037")
 @pytest.mark.promise("queue:fifo")
+@pytest.mark.parametrize("raises", [False, True], ids=["is the answer", "is raised"])
 def test_a_place_that_cannot_be_kept_is_told_and_costs_nobody_else_a_place(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, raises: bool
 ) -> None:
     server = OneBadPlace()
+    server.raises = raises
     lease = server.hold(ttl_ms=600_000)
     callers = server.in_line(7)
     server.pass_ms(3 * TICKET_MS)

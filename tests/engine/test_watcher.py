@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.base.errors import StoreUnavailable
 from dibs.core.events import Event
-from dibs.core.limits import SWEEP_LATE_MS_MAX
+from dibs.core.limits import SWEEP_LATE_MS_MAX, WATCH_MS
 from dibs.engine import feed as watcher_module
 from dibs.engine.feed import StoreWatcher
 from dibs.stores.memory import MemoryStore
@@ -117,3 +118,40 @@ def test_a_store_that_can_only_be_looked_at_gets_no_thread() -> None:
     watcher.wake()
     assert threading.active_count() == before
     watcher.stop()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_store_that_fails_or_tells_of_nothing_is_asked_again_only_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(watcher_module, "SWEEP_LATE_MS_MAX", 50)
+    world = World()
+    world.store.fails = fails
+    world.store.write()
+    watcher = StoreWatcher(world.store, lambda: 0, lambda: True, lambda: None)
+    began_s = time.monotonic()
+    watcher.watch()
+    assert time.monotonic() - began_s >= 0.049
+
+
+def test_the_store_is_watched_while_somebody_waits_and_until_the_watcher_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    said: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        assert seconds == WATCH_MS / 1000
+        said.append("sleep")
+        world.wanted = said.count("sleep") in (2, 4)
+
+    def watch() -> None:
+        said.append("watch")
+        world.wanted = said.count("watch") != 2
+        if said.count("watch") == 4:
+            world.watcher.stop()
+
+    monkeypatch.setattr(world.watcher._wake, "wait", sleep)
+    monkeypatch.setattr(world.watcher, "watch", watch)
+    world.watcher._work()
+    assert said == ["sleep", "sleep", "watch", "watch", "sleep", "sleep", "watch", "watch"]

@@ -189,6 +189,7 @@ def test_a_session_whose_claim_was_lost_in_an_outage_can_claim_again(server: Ser
             with pytest.raises(Unavailable):
                 session.claim("job").__enter__()
             server.start()
+            client._doors.timeout_ms = int(WAIT_S_MAX * 1000)
             with pytest.raises(JobHeld):
                 session.claim("job").__enter__()
             owner.release("job", lease.lease_id)
@@ -224,7 +225,9 @@ def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: Se
                 await backend.claim("acquire", ["job"], wait=LONG_WAIT_S)
             server.start()
             owner.release("job", lease.lease_id)
-            assert owner.owner("job").owner == "agent", "the place in line became a claim"
+            found = owner.owner("job")
+            before = found.previous.owner if found.previous else None  # its heartbeat may have given it back already
+            assert "agent" in (found.owner, before), "the place in line became a claim"
             status = await backend.status("job")
             assert (status.held, backend.has("job")) == (False, False)
             await backend.claim("acquire", ["job"], wait=5)

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.promise("loss:told"), pytest.mark.pro
 
 SEED = int(os.environ.get("DIBS_FAULTS_SEED") or random.SystemRandom().randrange(10**9))
 AT_ONCE = 5
-FEW, MANY = 4, 200
+FEW, MANY = 2, 200
 
 
 def run_many(count: int, folder: Path) -> list[Outcome]:

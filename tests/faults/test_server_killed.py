@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-KILLS = int(os.environ.get("DIBS_FAULTS_KILLS") or tries(8, 20))
+KILLS = int(os.environ.get("DIBS_FAULTS_KILLS") or tries(5, 20))
 SEED = int(os.environ.get("DIBS_FAULTS_SEED") or random.SystemRandom().randrange(10**9))
 CLIENTS = 6
 # Outage credit keeps abandoned jobs for as long as the server keeps crashing, so there must be jobs to spare.

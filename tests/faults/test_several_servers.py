@@ -252,6 +252,7 @@ def test_a_rolling_restart_is_noticed_by_nobody(cluster: Cluster) -> None:
             while not over.is_set():
                 with client.claim("job", wait=WAIT_S, ttl=10, owner=name):
                     done += 1
+                    pause(0.02)
                 client.renew("kept", kept.lease_id)
         except BaseException as error:
             troubles.append(error)

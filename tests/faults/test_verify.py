@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def verify(folder: Path, *words: str) -> dict[str, Any]:
     url = f"sqlite://{folder}/store.db"
     done = dibs_here(clean_env(folder), folder, "verify", url, "--record", "run.jsonl", "--json", *words)
-    assert done.returncode in (0, 1), done.stderr
+    assert done.returncode in (0, 1), done.stdout + done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     assert answer["ok"] is (done.returncode == 0)
     data: dict[str, Any] = answer["data"]

@@ -158,7 +158,9 @@ class Model:
         self._notice(job, now_ms)
         holder = self.current(job)
         if holder and holder.principal == principal and (lease == holder.lease or (key and key == holder.key)):
-            if min(now_ms + ttl_ms, holder.last_ms) > holder.until_ms:
+            new_ms = min(limits.REGRANT_MS, holder.ttl_ms // 12)  # a lease that is shown is left as it is for so long
+            is_new = lease == holder.lease and ttl_ms <= holder.ttl_ms and now_ms - holder.heard_ms < new_ms
+            if not is_new and min(now_ms + ttl_ms, holder.last_ms) > holder.until_ms:
                 self._hear(holder, now_ms, max(ttl_ms, holder.ttl_ms))
             return self._granted(job, holder, again=True)
         own_endings = [grant for grant in self.endings(job) if grant.principal == principal]

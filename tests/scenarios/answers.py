@@ -109,7 +109,9 @@ def _left(closure: Closure | None, now_ms: int) -> str | None:
 def _each(told: outcomes.Refused | outcomes.GrantedAll) -> str:
     """The answer for several jobs: each with its own."""
     found: tuple[Any, ...] = told.grants if isinstance(told, outcomes.GrantedAll) else told.outcomes
-    return "; ".join(f"{each.name} {ANSWERS[type(each)](each)}" for each in found)
+    told_of = [f"{each.name} {ANSWERS[type(each)](each)}" for each in found]
+    told_of += [f"still {each.name}" for each in getattr(told, "left", ())]
+    return "; ".join(told_of)
 
 
 def _done(told: outcomes.AlreadyDone) -> str:

@@ -126,8 +126,8 @@ class _Run:
 
     def heard(self, outcome: Outcome, worker: str = "", job: str = "") -> None:
         """The proofs of an answer, which a worker keeps."""
-        if isinstance(outcome, outcomes.GrantedAll):
-            for each in outcome.grants:
+        if isinstance(outcome, outcomes.GrantedAll | outcomes.Refused):
+            for each in outcome.grants if isinstance(outcome, outcomes.GrantedAll) else outcome.left:
                 self.heard(each, worker)
         elif isinstance(outcome, outcomes.Granted):
             self.leases[worker or outcome.lease.owner, outcome.name] = outcome.lease.lease_id

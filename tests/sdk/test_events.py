@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -187,6 +188,14 @@ def test_patience_ends_when_no_server_answers(tmp_path: Path) -> None:
     with pytest.raises(dibs.Unavailable):
         next(client.events())
     client.close()
+
+
+def test_a_client_that_is_dropped_hangs_up_without_a_word(tmp_path: Path) -> None:
+    with running(tmp_path) as server, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        happen(Client(url_of(server), TOKENS["agent"]), "a")
+        gc.collect()
+    assert [each for each in said if issubclass(each.category, ResourceWarning)] == []
 
 
 def test_who_stops_reading_leaves_nothing_at_the_server(tmp_path: Path) -> None:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
+from dibs.client.door import Ask
+from dibs.client.queueing import Flow, Pause
 from dibs.sdk.claim import Claim
 from dibs.sdk.heart import Grip
+from dibs.sdk.hold import SessionHold
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:
@@ -235,3 +238,27 @@ def test_async_blocks_fail_too_and_cancellation_is_no_failure(
 @pytest.mark.parametrize("why", ["It expired 2s ago. Stop the work. Nobody has the job now.", "It was broken."])
 def test_a_lost_lease_says_once_to_stop_the_work(why: str) -> None:
     assert str(dibs.LeaseLost("issue-7", 3, why)).count("Stop the work.") == 1
+
+
+class Owed:
+    """A claim that is given back in two steps."""
+
+    names = ("job",)
+
+    def give_up(self) -> Flow[bool]:
+        yield Ask("leave", "job")
+        return True
+
+
+@pytest.mark.fault("F-261")
+def test_a_claim_waits_while_the_heartbeat_gives_the_same_job_back() -> None:
+    """After an outage both come at once. The claim must not be told that the server is away."""
+    session = SessionHold({"owner": "me", "remaining_ms": 60_000, "session_id": "s"}, 0)
+    session.owe(Owed())  # type: ignore[arg-type]  # as much of one as is asked
+    heartbeat, claim, other = session.settle_debts(), session.settle_debts(["job"]), session.settle_debts(["another"])
+    assert isinstance(next(heartbeat), Ask)
+    assert list(other) == []
+    assert isinstance(next(claim), Pause)
+    assert list(heartbeat) == []
+    assert list(claim) == []
+    assert list(session.settle_debts(["job"])) == []

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from dibs.server.routes.description import api_page, curl_line
 from tests.server.harness import TOKENS, running
@@ -43,6 +42,8 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
 
 @pytest.mark.promise("openapi")
 def test_the_document_is_valid_openapi(document: dict[str, Any]) -> None:
+    from openapi_spec_validator import OpenAPIV31SpecValidator  # slow, and every worker imports this file
+
     assert document["openapi"].startswith("3.1.")
     assert [*OpenAPIV31SpecValidator(document).iter_errors()] == []
 

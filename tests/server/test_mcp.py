@@ -7,10 +7,7 @@ import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from dibs.agents.http_endpoint import ApiDoor
 from dibs.agents.stdio import HANDSHAKE
@@ -45,6 +42,10 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @asynccontextmanager
 async def agent(server: Server, who: str = "agent", mode: str = MODERN, **headers: str) -> AsyncIterator[Agent]:
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     sent = {"Authorization": f"Bearer {TOKENS[who]}", **headers}
     async with httpx2.AsyncClient(headers=sent, timeout=30) as http:
         transport = streamable_http_client(f"http://127.0.0.1:{server.port}/mcp", http_client=http)
@@ -149,6 +150,19 @@ async def test_a_repeated_claim_with_a_request_key_is_the_same_claim(fast: Serve
         first = await one.call("claim_job", job=name, request_key="k")
         assert (await one.call("claim_job", job=name, request_key="k"))["lease_id"] == first["lease_id"]
         assert (await one.call("claim_job", job=name))["claimed"] is False
+
+
+@pytest.mark.promise("all-or-nothing")
+async def test_who_repeats_a_claim_of_several_of_which_one_was_lost_is_told_what_it_still_has(
+    fast: Server, name: str
+) -> None:
+    async with agent(fast) as one:
+        asked = {"jobs": [name, f"{name}-too"], "request_key": "k-all"}
+        lease = (await one.call("claim_all_jobs", **asked))["lease_id"]
+        await one.call("release_job", job=name, lease_id=lease)
+        answer = await one.call("claim_all_jobs", **asked)
+        assert answer["claimed"] is False
+        assert f"still has {name}-too, with lease id {lease}" in answer["message"]
 
 
 async def test_the_namespace_is_the_token_s_or_the_one_named(fast: Server, name: str) -> None:

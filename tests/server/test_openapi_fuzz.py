@@ -11,10 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import schemathesis
 from hypothesis import strategies as st
-from schemathesis.config import SchemathesisConfig
-from schemathesis.engine import events, from_schema
 
 from dibs.base.errors import InvalidName
 from dibs.core.limits import NAME_BYTES_MAX, WAIT_MS_MAX
@@ -68,10 +65,6 @@ def is_name(text: str) -> bool:
     return len(text.encode()) <= NAME_BYTES_MAX - len(ELECTION_PREFIX)
 
 
-schemathesis.openapi.format(NAME_FORMAT, st.text(min_size=1, max_size=40).filter(is_name))
-
-
-@schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
     """Nobody waits in line: the clock stands still."""
     body = case.body
@@ -82,6 +75,10 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    import schemathesis
+
+    schemathesis.openapi.format(NAME_FORMAT, st.text(min_size=1, max_size=40).filter(is_name))
+    schemathesis.hook(before_call)
     with running(tmp_path_factory.mktemp("fuzz"), gateway_ttl_ms=60_000) as server:
         yield server
 
@@ -93,6 +90,9 @@ def schema_of(server: Server, phase: str, count: int) -> Any:
 
 def told_otherwise(server: Server, document: dict[str, Any], phase: str, count: int) -> Any:
     url = f"http://127.0.0.1:{server.port}"
+    import schemathesis
+    from schemathesis.config import SchemathesisConfig
+
     config = SchemathesisConfig.from_dict(
         {
             "seed": SEED,
@@ -114,6 +114,8 @@ def told_otherwise(server: Server, document: dict[str, Any], phase: str, count: 
 
 def findings(schema: Any) -> tuple[int, list[str]]:
     """How many requests were sent, and what was wrong: one example of each."""
+    from schemathesis.engine import events, from_schema
+
     sent, found = 0, dict[str, str]()
     for event in from_schema(schema).execute():
         if isinstance(event, events.FatalError):

@@ -12,7 +12,7 @@ import msgspec  # codec picks it because it is loaded
 import pytest
 
 from dibs.base import jsontext
-from dibs.base.errors import StoreCorrupt, StoreTooNew
+from dibs.base.errors import InvalidInput, StoreCorrupt, StoreTooNew
 from dibs.core.records import META_KEY, Meta
 from dibs.stores import codec
 from dibs.testing.contract_base import event, key_of, lock
@@ -57,6 +57,15 @@ print(sorted({"json", "re", "msgspec"} & set(sys.modules)))
     assert answer.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_the_quick_encoder_is_taken_only_where_somebody_loaded_it(
+    is_loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_loaded:
+        monkeypatch.delitem(sys.modules, "msgspec")
+    assert (codec._pick() == (jsontext.encode, jsontext.decode)) is not is_loaded
+
+
 def test_a_server_encodes_by_msgspec_though_it_loads_it_after_its_stores() -> None:
     script = """
 import sys
@@ -93,3 +102,9 @@ def test_fields_of_a_newer_version_are_passed_over_and_missing_ones_refused() ->
 def test_a_record_of_a_kind_that_only_a_newer_version_knows_is_not_called_corrupt() -> None:
     with pytest.raises(StoreTooNew, match=r"unheard/of.*Upgrade dibs"):
         codec.decode("unheard/of", "{}")
+
+
+def test_text_that_is_not_utf8_is_refused_with_what_to_do() -> None:
+    assert codec.utf8("é") == b"\xc3\xa9"
+    with pytest.raises(InvalidInput, match="Write it in UTF-8"):
+        codec.utf8("\ud800")

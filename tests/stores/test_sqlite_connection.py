@@ -149,6 +149,23 @@ def test_a_block_that_fails_leaves_no_transaction_and_nothing_remembered(
         assert store.read([A]).records[A].record == lock("a")
 
 
+@pytest.mark.parametrize(
+    ("code", "is_busy"), [(sqlite3.SQLITE_BUSY, True), (sqlite3.SQLITE_FULL, False), (sqlite3.SQLITE_IOERR, False)]
+)
+def test_only_a_file_that_others_use_is_busy_for_who_must_not_wait(
+    store: SqliteStore, code: int, is_busy: bool
+) -> None:
+    with pytest.raises(StoreUnavailable) as told, store.at_once():
+        fail(store, disk_error(code))
+    assert isinstance(told.value, Busy) is is_busy
+
+
+def test_an_error_before_the_first_commit_is_known_to_have_written_nothing(store: SqliteStore) -> None:
+    with pytest.raises(StoreUnavailable) as told, store._link.turn, store._link:
+        raise disk_error()
+    assert not told.value.unknown
+
+
 def test_an_error_in_the_commit_itself_is_unknown_and_only_there(store: SqliteStore) -> None:
     for committing in (True, False):
         with pytest.raises(StoreUnavailable) as told:
@@ -547,3 +564,26 @@ def test_a_wait_looks_once_even_without_time_and_never_beyond_it(monkeypatch: py
     assert not wait_until(lambda: False, wait, lambda last_ms: 10, 0)
     assert wait_until(lambda: True, wait, lambda last_ms: 10, 0)
     assert waited == [10, 20, 5]
+
+
+def test_a_link_that_leads_nowhere_stays_and_nothing_is_made(tmp_path: Path) -> None:
+    os.symlink(tmp_path / "gone.db", tmp_path / "dibs.db")
+    with pytest.raises(DibsError):
+        SqliteStore(str(tmp_path / "dibs.db"), busy_ms=BUSY_MS).read((A,))
+    assert not (tmp_path / "gone.db").exists()
+
+
+def test_closing_waits_for_the_thread_that_moves_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, begun = opener.connect, threading.Event()
+
+    def slow(path: str, busy_ms: int) -> sqlite3.Connection:
+        begun.set()
+        threading.Event().wait(0.1)
+        return connect(path, busy_ms)
+
+    monkeypatch.setattr(checkpoint, "connect", slow)
+    store = SqliteStore(str(tmp_path / "dibs.db"), checkpoint_pages=1)
+    put(store, lock("a"))
+    assert begun.wait(WAIT_S_MAX)
+    store.close()
+    assert not [each for each in threading.enumerate() if each.name == "dibs-checkpoint"]

@@ -8,7 +8,6 @@ renewal writes one row. Who changes that on purpose records them anew with `DIBS
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from pathlib import Path
 from random import Random
@@ -23,13 +22,13 @@ from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
 from dibs.stores.sqlite import SqliteStore, queries, rows
 from dibs.testing.contract_base import key_of, lock
+from tests.recorded import first_change, if_rewriting, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dibs.core.records import Stored
 
-REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 FILE = Path(__file__).with_name("recorded_statements.txt")
 STEPS = 80
 NAMES = "abcdefgh"
@@ -208,25 +207,19 @@ def walked(name: str, path: Path, patch: pytest.MonkeyPatch) -> list[str]:
     return walk.lines
 
 
-def recorded() -> dict[str, list[str]]:
-    blocks = FILE.read_text(encoding="utf-8").strip().split("\n\n")
-    return {lines[0]: lines[1:] for lines in (block.splitlines() for block in blocks)}
-
-
 @pytest.mark.parametrize("name", WALKS)
 def test_two_connections_answer_as_the_reference_store_and_ask_the_file_no_more_than_was_recorded(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = walked(name, tmp_path / "dibs.db", monkeypatch)
-    if not REWRITE:
-        for at, (line, before) in enumerate(zip(lines, recorded()[name], strict=True)):
-            assert line == before, f"step {at}. If this is meant: DIBS_REWRITE=1"
+    at = first_change(FILE, name, lines)
+    assert at is None, f"step {at}: {lines[at:][:1]}. If this is meant: DIBS_REWRITE=1"
 
 
-@pytest.mark.skipif(not REWRITE, reason="DIBS_REWRITE=1 records them anew")
+@if_rewriting
 def test_the_statements_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = []
-    for name in WALKS:
+    def again(name: str) -> list[str]:
         with monkeypatch.context() as patch:
-            blocks.append("\n".join([name, *walked(name, tmp_path / f"{name}.db", patch)]))
-    FILE.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+            return walked(name, tmp_path / f"{name}.db", patch)
+
+    rewrite(FILE, WALKS, again)

@@ -1,5 +1,6 @@
 """An agent's client and the MCP server it talks to, joined in this process: the SDK's own client, a store in memory.
-The SDK's client checks each answer against the protocol."""
+The SDK's client checks each answer against the protocol. Every worker collects every test, so the SDK, which takes a
+second, is imported by who runs these."""
 
 from __future__ import annotations
 
@@ -7,9 +8,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-import mcp_types
-from mcp import Client
-from mcp.shared.message import SessionMessage
 
 from dibs.agents.backend import ConnectionSession, ToolBackend
 from dibs.agents.mcp import Methods
@@ -25,6 +23,8 @@ from dibs.stores.registry import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from mcp import Client
 
     from dibs.sdk.async_doors import AsyncDoor
     from dibs.wire.documents import Reply
@@ -42,6 +42,9 @@ def backend_of(door: AsyncDoor, owner: str | None) -> ToolBackend:
 @asynccontextmanager
 async def served(door: AsyncDoor, owner: str | None, tools: tuple[Tool, ...] = TOOLS) -> AsyncIterator[Any]:
     """A connection as the SDK's client uses it: what it reads, and where it writes."""
+    import mcp_types
+    from mcp.shared.message import SessionMessage
+
     to_client, reading = anyio.create_memory_object_stream[SessionMessage](100)
     writing, from_client = anyio.create_memory_object_stream[SessionMessage](100)
 
@@ -118,6 +121,8 @@ class Store:
         self, owner: str | None = None, mode: str = MODERN, tools: tuple[Tool, ...] = TOOLS
     ) -> AsyncIterator[Agent]:
         """One connection, for as long as the block runs."""
+        from mcp import Client
+
         door = self.door(ThreadedDoor)
         try:
             async with Client(served(door, owner, tools), mode=mode, raise_exceptions=True) as client:

@@ -14,10 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 
 from tests.annexes.agents.connection import Agent
 from tests.programs import WAIT_S_MAX, ServerProcess
@@ -173,6 +170,8 @@ def test_five_clients_with_a_process_each_do_ten_jobs_once_each(env: dict[str, s
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[Agent]:
+        from mcp import Client, StdioServerParameters
+
         found = str(Path(env["PATH"].split(os.pathsep)[0]) / command)
         async with Client(StdioServerParameters(command=found, args=args, env=env)) as client:
             yield Agent(client)
@@ -195,6 +194,10 @@ def test_five_clients_of_one_server_do_ten_jobs_once_each(env: dict[str, str], t
 
         @asynccontextmanager
         async def connect() -> AsyncIterator[Agent]:
+            import httpx2
+            from mcp import Client
+            from mcp.client.streamable_http import streamable_http_client
+
             async with httpx2.AsyncClient(headers={"Authorization": header}, timeout=30) as http:
                 transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
                 async with Client(transport) as client:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from mcp import Client, MCPError
 
 from dibs.agents.tools import TOOLS
 from dibs.client.settings import Settings
@@ -409,6 +408,8 @@ async def test_state_and_history_are_resources_with_encoded_names(store: Store, 
 
 @pytest.mark.parametrize("uri", ["dibs://jobs/a/b", "dibs://jobs/%FF", "dibs://jobs/", "dibs://other", "file:///x"])
 async def test_a_resource_that_cannot_be_is_refused_in_words(store: Store, uri: str) -> None:
+    from mcp import MCPError
+
     async with store.agent("agent-7") as agent:
         with pytest.raises(MCPError, match=r"There is no such resource|name"):
             await agent.read(uri)
@@ -469,6 +470,8 @@ async def test_what_cannot_be_is_a_tool_error_that_says_what_to_do(
 
 
 async def test_a_tool_that_is_not_there_is_a_protocol_error_that_names_those_that_are(store: Store) -> None:
+    from mcp import MCPError
+
     async with store.agent("agent-7") as agent:
         with pytest.raises(MCPError, match="There are: claim_job"):
             await agent.client.call_tool("lock_job", {})
@@ -498,6 +501,8 @@ async def test_a_lease_id_proves_a_claim_on_any_connection_and_a_wrong_one_prove
 
 
 async def test_a_store_that_cannot_be_reached_is_a_tool_error_that_says_not_to_begin() -> None:
+    from mcp import Client
+
     door = open_door(Settings({"url": "http://127.0.0.1:9"}, {}))  # discard: nothing listens there
     async with Client(served(door, "agent-7")) as client:
         agent = Agent(client)

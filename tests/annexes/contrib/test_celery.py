@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from tests.programs import ROOT, wait_until
+from tests.programs import ROOT, WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.e2e
+# Each line is a call that sends a task.
+SENDER = """
+import sys
+from tests.annexes.contrib import celery_app as app
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
 
 
 class Farm:
@@ -27,6 +34,7 @@ class Farm:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.env = {**os.environ, "CELERY_FOLDER": str(folder), "DIBS_URL": f"sqlite://{folder}/jobs.db"}
+        self._sender: subprocess.Popen[str] | None = None
 
     @contextmanager
     def worker(self, *, processes: int = 1) -> Iterator[subprocess.Popen[bytes]]:
@@ -50,19 +58,25 @@ class Farm:
             started.wait()
 
     def send(self, task: str, *args: Any, **options: Any) -> str:
-        """The id of the task."""
-        call = f"a.{task}.apply_async({args!r}, **{options!r})"
-        program = f"from tests.annexes.contrib import celery_app as a; print({call}.id)"
-        sent = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-        return sent.stdout.strip()
+        """The id of the task. One process sends all: it takes long to import Celery."""
+        if self._sender is None:
+            self._sender = subprocess.Popen(
+                [sys.executable, "-c", SENDER],
+                cwd=ROOT,
+                env=self.env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        sends, says = self._sender.stdin, self._sender.stdout
+        assert sends is not None
+        assert says is not None
+        print(f"app.{task}.apply_async({args!r}, **{options!r}).id", file=sends, flush=True)
+        return says.readline().strip()
+
+    def close(self) -> None:
+        if self._sender is not None:
+            self._sender.communicate(timeout=WAIT_S_MAX)
 
     @property
     def log(self) -> list[str]:
@@ -84,8 +98,10 @@ class Farm:
 
 
 @pytest.fixture
-def farm(tmp_path: Path) -> Farm:
-    return Farm(tmp_path)
+def farm(tmp_path: Path) -> Iterator[Farm]:
+    made = Farm(tmp_path)
+    yield made
+    made.close()
 
 
 def pid_in(line: str) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 FILES = ("src/a", "src/b")
-ROUNDS = 3
+ROUNDS = tries(2, 3)
 STOPS = {"claude": "Stop", "codex": "Stop", "gemini": "AfterAgent", "cursor": "stop", "copilot": "Stop"}
 AGENTS = 20
 EDITS = tries(10, 200)

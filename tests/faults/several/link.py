@@ -38,6 +38,11 @@ class Links:
         self._loop.close()
 
     async def _end(self) -> None:
+        # asyncio leaves a connection open if its server is closed, or its task cancelled, before the task has begun.
+        for link in self._links:
+            link.accept_no_more()
+        for _ in range(5):
+            await asyncio.sleep(0)
         for link in self._links:
             link.close()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -73,6 +78,11 @@ class Link:
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def accept_no_more(self) -> None:
+        assert self._server is not None
+        for each in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(each.fileno())
 
     def close(self) -> None:
         assert self._server is not None

@@ -35,8 +35,8 @@ SHORT_TTL_S = 1
 KEPT_TTL_S = 30 * slowness()  # longer than any fault: whoever lives must not lose it
 WAIT_S = 5
 PAUSE_S = 0.02
-# How long a job is worked on between two questions. Short ones ask more; three programs of it take two cores.
-WORK_S_MAX = 0.04 if SOAK else 0.08
+# How long a job is worked on between two questions. Short ones ask more: with 0.04 three programs take two cores.
+WORK_S_MAX = 0.04 if SOAK else 0.25
 ASK_MS_MAX = 60_000
 LIFE_MS_MAX = 1_800_000
 
