@@ -11,7 +11,7 @@ from dibs.base.ids import new_token
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.registry import open_store
 from dibs.stores.sqlite import SqliteStore
-from tests.server.harness import Server, running
+from tests.server.harness import Server, running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,11 +35,12 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="session", params=["fast", "slow"])
-def server(request: pytest.FixtureRequest) -> Server:
-    """Both, one after the other: what holds must hold at either."""
+@pytest.fixture(params=["fast", "slow"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Both, one after the other: what holds must hold at either. Nobody of a test waits any more when the next begins."""
     found: Server = request.getfixturevalue(request.param)
-    return found
+    yield found
+    wait_until(lambda: not found.waiting(), "somebody still waits")
 
 
 @pytest.fixture

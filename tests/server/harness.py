@@ -166,12 +166,13 @@ class Server:
         return str(reply.json["lease_id"])
 
     def pass_time(self, ms: int) -> None:
-        """Let time pass while the server runs: in steps so small that it is seen to be up."""
+        """Let time pass while the server runs: in steps so small that it is seen to be up, with a round of upkeep in
+        each. A round that several steps fall into looks like a store that was away, and leases get time for it."""
         while ms > 0:
             self.clock.advance(min(ms, 500))
             ms -= 500
             assert self.ask("GET", "/locks/clock").status == 200
-        self.do_upkeep()
+            self.do_upkeep()
 
     def do_upkeep(self) -> None:
         """Wait for a round of upkeep: its thread sleeps by the machine's clock."""
