@@ -234,12 +234,12 @@ def small_disk() -> Iterator[Path]:
     made = os.geteuid() == 0 and shutil.which("mount") is not None
     if made:
         mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-        made = subprocess.run(mount, check=False, capture_output=True, timeout=30).returncode == 0
+        made = subprocess.run(mount, check=False, capture_output=True, timeout=60).returncode == 0
     try:
         if not made:
             pytest.skip("FULL DISK NOT TESTED: cannot mount a small file system here, that takes root")
         yield folder
     finally:
         if made:
-            subprocess.run(["umount", str(folder)], check=True, timeout=30)
+            subprocess.run(["umount", str(folder)], check=True, timeout=60)
         folder.rmdir()

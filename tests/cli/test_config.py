@@ -122,4 +122,4 @@ def test_without_a_file_no_toml_is_imported(tmp_path: Path) -> None:
     script = "import sys\nfrom dibs.cli.main import run\nrun(['owner', 'x'], {'HOME': sys.argv[1]}, None, None, None)\n"
     script += "assert 'tomllib' not in sys.modules\n"
     env = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=30, env=env)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60, env=env)

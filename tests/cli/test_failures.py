@@ -127,7 +127,7 @@ def test_a_command_that_somebody_stopped_has_not_failed_and_its_count_stays(
 def test_hold_is_told_that_the_work_failed(machine: Machine) -> None:
     child = machine.start("hold", "job", "--until-eof", "--json", stdin=subprocess.PIPE)
     assert "acquired" in first_line(child)
-    out = child.communicate("fail no disk\n", timeout=30)[0]
+    out = child.communicate("fail no disk\n", timeout=60)[0]
     assert '"failed":true' in out.replace(" ", "")
     assert last(machine) == ("failed", "no disk", 1)
 

@@ -64,7 +64,7 @@ def modules_of_a_claim(env: dict[str, str]) -> set[str]:
     paths = [path for path in sys.path if path]
     script = f"import sys; sys.path[:] = {paths!r}\n{SCRIPT}"
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script], env=env, capture_output=True, timeout=30, check=True
+        [sys.executable, "-I", "-S", "-c", script], env=env, capture_output=True, timeout=60, check=True
     )
     code, *modules = done.stderr.decode().split()
     assert code == "0", done.stderr
@@ -98,7 +98,7 @@ def modules_of_rlock(env: dict[str, str], folder: Path) -> set[str]:
     paths = [path for path in sys.path if path]
     script = f"import sys; sys.path[:] = {paths!r}\n{RLOCK}"
     words = [sys.executable, "-I", "-S", "-c", script]
-    done = subprocess.run(words, env=env, capture_output=True, timeout=30, check=True, cwd=folder)
+    done = subprocess.run(words, env=env, capture_output=True, timeout=60, check=True, cwd=folder)
     code, *modules = done.stderr.decode().split()
     assert code == "0", (done.stdout, done.stderr)
     assert done.stdout.startswith(b'{"ok":true')

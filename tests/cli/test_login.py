@@ -200,7 +200,7 @@ def test_many_logins_at_once_lose_none(user: User) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(Settings({}, user.env).logins) == 8
 
 

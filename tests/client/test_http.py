@@ -241,7 +241,7 @@ def test_an_answer_that_comes_before_the_request_was_sent_whole_counts() -> None
         thread.start()
         place = server_address(f"http://127.0.0.1:{listening.getsockname()[1]}")
         reply = HttpDoor(Servers((place,))).ask(Ask("acquire", "a", {"metadata": "m" * 5_000_000}))
-        thread.join(20)
+        thread.join(60)
     assert (reply.status, reply.body) == (413, body)
 
 
@@ -311,7 +311,7 @@ def test_a_certificate_is_checked(
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
     names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run([need_program("openssl"), *words.split(), *names], check=True, timeout=30, capture_output=True)
+    subprocess.run([need_program("openssl"), *words.split(), *names], check=True, timeout=60, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     with ScriptedServer(

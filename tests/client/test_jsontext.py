@@ -43,7 +43,7 @@ def test_half_a_document_is_refused_where_json_itself_is_not_loaded() -> None:
         "import sys\nfrom dibs.base import jsontext\nassert 'json' not in sys.modules\n"
         "try:\n    jsontext.decode('{\"a\": {\"b\"')\nexcept ValueError:\n    print('refused')"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=True)
     assert done.stdout == b"refused\n"
 
 

@@ -55,7 +55,7 @@ def server(tmp_path: Path) -> Iterator[Door]:
         finally:
             child.terminate()
             child.stderr.read()
-            child.wait(20)
+            child.wait(60)
 
 
 @pytest.fixture

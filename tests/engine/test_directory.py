@@ -241,6 +241,6 @@ def test_tokens_made_and_revoked_by_several_at_once_are_all_known(scene: Scene) 
     while any(thread.is_alive() for thread in threads):
         scene.directory.look()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     scene.directory.look()
     assert len(scene.directory) == 40

@@ -327,7 +327,7 @@ def test_a_store_that_stood_still_while_only_upkeep_asked_is_an_outage(is_first:
     def claim() -> None:
         thread = threading.Thread(target=lambda: told.append(world.acquire("b")))
         thread.start()
-        thread.join(10)
+        thread.join(60)
 
     if is_first:
         standing.at_last = claim

@@ -46,7 +46,7 @@ def asked(mark: str, *wrapper: str) -> str:
         [*wrapper, sys.executable, "-c", script, mark],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
@@ -200,7 +200,7 @@ def test_in_a_namespace_that_shares_the_outer_proc_a_worker_is_seen_for_what_it_
         [unshare, "--fork", "--pid", sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert ran.stdout == "True False False []\nTrue\n", ran.stderr

@@ -38,7 +38,7 @@ class Proxied:
     @contextmanager
     def begin(self, method: str, path: str, body: Any = None, **headers: str) -> Iterator[http.client.HTTPSConnection]:
         """A request whose answer is not waited for."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=self.trust)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self.trust)
         sent = {"Authorization": f"Bearer {self.server.token}", "Content-Type": "application/json", **headers}
         try:
             connection.request(method, path, None if body is None else json.dumps(body), sent)

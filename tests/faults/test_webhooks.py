@@ -71,7 +71,7 @@ def test_a_server_that_is_killed_during_deliveries_repeats_and_loses_nothing(
 
     def hold(connection: Any) -> None:
         held.append(connection)
-        go_on.wait(20)
+        go_on.wait(60)
 
     target.answers["/hook"] = hold
     with served(tmp_path / "server", tmp_path / "hook.pem") as server:

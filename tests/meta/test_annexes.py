@@ -117,7 +117,7 @@ def test_a_server_answers_without_an_annex(tmp_path: Path, gone: tuple[str, ...]
 
 @pytest.mark.parametrize("gone", EACH_AND_ALL, ids="-".join)
 def test_the_commands_of_the_house_need_no_annex(tmp_path: Path, gone: tuple[str, ...]) -> None:
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, timeout=30)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, timeout=60)
     told = {
         "--help": "one owner per job",
         "help all": "lock acquire",

@@ -25,7 +25,7 @@ def repository_files() -> list[Path]:
     """What is or could be committed. In an unpacked archive, where git knows nothing, what is there."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=30)
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=60)
         files = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
     except (OSError, subprocess.CalledProcessError):
         files = [file for file in ROOT.rglob("*") if not is_skipped(file.relative_to(ROOT))]

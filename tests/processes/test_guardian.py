@@ -71,7 +71,7 @@ def test_a_command_whose_claim_is_over_before_it_begins_is_never_begun(tmp_path:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=50,
         check=False,
     )
     assert ran.stdout == "True True None False\n", ran
@@ -89,7 +89,7 @@ print(child.was_stopped, child.all_gone, child.code)
 
 
 def test_a_guardian_that_is_killed_before_it_said_anything_means_lost_and_not_that_nothing_ran() -> None:
-    ran = subprocess.run([sys.executable, "-c", KILLED_EARLY], capture_output=True, text=True, timeout=30, check=False)
+    ran = subprocess.run([sys.executable, "-c", KILLED_EARLY], capture_output=True, text=True, timeout=50, check=False)
     assert ran.stdout == "True True None\n", ran
 
 

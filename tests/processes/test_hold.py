@@ -89,7 +89,7 @@ def test_lines_of_its_input_are_orders_and_its_end_lets_go(machine: Machine) -> 
     child.stdin.flush()
     assert "is not an order" in event(child)["message"]
     assert machine.look("job")["checkpoint"] == "half way"
-    out, _ = child.communicate(timeout=30)  # which closes its input
+    out, _ = child.communicate(timeout=50)  # which closes its input
     assert json.loads(out)["why"] == "its input ended"
     assert child.returncode == 0
 
@@ -100,7 +100,7 @@ def test_when_nobody_reads_what_it_says_it_lets_go(machine: Machine) -> None:
     assert child.stdout is not None
     child.stdout.close()
     machine.until(lambda: machine.look("job")["status"] == "free")
-    assert child.wait(30) == 0
+    assert child.wait(50) == 0
     child.stdout = None
 
 
@@ -116,7 +116,7 @@ def test_done_marks_the_job_for_a_day_or_as_long_as_said(
     machine: Machine, order: str, for_seconds: int, result: str | None
 ) -> None:
     child = hold(machine, "--until-eof")
-    out, _ = child.communicate(f"{order}\n", timeout=30)
+    out, _ = child.communicate(f"{order}\n", timeout=50)
     assert [json.loads(line)["event"] for line in out.splitlines()] == ["acquired", "released"]
     done = machine.look("job")["done"]
     lasts_ms = instant_ms(done["until"]) - instant_ms(done["at"])
@@ -135,7 +135,7 @@ def test_who_waits_says_for_whom_and_gets_it(machine: Machine) -> None:
 def test_who_gets_nothing_says_why_in_one_event(machine: Machine) -> None:
     machine.run("claim", "job", "--owner", "first")
     child = hold(machine)
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=50)
     assert (child.returncode, err) == (1, "")
     (line,) = out.splitlines()
     error = json.loads(line)
@@ -160,7 +160,7 @@ def test_a_server_that_is_gone_is_uncertain_first_and_lost_before_the_claim_is_o
         assert steady_ms() - began_ms < 10_000
         assert {each["event"] for each in events[:-1]} == {"uncertain"}
         assert events[-1]["remaining_ms"] == 0
-        assert child.wait(30) == 20
+        assert child.wait(50) == 20
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_told_to_let_go_of_what_it_has_lost_it_says_lost(machine: Machine, order
     child.stdin.flush()
     assert machine.run("claim", "job", "--wait", "20s")[0] == 0
     child.send_signal(signal.SIGCONT)
-    out, _ = child.communicate(timeout=30)
+    out, _ = child.communicate(timeout=50)
     events = [json.loads(line)["event"] for line in out.splitlines()]
     assert events[-1] == "lost"
     assert "released" not in events

@@ -57,7 +57,7 @@ def strike(machine: Machine, moment: str, number: int, words: tuple[str, ...]) -
         env=machine.env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=50,
         check=False,
         start_new_session=True,
     )
@@ -111,7 +111,7 @@ def test_an_answer_that_nobody_reads_is_given_back(machine: Machine) -> None:
     os.close(reading)
     child = machine.start("claim", "job", stdout=writing)
     os.close(writing)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=50)
     assert child.returncode == 70
     assert "the claim was given back" in err
     assert machine.look("job")["status"] == "free"
@@ -155,7 +155,7 @@ def told_or_free(machine: Machine, chance: random.Random, words: tuple[str, ...]
     child = machine.start(*words, start_new_session=True)
     pause(chance.uniform(0.02, 0.25))
     child.send_signal(chance.choice(SIGNALS))
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=50)
     held = look("job").get("status") == "held"
     assert held is (child.returncode == 0), (child.returncode, out, err)
     if held:

@@ -114,7 +114,7 @@ def test_by_default_it_is_the_caller_whose_life_counts(machine: Machine) -> None
     assert caller.stdout is not None
     assert len(caller.stdout.readline()) == 37  # it came, so nobody holds on to the output
     assert machine.look("job")["status"] == "held"
-    caller.communicate("go\n", timeout=30)
+    caller.communicate("go\n", timeout=50)
     machine.until(lambda: machine.look("job")["status"] == "free")
 
 
@@ -213,7 +213,7 @@ def test_a_keeper_that_cannot_keep_says_so_and_the_claim_is_given_back(fault: st
         env=machine.env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=50,
         check=False,
     )
     assert ran.returncode == 69

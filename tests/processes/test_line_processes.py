@@ -60,7 +60,7 @@ def test_a_signal_leaves_the_line(machine: Machine, number: int, code: int) -> N
     waiter = machine.start("claim", "job", "--wait", "60s")
     in_line(machine, "job", 1)
     waiter.send_signal(number)
-    _, err = waiter.communicate(timeout=30)
+    _, err = waiter.communicate(timeout=50)
     assert waiter.returncode == code
     assert err == ""
     assert machine.look("job")["waiting"] == 0
@@ -88,7 +88,7 @@ def test_at_a_terminal_one_line_is_drawn_and_wiped(machine: Machine) -> None:
         env=machine.env | {"TERM": "xterm"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=30,
+        timeout=50,
         check=False,
     )
     assert done.returncode == 1

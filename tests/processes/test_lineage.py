@@ -43,7 +43,7 @@ def test_orphans_fall_to_who_adopts_them() -> None:
         "os.kill(orphan, 9)\n"
     )
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, timeout=50, check=False)
     assert done.stdout == b"True\n", done.stderr
 
 

@@ -30,7 +30,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 def dibs(
     env: dict[str, str], *words: str | bytes, stdout: int | IO[Any] = subprocess.PIPE
 ) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*DIBS, *words], env=env, stdout=stdout, stderr=subprocess.PIPE, timeout=30, check=False)
+    return subprocess.run([*DIBS, *words], env=env, stdout=stdout, stderr=subprocess.PIPE, timeout=50, check=False)
 
 
 def test_the_loop_works_on_a_fresh_machine(env: dict[str, str]) -> None:
@@ -56,14 +56,14 @@ def test_a_name_in_another_encoding_is_refused_without_a_traceback(env: dict[str
 
 def test_a_closed_stdout_is_no_reason_for_a_traceback(env: dict[str, str]) -> None:
     line = " ".join([*DIBS, "claim", "issue-1", ">&-"])
-    done = subprocess.run(["/bin/sh", "-c", line], env=env, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(["/bin/sh", "-c", line], env=env, capture_output=True, timeout=50, check=False)
     assert done.returncode == 0
     assert done.stderr == b""
 
 
 def test_all_streams_closed_still_gives_the_exit_code(env: dict[str, str]) -> None:
     line = " ".join([*DIBS, "owner", "issue-1", "<&-", ">&-", "2>&-"])
-    done = subprocess.run(["/bin/sh", "-c", line], env=env, timeout=30, check=False)
+    done = subprocess.run(["/bin/sh", "-c", line], env=env, timeout=50, check=False)
     assert done.returncode == 1
 
 
@@ -134,7 +134,7 @@ def test_ctrl_c_ends_it_with_130_and_without_words(env: dict[str, str]) -> None:
             except subprocess.TimeoutExpired:
                 continue
         child.send_signal(signal.SIGINT)
-        assert child.wait(30) == 130
+        assert child.wait(50) == 130
         assert child.stderr is not None
         assert child.stderr.read() == b""
 

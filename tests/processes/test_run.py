@@ -78,7 +78,7 @@ def test_the_deadline_is_a_time_before_the_claim_could_be_given_away(machine: Ma
 def test_who_comes_second_is_told_who_has_it_and_runs_nothing(machine: Machine) -> None:
     machine.run("claim", "job", "--owner", "agent-7")
     child = machine.start("run", "job", "--", "echo", "ran")
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=50)
     assert (child.returncode, out) == (1, "")
     assert err.startswith("dibs: Held: agent-7 has job for another ")
     assert machine.run("run", "job", "-q", "--", "echo", "ran") == (1, "")
@@ -146,7 +146,7 @@ def test_notes_go_out_while_the_command_runs(machine: Machine, tmp_path: Path) -
     machine.until(lambda: machine.look("job").get("owner") is not None)
     notes.write_text("half way")
     machine.until(lambda: machine.look("job").get("checkpoint") == "half way")
-    child.communicate("", timeout=30)
+    child.communicate("", timeout=50)
     assert child.returncode == 0
 
 
@@ -162,7 +162,7 @@ def test_input_and_words_are_the_commands(machine: Machine) -> None:
     program = "import sys; print(sys.argv[1:], sys.stdin.read())"
     words = ("run", "job", "--", sys.executable, "-c", program, "$HOME", "--json", "a b", "--", "*")
     child = machine.start(*words, stdin=-1)
-    out, _ = child.communicate("typed", timeout=30)
+    out, _ = child.communicate("typed", timeout=50)
     assert out == "['$HOME', '--json', 'a b', '--', '*'] typed\n"
 
 
@@ -177,7 +177,7 @@ def test_what_others_gave_us_open_the_command_has_open_too(machine: Machine) -> 
 
 def test_without_input_and_output_it_runs_all_the_same(machine: Machine, tmp_path: Path) -> None:
     script = f"$DIBS run job -- sh -c 'ls -l /proc/$$/fd > {tmp_path}/open' <&- >&- 2>&-"
-    done = subprocess.run(["/bin/sh", "-c", script], env=machine.env, timeout=30, check=False)
+    done = subprocess.run(["/bin/sh", "-c", script], env=machine.env, timeout=50, check=False)
     assert done.returncode == 0
     assert "dibs" not in (tmp_path / "open").read_text()
     assert machine.look("job")["status"] == "free"
@@ -195,7 +195,7 @@ def test_signals_are_the_commands(machine: Machine, number: int) -> None:
 def test_signals_have_their_usual_meaning_inside_and_nohup_is_kept(machine: Machine) -> None:
     script = "trap '' HUP; exec $DIBS run job -- grep -E '^Sig(Ign|Blk)' /proc/self/status"
     child = subprocess.run(
-        ["/bin/sh", "-c", script], env=machine.env, capture_output=True, text=True, timeout=30, check=True
+        ["/bin/sh", "-c", script], env=machine.env, capture_output=True, text=True, timeout=50, check=True
     )
     masks = dict(line.split(":\t") for line in child.stdout.splitlines())
     assert int(masks["SigBlk"], 16) == 0
@@ -247,7 +247,7 @@ def test_at_a_terminal_ctrl_c_is_the_commands_and_so_is_the_keyboard(machine: Ma
     ) as child:
         for typed, answer in ((b"", b"ready"), (b"words\n", b"got words"), (b"\x03", b"caught")):
             type_and_read(child, typed, answer)
-        assert child.wait(30) == 9
+        assert child.wait(50) == 9
     assert machine.look("job")["status"] == "free"
 
 
@@ -365,5 +365,5 @@ def test_a_short_ttl_is_kept_in_line_too(machine: Machine) -> None:
     machine.until(lambda: machine.look("job").get("waiting") == 1)
     since = steady_ms()
     machine.until(lambda: steady_ms() - since > 4_000)
-    first.communicate("", timeout=30)
+    first.communicate("", timeout=50)
     assert finished(waiter) == (0, "ran\n")

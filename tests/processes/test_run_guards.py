@@ -217,7 +217,7 @@ def test_the_guards_go_when_the_command_has(machine: Machine, tmp_path: Path) ->
     child = machine.start("run", "job", "--", "sh", "-c", "echo; read x", stdin=-1)
     first_line(child)
     guards = guards_of(child.pid)
-    child.communicate("\n", timeout=30)
+    child.communicate("\n", timeout=50)
     wait_until(lambda: all(process_mark(pid) is None for pid in guards), "the guards are gone")
 
 

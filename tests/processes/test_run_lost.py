@@ -90,7 +90,7 @@ def test_a_wrapper_that_was_paused_for_a_moment_goes_on(machine: Machine) -> Non
     child.send_signal(signal.SIGSTOP)
     wait_until_stopped(child.pid)
     child.send_signal(signal.SIGCONT)
-    out, _ = child.communicate("typed", timeout=30)
+    out, _ = child.communicate("typed", timeout=50)
     assert (child.returncode, out) == (0, "typed")
 
 
@@ -113,7 +113,7 @@ def test_without_its_guardian_the_command_is_stopped_too(machine: Machine) -> No
 def test_a_job_that_was_taken_by_force_stops_the_command(machine: Machine) -> None:
     child, family = start_family(machine, "--ttl", "10s")
     assert machine.run("break", "job", "--reason", "stuck")[0] == 0
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=50)
     assert child.returncode == 20
     assert "stuck" in err
     assert living(family) == []
@@ -193,7 +193,7 @@ def test_a_server_that_comes_back_in_time_costs_nothing(machine: Machine, server
     server.kill()
     server.start()
     wait_until(lambda: expiry() != first, "the session is renewed")
-    out, err = child.communicate("typed", timeout=30)
+    out, err = child.communicate("typed", timeout=50)
     assert (child.returncode, out, err) == (0, "typed", "")
 
 
@@ -204,7 +204,7 @@ def test_a_server_that_is_gone_for_good_stops_the_command_in_time(machine: Machi
     server.kill()
     wait_until(lambda: not living({"command": pid}), "the command is stopped")
     assert steady_ms() - began_ms < TTL_MS
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=50)
     assert child.returncode == 20
     assert "No server answers" in err
 
@@ -219,5 +219,5 @@ def test_a_server_that_hangs_does_not_keep_the_deadline_from_being_kept(
     wait_until(lambda: not living({"command": pid}), "the command is stopped")
     assert steady_ms() - began_ms < TTL_MS
     server.resume()
-    child.communicate(timeout=30)
+    child.communicate(timeout=50)
     assert child.returncode == 20

@@ -50,7 +50,7 @@ def test_the_child_has_our_input_and_its_own_words(machine: Machine) -> None:
     program = "import sys; print(sys.argv[1:], sys.stdin.read())"
     words = ("session", "run", "--", sys.executable, "-c", program, "$HOME", "--json", "a b", "*")
     child = machine.start(*words, stdin=-1)
-    out, _ = child.communicate("typed", timeout=30)
+    out, _ = child.communicate("typed", timeout=50)
     assert out == "['$HOME', '--json', 'a b', '*'] typed\n"
 
 
@@ -129,7 +129,7 @@ def test_a_waiter_gets_the_job_of_a_killed_wrapper_too(machine: Machine) -> None
     waiter = machine.start("claim", "job", "-q", "--wait", "50s")
     machine.until(lambda: machine.look("job").get("waiting") == 1)
     child.kill()
-    child.wait(30)
+    child.wait(50)
     assert finished(waiter)[0] == 0
 
 
@@ -142,7 +142,7 @@ def test_a_lost_session_stops_the_whole_group_and_exits_with_20(machine: Machine
     assert first_line(child) == "ready"
     session, grandchild = first_line(child), int(first_line(child))
     assert machine.run("session", "end", session)[0] == 0
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=50)
     assert (child.returncode, out) == (20, "")
     assert "The session was lost (This session ended" in err
     assert process_mark(grandchild) is None
@@ -156,7 +156,7 @@ def test_a_server_that_is_gone_is_a_lost_session_before_its_ttl_is_over(machine:
         script = 'echo "$DIBS_URL $DIBS_SESSION"; exec sleep 600'
         child = machine.start("--url", server.url, "session", "run", "--", "/bin/sh", "-c", script)
         assert first_line(child) == f"{server.url} {opened['session_id']}"
-        _, err = child.communicate(timeout=30)
+        _, err = child.communicate(timeout=50)
     assert child.returncode == 20
     assert "The session was lost (No server answers" in err
     assert "expires within 10s" in err
@@ -193,4 +193,4 @@ def test_at_a_terminal_the_command_reads_the_keyboard_and_has_ctrl_c(machine: Ma
         child.stdin.write(b"\x03")
         child.stdin.flush()
         read_until(b"caught")
-        assert child.wait(30) == 9
+        assert child.wait(50) == 9

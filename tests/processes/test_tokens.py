@@ -90,7 +90,7 @@ def test_a_server_that_was_paused_refuses_a_token_that_was_revoked_meanwhile(
 def test_a_server_for_other_machines_starts_when_the_store_lets_somebody_in(tmp_path: Path) -> None:
     env, store = clean_env(tmp_path), f"sqlite://{tmp_path}/dibs.db"
     words = [*DIBS, "serve", "--bind", "0.0.0.0:0", "--store", store]
-    refused = subprocess.run(words, env=env, capture_output=True, text=True, timeout=30, check=False)
+    refused = subprocess.run(words, env=env, capture_output=True, text=True, timeout=50, check=False)
     assert (refused.returncode, "dibs token create NAME" in refused.stderr.replace("\n", " ")) == (
         64,
         True,

@@ -64,7 +64,7 @@ def test_the_next_candidate_leads_as_soon_as_the_leader_resigns(client: Client) 
         wait_until(lambda: client.history("election:deploys")[-1].event == "queued", "nobody waits")
         leader.resign()
         assert not leader.is_leader
-        thread.join(20)
+        thread.join(60)
         assert terms == [leader.term + 1]
 
 
@@ -122,20 +122,20 @@ def test_of_two_threads_with_one_leader_one_leads(client: Client) -> None:
     both, told_both = threading.Barrier(2), threading.Barrier(2)
 
     def lead() -> None:
-        both.wait(20)
+        both.wait(60)
         try:
             with leader:
                 told.append("leads")
-                told_both.wait(20)
+                told_both.wait(60)
         except InvalidInput as refused:
             told.append(refused.details)
-            told_both.wait(20)
+            told_both.wait(60)
 
     threads = [threading.Thread(target=lead) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert sorted(told) == ["A leader is for one block only. Make another one with the client.", "leads"]
     assert client.owner("election:deploys").status == "free"
 

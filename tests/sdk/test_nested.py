@@ -136,7 +136,7 @@ def test_an_owner_alone_shares_with_those_who_wait_to_share(connect: Callable[..
         wait_until(lambda: client.owner("table").document.get("waiting") == 1, "it does not wait")
         claim.share()
         claim.share()
-        assert got.wait(30)
+        assert got.wait(60)
         thread.join()
         assert client.owner("table").document["mode"] == "shared"
         with pytest.raises(dibs.InvalidInput), client.claim("table", nested=True):

@@ -107,7 +107,7 @@ def test_there_is_one_ttl_for_a_claim_however_it_is_made() -> None:
 
 def test_importing_dibs_imports_nothing_more() -> None:
     script = "import sys; import dibs; print(*[name for name in sys.modules if name.startswith('dibs.')])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
 
 

@@ -32,7 +32,7 @@ class Authority:
         )
 
     def _run(self, words: str, *more: str) -> None:
-        subprocess.run([self._openssl, *words.split(), *more], check=True, timeout=30, capture_output=True)
+        subprocess.run([self._openssl, *words.split(), *more], check=True, timeout=60, capture_output=True)
 
     def issue(self, name: str, *, until: str = "20991231235959Z") -> tuple[Path, Path]:
         """A certificate for 127.0.0.1 and localhost, and its key."""

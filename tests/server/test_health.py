@@ -86,7 +86,7 @@ def test_a_store_file_that_is_gone_turns_it_to_503(server: Server, store: Sqlite
 
 def list_alone(server: Server) -> None:
     """On a connection of its own."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("GET", "/locks", headers={"Authorization": f"Bearer {TOKENS['agent']}"})
     assert connection.getresponse().status == 200
     connection.close()
@@ -98,7 +98,7 @@ def test_listings_that_take_long_do_not_keep_it_waiting(server: Server, monkeypa
 
     def slow(*args: object, **more: object) -> object:
         entered.release()
-        go_on.wait(20)
+        go_on.wait(60)
         return scan(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SqliteStore, "scan", slow)
@@ -106,13 +106,13 @@ def test_listings_that_take_long_do_not_keep_it_waiting(server: Server, monkeypa
     for thread in threads:
         thread.start()
     for _ in range(READERS_MAX):
-        assert entered.acquire(timeout=20)
+        assert entered.acquire(timeout=60)
     try:
         assert server.ask("GET", "/health").json["status"] == "ok"
     finally:
         go_on.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
 
 
 @pytest.mark.promise("damage:told")

@@ -47,7 +47,7 @@ async def agent(server: Server, who: str = "agent", mode: str = MODERN, **header
     from mcp.client.streamable_http import streamable_http_client
 
     sent = {"Authorization": f"Bearer {TOKENS[who]}", **headers}
-    async with httpx2.AsyncClient(headers=sent, timeout=30) as http:
+    async with httpx2.AsyncClient(headers=sent, timeout=60) as http:
         transport = streamable_http_client(f"http://127.0.0.1:{server.port}/mcp", http_client=http)
         async with Client(transport, mode=mode) as client:
             yield Agent(client)

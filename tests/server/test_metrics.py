@@ -239,7 +239,7 @@ class _HungStore(MemoryStore):
         self.goes_on.set()
 
     def newest_seq(self) -> int:
-        assert self.goes_on.wait(10)
+        assert self.goes_on.wait(60)
         return super().newest_seq()
 
 
@@ -272,7 +272,7 @@ class _StubbornStore(WaitedForStore):
             raise self.error
         if not self.goes_on.is_set():
             self.has_begun.set()
-        assert self.goes_on.wait(10)
+        assert self.goes_on.wait(60)
         return super().commit(*args)
 
 
@@ -295,7 +295,7 @@ def test_writes_that_fail_or_hang_show_until_one_succeeds(tmp_path: Path, monkey
         assert is_writable() == 1
         store.goes_on.clear()
         hung = Poll(server, "/locks/newer/acquire", {})
-        assert store.has_begun.wait(10)
+        assert store.has_begun.wait(60)
         try:
             assert is_writable() == 0
         finally:

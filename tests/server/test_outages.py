@@ -93,7 +93,7 @@ def test_a_store_that_hangs_makes_health_503_within_its_time(tmp_path: Path, mon
 
     class Hanging(FaultyStore, Maintenance):
         def size_bytes(self) -> int:
-            assert free.wait(10)
+            assert free.wait(60)
             return 0
 
     monkeypatch.setattr(limits, "HEALTH_MS_MAX", 50)
@@ -115,7 +115,7 @@ def test_a_claim_does_not_wait_for_upkeep(tmp_path: Path) -> None:
         def due(self, limit: int) -> Due:
             if self.hangs:
                 inside.set()
-                assert free.wait(10)
+                assert free.wait(60)
             return super().due(limit)
 
     clock = ManualClock()
@@ -123,7 +123,7 @@ def test_a_claim_does_not_wait_for_upkeep(tmp_path: Path) -> None:
     with running(tmp_path, store=store, clock=clock) as server:
         store.hangs = True
         server.engine.sweeper.hurry(0)
-        assert inside.wait(10)
+        assert inside.wait(60)
         lease = server.lease("job")
         assert server.ask("POST", "/locks/job/renew", {"lease_id": lease}).status == 200
         assert not free.is_set()

@@ -144,16 +144,16 @@ def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(monkeypatch: 
 
     class Hanging(TracerProvider):
         def shutdown(self) -> None:
-            answered.wait(20)
+            answered.wait(60)
             ended.set()
 
     RequestSpans(Hanging(shutdown_on_exit=False), owned=True).close()
     assert not ended.is_set()
     answered.set()
-    assert ended.wait(20)
+    assert ended.wait(60)
 
 
 def test_the_sdk_does_not_load_opentelemetry() -> None:
     code = "import sys, dibs; dibs.Client('memory://').claim('x').__enter__(); print('opentelemetry' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"

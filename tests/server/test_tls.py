@@ -240,7 +240,7 @@ def test_clients_need_a_certificate_where_an_authority_is_named(
 
 
 def gets_in(server: Server, context: ssl.SSLContext) -> bool:
-    connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=5, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=60, context=context)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200

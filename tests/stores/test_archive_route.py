@@ -63,7 +63,7 @@ def test_a_store_goes_from_engine_to_engine_and_stays_what_it_was(
     tmp_path: Path, postgres_schema: Callable[[], Schema], etcd_cluster: Cluster
 ) -> None:
     clone = tmp_path / "clone.git"
-    subprocess.run(["git", "init", "-q", "--bare", str(clone)], check=True, timeout=20)
+    subprocess.run(["git", "init", "-q", "--bare", str(clone)], check=True, timeout=60)
     route = [
         f"sqlite:{tmp_path}/first.db",
         postgres_schema().url,

@@ -51,7 +51,7 @@ print(sorted({"json", "re", "msgspec"} & set(sys.modules)))
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     assert answer.stdout == "[]\n"
@@ -80,7 +80,7 @@ assert codec._to_text is not jsontext.encode
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
 

@@ -89,12 +89,12 @@ def small_disk() -> Iterator[SmallDisk]:
         path = f"{top}/disk"
         os.mkdir(path)
         words = ["mount", "-t", "tmpfs", "-o", options, "dibs", path]
-        if subprocess.run(words, capture_output=True, check=False, timeout=20).returncode:
+        if subprocess.run(words, capture_output=True, check=False, timeout=60).returncode:
             pytest.skip("this machine lets nobody mount a small file system")
         try:
             yield SmallDisk(path)
         finally:
-            subprocess.run(["umount", "-l", path], check=True, timeout=20)
+            subprocess.run(["umount", "-l", path], check=True, timeout=60)
 
 
 def test_a_server_on_a_full_tablespace_says_so_as_long_as_it_lasts(

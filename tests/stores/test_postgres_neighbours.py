@@ -190,7 +190,7 @@ def test_a_name_that_is_not_resolved_is_waited_for_just_so_long(monkeypatch: pyt
     over = threading.Event()
 
     def slow(*words: Any, **more: Any) -> list[Any]:
-        over.wait(20)
+        over.wait(60)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)

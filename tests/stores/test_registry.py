@@ -197,7 +197,7 @@ print(type(Coordinator(store).one(command)).__name__, sorted({{*{HEAVY!r}, "impo
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     assert answer.stdout == "Granted []\n"

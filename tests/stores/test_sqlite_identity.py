@@ -225,7 +225,7 @@ def test_a_process_that_ends_with_the_old_file_open_leaves_the_log_of_the_new(
         delete(path)
         new = connect()
         put(new, lock("new"))
-        said, _ = old.communicate("\n", timeout=30)
+        said, _ = old.communicate("\n", timeout=60)
     assert said == "StoreReplaced\n"
     assert os.path.exists(f"{path}-wal")
     assert [key for key, _ in connect().scan("lock/")] == [key_of("new")]

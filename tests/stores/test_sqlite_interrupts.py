@@ -55,7 +55,7 @@ def is_usable(store: SqliteStore) -> bool:
     answers: list[object] = []
     asking = threading.Thread(target=lambda: answers.append(store.read(())), daemon=True)
     asking.start()
-    asking.join(10)
+    asking.join(60)
     return bool(answers)
 
 

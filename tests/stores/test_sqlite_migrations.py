@@ -153,7 +153,7 @@ def test_a_process_killed_in_the_middle_changes_nothing(path: str) -> None:
     assert child.stdout is not None
     assert child.stdout.readline() == b"here\n"
     child.send_signal(signal.SIGKILL)
-    child.wait(10)
+    child.wait(60)
     child.stdout.close()
     assert inside(path) == (rows.VERSION, TABLES)
     store = SqliteStore(path)

@@ -138,7 +138,7 @@ def test_a_commit_through_the_same_store_wakes_a_watch_without_waiting_for_its_n
     watching = threading.Thread(target=lambda: answers.append(store.watch(0, 60_000)), daemon=True)
     watching.start()
     store.commit({}, {}, [event("x")])
-    watching.join(10)
+    watching.join(60)
     assert answers == [True]
 
 

@@ -198,7 +198,7 @@ def test_five_clients_of_one_server_do_ten_jobs_once_each(env: dict[str, str], t
             from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
 
-            async with httpx2.AsyncClient(headers={"Authorization": header}, timeout=30) as http:
+            async with httpx2.AsyncClient(headers={"Authorization": header}, timeout=60) as http:
                 transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
                 async with Client(transport) as client:
                     yield Agent(client)

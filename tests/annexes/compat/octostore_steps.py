@@ -330,7 +330,7 @@ class Player:
         if "pass_ms" in step:
             self._pass_time(step["pass_ms"])
             return {}
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         headers = {name: self._filled(value) for name, value in step.get("headers", {}).items()}
         body, who = step["body"], step["who"]
         if who == "admin":

@@ -43,7 +43,7 @@ class _Asked(BaseHTTPRequestHandler):
         self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
         self.server.via = self.headers.get("Via", "")
         self.server.kinds.append(self.headers.get_all("Content-Type", []))
-        assert self.server.may_answer.wait(10)
+        assert self.server.may_answer.wait(60)
         text = b'{"callId":"c-1"}'
         self.send_response(self.server.status)
         self.send_header("Content-Type", "application/json")
@@ -65,7 +65,7 @@ def theirs() -> Iterator[Theirs]:
     yield server
     server.shutdown()
     server.server_close()
-    thread.join(10)
+    thread.join(60)
 
 
 def test_signals_calls_and_shutdown_are_passed_on_as_they_are(theirs: Theirs, tmp_path: Path) -> None:

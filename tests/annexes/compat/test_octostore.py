@@ -246,7 +246,7 @@ def cli(url: str, folder: Path, *words: str, stop_after_s: float | None = None) 
     assert BINARY
     child = subprocess.Popen([BINARY, *words, "--json"], env=environ, stdout=subprocess.PIPE, text=True)
     try:
-        out, _ = child.communicate(timeout=30 if stop_after_s is None else stop_after_s)
+        out, _ = child.communicate(timeout=60 if stop_after_s is None else stop_after_s)
     except subprocess.TimeoutExpired:
         child.terminate()
         out, _ = child.communicate(timeout=WAIT_S_MAX)

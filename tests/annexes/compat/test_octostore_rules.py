@@ -103,7 +103,7 @@ def test_the_admins_key_is_no_token_for_any_route(served: Server) -> None:
 
 def test_many_workers_with_one_token_have_one_lease(served: Server) -> None:
     def claim(name: str) -> dict[str, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
         headers = {"Authorization": "Bearer tok-a", "Content-Type": "application/json"}
         connection.request("POST", f"/locks/{name}/acquire", b"{}", headers)
         reply: dict[str, Any] = json.loads(connection.getresponse().read())

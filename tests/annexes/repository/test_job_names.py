@@ -31,9 +31,9 @@ def env(tmp_path: Path) -> dict[str, str]:
 def clone(tmp_path: Path, env: dict[str, str]) -> Path:
     top = tmp_path / "clone"
     (top / "src" / "deep").mkdir(parents=True)
-    subprocess.run(["git", "init", "-q", str(top)], env=env, check=True, timeout=30)
+    subprocess.run(["git", "init", "-q", str(top)], env=env, check=True, timeout=60)
     origin = ["remote", "add", "origin", "git@github.com:Acme/App.git"]
-    subprocess.run(["git", "-C", str(top), *origin], env=env, check=True, timeout=30)
+    subprocess.run(["git", "-C", str(top), *origin], env=env, check=True, timeout=60)
     return top
 
 
@@ -55,7 +55,7 @@ def test_outside_of_a_clone_a_look_alike_stays(env: dict[str, str], tmp_path: Pa
 
 def test_a_clone_of_an_unknown_host_keeps_short_forms_as_they_are(env: dict[str, str], clone: Path) -> None:
     words = ["git", "-C", str(clone), "remote", "set-url", "origin", "https://code.example.net/acme/app"]
-    subprocess.run(words, env=env, check=True, timeout=30)
+    subprocess.run(words, env=env, check=True, timeout=60)
     found = Naming(env, str(clone)).explained("acme/app#42")
     assert found.name == "acme/app#42"
     assert "code.example.net/acme/app" in found.why
@@ -177,8 +177,8 @@ def test_a_link_out_of_the_work_tree_is_not_followed(env: dict[str, str], clone:
 def test_two_work_trees_of_one_clone_have_the_same_names(env: dict[str, str], clone: Path, tmp_path: Path) -> None:
     words = ["-c", "user.name=a", "-c", "user.email=a@b"]
     git = ["git", "-C", str(clone)]
-    subprocess.run([*git, *words, "commit", "-q", "--allow-empty", "-m", "x"], env=env, check=True, timeout=30)
-    subprocess.run([*git, "worktree", "add", "-q", str(tmp_path / "tree")], env=env, check=True, timeout=30)
+    subprocess.run([*git, *words, "commit", "-q", "--allow-empty", "-m", "x"], env=env, check=True, timeout=60)
+    subprocess.run([*git, "worktree", "add", "-q", str(tmp_path / "tree")], env=env, check=True, timeout=60)
     assert one(env, tmp_path / "tree", f"{tmp_path}/tree/src/a") == "path:src/a"
     assert one(env, tmp_path / "tree", "#42") == ISSUE
 

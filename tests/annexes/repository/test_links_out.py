@@ -31,8 +31,8 @@ def outside(tmp_path: Path) -> Path:
 def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "app"
     folder.mkdir()
-    subprocess.run(["git", "init", "-q", str(folder)], check=True, timeout=20)
-    subprocess.run(["git", "config", "core.hooksPath", ".githooks"], cwd=folder, check=True, timeout=20)
+    subprocess.run(["git", "init", "-q", str(folder)], check=True, timeout=60)
+    subprocess.run(["git", "config", "core.hooksPath", ".githooks"], cwd=folder, check=True, timeout=60)
     monkeypatch.chdir(folder)
     return folder
 

@@ -21,7 +21,7 @@ COMPOSED = unicodedata.normalize("NFC", "café.txt")
 def staged_under_other_spellings(top: Path) -> Repository:
     """A repository whose index spells two files otherwise than the folder does, as git on macOS may."""
     for words in (["init", "-q"], ["config", "core.precomposeunicode", "false"]):
-        subprocess.run(["git", *words], cwd=top, check=True, timeout=20)
+        subprocess.run(["git", *words], cwd=top, check=True, timeout=60)
     (top / "Src").mkdir()
     (top / "Src" / "README").write_text("x")
     (top / unicodedata.normalize("NFD", "café.txt")).write_text("x")
@@ -29,13 +29,13 @@ def staged_under_other_spellings(top: Path) -> Repository:
         ["git", "hash-object", "-w", "Src/README"],
         cwd=top,
         check=True,
-        timeout=20,
+        timeout=60,
         capture_output=True,
         text=True,
     ).stdout.strip()
     for path in ("src/readme", unicodedata.normalize("NFD", "café.txt")):
         entry = f"100644,{blob},{path}"
-        subprocess.run(["git", "update-index", "--add", "--cacheinfo", entry], cwd=top, check=True, timeout=20)
+        subprocess.run(["git", "update-index", "--add", "--cacheinfo", entry], cwd=top, check=True, timeout=60)
     return Repository.at({"PATH": "/usr/bin:/bin:/usr/local/bin"}, str(top))
 
 

@@ -131,7 +131,7 @@ def test_without_a_shell_nothing_is_remembered_and_the_lease_is_shown(shells: Sh
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         """As a program does that starts commands itself, for whichever of its agents."""
         command = [sys.executable, "-m", "dibs", "lock", *words]
-        return subprocess.run(command, env=shells.env, capture_output=True, text=True, timeout=20, check=False)
+        return subprocess.run(command, env=shells.env, capture_output=True, text=True, timeout=60, check=False)
 
     got = run("acquire", "job")
     assert "dibs does not remember this lease" in got.stdout

@@ -153,7 +153,7 @@ def test_the_tracker_is_asked_when_the_turn_has_come(clone: Clone, github: GitHu
         asked = len(github.calls())
         github.issue(42, state="CLOSED", stateReason="COMPLETED")
         assert clone("release", "#42", "--lease", lease).exit == 0
-        out, _ = waiter.communicate(timeout=20)
+        out, _ = waiter.communicate(timeout=60)
     finally:
         end(waiter)
     assert waiter.returncode == 4

@@ -117,7 +117,7 @@ def test_racers_get_one_issue_each(clone: Clone, github: GitHubStandIn) -> None:
         github.issue(number)
     racers = [clone.start("gh", "next", "-q", DIBS_OWNER=f"w{n}") for n in range(6)]
     try:
-        got = [child.communicate(timeout=40)[0].split("\t")[0] for child in racers]
+        got = [child.communicate(timeout=60)[0].split("\t")[0] for child in racers]
     finally:
         for child in racers:
             end(child)

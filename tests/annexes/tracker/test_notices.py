@@ -96,7 +96,7 @@ def test_run_and_hold_take_their_comment_away(noisy: Clone, github: GitHubStandI
         wait_until(lambda: github.seen(42).get("labels"), "the label is on the issue")
         assert len(bodies(github)) == 1
         child.terminate()
-        child.communicate(timeout=20)
+        child.communicate(timeout=60)
     finally:
         end(child)
     assert bodies(github) == []
@@ -155,7 +155,7 @@ def test_a_fork_shows_claims_where_its_user_allows_it(noisy: Clone, github: GitH
         ["git", "config", "dibs.tracker.writes", "other/x Upstream/App"],
         cwd=noisy.folder,
         check=True,
-        timeout=20,
+        timeout=60,
     )
     assert noisy("claim", "#5").err == ""
     assert changes(github) != []

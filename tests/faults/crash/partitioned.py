@@ -90,7 +90,7 @@ def set_links(numbers: list[int], *words: str) -> None:
     """`up` or `down`, or with the words `isolated` and `on` or `off`, a flag of the bridge."""
     for each in numbers:
         before = ["bridge", "link", "set", "dev"] if "isolated" in words else ["ip", "link", "set"]
-        subprocess.run([*before, f"m{each}", *words], check=True, timeout=20)
+        subprocess.run([*before, f"m{each}", *words], check=True, timeout=60)
 
 
 def leader(endpoints: list[str]) -> int:

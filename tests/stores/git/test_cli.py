@@ -81,7 +81,7 @@ def test_who_waits_gets_the_job_when_it_is_let_go(remote: Remote) -> None:
             break
         waiting.join(0.05)
     assert Said("release", "job", "--lease", mine.data["lease_id"], url=url).exit == 0
-    waiting.join(30)
+    waiting.join(60)
     assert [said.exit for said in waited] == [0]
     assert waited[0].data["fencing_token"] == 2
 

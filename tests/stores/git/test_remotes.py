@@ -215,7 +215,7 @@ def daemon(remote: Remote) -> Iterator[str]:
         yield f"git://127.0.0.1:{port}/{remote.path.name}"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def test_a_git_daemon_that_only_reads_is_no_push_access(remote: Remote, daemon: str) -> None:
