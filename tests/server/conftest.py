@@ -37,7 +37,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(params=["fast", "slow"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """Both, one after the other: what holds must hold at either. Nobody of a test waits any more when the next begins."""
+    """Both, one after the other: what holds must hold at either. Nobody of one test waits when the next begins."""
     found: Server = request.getfixturevalue(request.param)
     yield found
     wait_until(lambda: not found.waiting(), "somebody still waits")
