@@ -121,7 +121,8 @@ def test_it_ends_in_time_also_if_somebody_keeps_asking(server: ServerProcess) ->
 
     wait_until(ended, "it has ended")
     took_ms = steady_ms() - began_ms
-    assert DRAIN_S * 1000 - 1_000 <= took_ms <= DRAIN_S * 1000 + SHUTDOWN_MS_MAX
+    # Not for ever: a machine that is slow may take a few times longer than the server means to.
+    assert DRAIN_S * 1000 - 1_000 <= took_ms <= 3 * (DRAIN_S * 1000 + SHUTDOWN_MS_MAX)
     assert server.process.returncode == 0
 
 

@@ -297,7 +297,6 @@ def test_streams_are_bounded_per_client_and_in_all(public: Server) -> None:
 
 @pytest.mark.promise("events:told")
 def test_a_reader_that_takes_nothing_is_told_and_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "STALL_S", 0.3)
     settings = ServerSettings(public_elections=PublicElections(requests=10_000))
     with running(tmp_path, settings=settings) as server:
         server.api.streams.keepalive_s = 0.05
@@ -308,6 +307,7 @@ def test_a_reader_that_takes_nothing_is_told_and_cut(tmp_path: Path, monkeypatch
             for _ in range(40):
                 token = campaign(server, room, "ann", metadata="m" * 1000).json["leader_token"]
                 assert resign(server, room, token).status == 200
+            monkeypatch.setattr(event_stream, "STALL_S", 0.3)
             wait_until(lambda: not len(server.api.streams), "it is cut off")
             assert not server.api.rooms._streams, "its place among the public streams is free"
             frames = deaf.rest()
