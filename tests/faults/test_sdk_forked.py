@@ -82,23 +82,23 @@ def test_a_forked_child_holds_nothing_and_claims_for_itself(place: tuple[str, st
     url, token, store_url = place
     lost: list[LeaseLost] = []
     with Client(url, token, owner="parent") as client:
-        with client.claim("job", ttl=2, on_lost=lost.append) as claim:
+        with client.claim("job", ttl=4, on_lost=lost.append) as claim:
 
             def child() -> None:
                 check_that_the_child_has_nothing(claim)
                 with pytest.raises(JobHeld), client.claim("job", owner="child"):
                     pytest.fail("the parent has it")
-                with client.claim("another", owner="child", ttl=1) as own:
+                with client.claim("another", owner="child", ttl=3) as own:
                     assert own.owner == "child"
-                    wait_until(lambda: own.remaining() < 0.7, "its first heartbeat is due")
-                    wait_until(lambda: own.remaining() > 0.7, "the child has a heart of its own")
+                    wait_until(lambda: own.remaining() < 2.1, "its first heartbeat is due")
+                    wait_until(lambda: own.remaining() > 2.1, "the child has a heart of its own")
                 claim.__exit__(None, None, None)  # leaves the parent's block
 
             assert in_a_fork(child) == 0
             claim.check()
             assert left_behind(store_url) == [f"parent holds job (token {claim.fencing_token})"]
-            wait_until(lambda: claim.remaining() < 1.4, "the next heartbeat is due")
-            wait_until(lambda: claim.remaining() > 1.4, "the parent's heart goes on")
+            wait_until(lambda: claim.remaining() < 2.8, "the next heartbeat is due")
+            wait_until(lambda: claim.remaining() > 2.8, "the parent's heart goes on")
         assert left_behind(store_url) == []
     assert lost == []
 
