@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from dibs.base import ways
 from tests import stalls
+from tests.build import tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tests.postgres import PostgresServer, Schema
 
 # On a busy machine an example may take any time: a deadline would fail a property that holds.
-settings.register_profile("dibs", deadline=None)
+settings.register_profile("dibs", deadline=None, max_examples=tries(100))
 settings.load_profile("dibs")
 
 # These steer the test run itself.
