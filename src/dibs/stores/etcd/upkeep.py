@@ -131,8 +131,7 @@ class Pruner:
                 for at in range(0, len(keys), DELETES_AT_ONCE):
                     if self._closed:
                         return
-                    ops = [delete_op(key) for key in keys[at : at + DELETES_AT_ONCE]]
-                    self._log.client.write(txn(packed(ops, 0, 0)))
+                    self._delete(keys[at : at + DELETES_AT_ONCE])
             self._forget_chapters(self._log.chapter_of(revision_of(floor)))
         except DibsError:
             pass  # etcd is away; the next prune continues
@@ -160,6 +159,9 @@ class Pruner:
         name = commit.key.rpartition(b".")[2]
         jobs = {(event.ns, event.job) for event in self._read(commit) if event.job}
         return {self._log.layout.job_log(*job, chapter) + name for job in jobs}
+
+    def _delete(self, keys: list[bytes]) -> None:
+        self._log.client.write(txn(packed([delete_op(key) for key in keys], 0, 0)))
 
 
 # What `dibs doctor` finds out about a store on etcd: every member, the rights of the user, the clock.
