@@ -28,7 +28,11 @@ from dibs.core.records import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from dibs.core.overlap import Overlap, TreePlaces
+
+    Found = TypeVar("Found", bound=Stored)
 
 
 # What a decision may look at: the store's time and the records, read as the rules ask for them.
@@ -124,6 +128,11 @@ class Draft:
         if key not in view.records:
             view.need((key,))
         return view.records[key]
+
+    def find(self, key: str, kind: type[Found]) -> Found | None:
+        """The record of this kind under `key`, if there is one."""
+        found = self.get(key)
+        return found if isinstance(found, kind) else None
 
     def need(self, *keys: str) -> None:
         """Load all of these at once, if any is missing."""
