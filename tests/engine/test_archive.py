@@ -32,7 +32,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import CredentialDirectory, credentials
 from dibs.engine.intake import intake
 from dibs.engine.webhooks import WebhookAdmin
-from dibs.engine.webhooks.ledger import WebhookLedger
+from dibs.engine.webhooks.dispatcher import WebhookLedger
 from dibs.stores.codec import encode
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import CommitTooLarge, StoreProxy

@@ -718,20 +718,20 @@ def test_a_thread_of_its_own_ticks_until_it_is_stopped(monkeypatch: pytest.Monke
         return 0
 
     liveness = Liveness(steady)
-    wait = liveness._stopped.wait
+    wait = liveness._wake.wait
 
     def wait_shortly(seconds: float) -> bool:
         waited.append(seconds)
         return wait(0.001)
 
-    monkeypatch.setattr(liveness._stopped, "wait", wait_shortly)
+    monkeypatch.setattr(liveness._wake, "wait", wait_shortly)
     others = {*threading.enumerate()}  # servers of other tests have such threads, too
     liveness.start()
     (works,) = [each for each in threading.enumerate() if each.name == "dibs-liveness" and each not in others]
     assert works.daemon
     for _ in range(10):
         assert ticked.acquire(timeout=WAIT_S_MAX)
-    liveness.stop()
+    liveness.stop(0)
     works.join(WAIT_S_MAX)
     assert not works.is_alive()
     assert {*waited} == {TICK_MS / 1000}

@@ -27,7 +27,7 @@ from dibs.core.draft import Missing, View
 from dibs.core.limits import CONFLICT_RETRIES_MAX, REREAD_KEYS_MAX
 from dibs.core.records import LockRecord, lock_key, session_key
 from dibs.engine.coordinator import Contended, Coordinator
-from dibs.engine.queries import claimed, inspect_one, open_sessions
+from dibs.engine.queries import claimed, open_sessions
 from dibs.stores.memory import MemoryStore
 from tests.build import tries
 from tests.rules import put_rule
@@ -213,7 +213,7 @@ def test_a_session_that_swaps_jobs_while_it_is_looked_at_has_one_of_them(world: 
     world.others.one(ask("a", "x"))
     swap: list[Command] = [let_go("a", "x"), ask("a", "y")]
     world.store.between, world.store.reads = [lambda: world.others.run(swap)], 0
-    state = inspect_one(world.store, "a")
+    state = Coordinator(world.store).one(InspectSession(session="a", principal=None))
     assert isinstance(state, lease_outcomes.SessionState)
     assert [hold.name for hold in state.holds] in (["x"], ["y"])
     assert [len(each.holds) for each in open_sessions(world.store, None)] == [1]

@@ -14,7 +14,7 @@ from dibs.engine.archive import export
 from dibs.engine.event_log import read_page
 from dibs.engine.intake import intake
 from dibs.engine.webhooks import WebhookAdmin
-from dibs.engine.webhooks.ledger import WebhookLedger
+from dibs.engine.webhooks.dispatcher import WebhookLedger
 from dibs.stores.memory import MemoryStore
 
 

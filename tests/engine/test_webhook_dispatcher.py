@@ -22,8 +22,7 @@ from dibs.core.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, 
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks import WebhookAdmin
-from dibs.engine.webhooks.dispatcher import WebhookDispatcher
-from dibs.engine.webhooks.ledger import NO_TOKEN
+from dibs.engine.webhooks.dispatcher import NO_TOKEN, WebhookDispatcher
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.memory import MemoryStore
 from tests.programs import WAIT_S_MAX

@@ -109,7 +109,7 @@ def test_no_secret_is_in_the_report_of_a_fault(
         raise RuntimeError("a fault")
 
     monkeypatch.setattr(Api, "command_of", fail)
-    monkeypatch.setattr(Api, "list", fail)
+    monkeypatch.setattr(Api, "list_reader", fail)
     headers = {"Cookie": f"dibs_token={GUESS}"}
     assert life.ask("POST", "/locks/a/acquire", {"request_key": KEY}, headers=headers)["code"] == "internal_error"
     assert life.ask("GET", f"/locks?secret={GUESS}")["code"] == "internal_error"

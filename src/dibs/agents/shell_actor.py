@@ -142,6 +142,11 @@ class Actor(Record):
     parent: str | None = None
     named: bool = False
 
+    def entry(self, owner: str, request_key: str, lease_id: str | None, token: int | None) -> Entry:
+        """What is remembered of a lease that it took, besides until when."""
+        lease = {"request_key": request_key, "lease_id": lease_id, "token": token}
+        return {"marks": list(self.marks), "parent": self.parent, "owner": owner, **lease}
+
 
 def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
     """The actor of this command. `in_hook`: git runs the command, so the actor is the one who runs git."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from contextlib import AbstractContextManager
     from hashlib import blake2b
-    from types import FrameType, ModuleType, TracebackType
+    from types import FrameType, ModuleType
     from typing import Any, BinaryIO, Protocol, TextIO, TypeVar
     from weakref import ref
 else:
@@ -63,13 +63,13 @@ else:
             return cls
 
     Any = Awaitable = Callable = Collection = Container = Coroutine = Generator = Iterable = Iterator = _Name
-    AbstractContextManager = BinaryIO = FrameType = Mapping = ModuleType = Protocol = Sequence = _Name
-    TextIO = TracebackType = TypeVar = _Name
+    AbstractContextManager = BinaryIO = FrameType = Mapping = ModuleType = Protocol = Sequence = TextIO = _Name
+    TypeVar = _Name
 
 __all__ = ["blake2b", "c_json", "ref", "signal", "socket", "sqlite3"]
 __all__ += ["AbstractContextManager", "Any", "Awaitable", "BinaryIO", "Callable", "Collection", "Container"]
 __all__ += ["Coroutine", "FrameType", "Generator", "Iterable", "Iterator", "Mapping", "Protocol", "Sequence"]
-__all__ += ["TextIO", "TracebackType", "TypeVar"]
+__all__ += ["TextIO", "TypeVar"]
 
 
 def _sqlite3() -> ModuleType:

@@ -46,10 +46,6 @@ class Unprocessable(InvalidInput):
     """Raised for a field that is missing or of the wrong type."""
 
 
-class BranchMoved(InvalidInput):
-    """Raised when somebody else pushed to the branch. Fetch first, then push again."""
-
-
 class NotAllowed(DibsError):
     """Raised when your token does not permit the request, or you hold as many jobs as you may. Use another token, or
     ask who runs the server."""

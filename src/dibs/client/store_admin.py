@@ -216,7 +216,7 @@ def push_branch(door: EmbeddedDoor, name: str, document: dict[str, Any], branch:
 
 
 def push_with_claim(store: Store, command: Renew, branch: str | None, folder: str) -> tuple[Outcome, dict[str, Any]]:
-    """The outcome of the renewal, and what was pushed if it succeeded. Raises BranchMoved."""
+    """The outcome of the renewal, and what was pushed if it succeeded. Raises InvalidInput if the branch has moved."""
     carry = getattr(store, "carry", None)
     if carry is None:
         raise InvalidInput("A branch can go with a claim only where both are at one git remote: --url git:origin.")

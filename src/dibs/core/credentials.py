@@ -124,7 +124,7 @@ CLASSES: dict[str, type[Kept]] = {"usage": Usage, "credential": Credential, REGI
 
 def create_token(draft: Draft, command: CreateToken) -> TokenState:
     """Make a token. One that is on record stays as it is: this is a repeat, or a second import."""
-    found = _find(draft, command.digest)
+    found = draft.find(credential_key(command.digest), Credential)
     if found is not None:
         return TokenState(now_ms=draft.now_ms, credential=found, again=True)
     made = Credential(
@@ -143,10 +143,10 @@ def create_token(draft: Draft, command: CreateToken) -> TokenState:
 
 def rotate_token(draft: Draft, command: RotateToken) -> TokenState:
     """Replace a token by a new one. A token that has ended gets no successor: its holder lost access."""
-    fresh = _find(draft, command.fresh_digest)
+    fresh = draft.find(credential_key(command.fresh_digest), Credential)
     if fresh is not None:  # this command was committed before, and its reply was lost
         return TokenState(now_ms=draft.now_ms, credential=fresh, again=True)
-    old = _find(draft, command.digest)
+    old = draft.find(credential_key(command.digest), Credential)
     if old is None or old.is_over(draft.now_ms):
         return TokenState(now_ms=draft.now_ms, credential=None)
     life_ms = old.life_ms if command.life_ms is None else command.life_ms
@@ -169,14 +169,14 @@ def rotate_token(draft: Draft, command: RotateToken) -> TokenState:
 
 
 def revoke_token(draft: Draft, command: RevokeToken) -> TokenState:
-    found = _find(draft, command.digest)
+    found = draft.find(credential_key(command.digest), Credential)
     if found is None or found.ended_ms:
         return TokenState(now_ms=draft.now_ms, credential=found, again=True)
     return _write(draft, found.replace(ended_ms=draft.now_ms), events.TOKEN_REVOKED, command.by)
 
 
 def limit_token(draft: Draft, command: LimitToken) -> TokenState:
-    found = _find(draft, command.digest)
+    found = draft.find(credential_key(command.digest), Credential)
     if found is None or found.limits == command.limits:
         return TokenState(now_ms=draft.now_ms, credential=found, again=True)
     return _write(draft, found.replace(limits=command.limits), events.TOKEN_LIMITED, command.by)
@@ -186,7 +186,7 @@ def note_use(draft: Draft, command: NoteUse) -> TokenState:
     """Write down when tokens were used. Servers need not be told, so the register stays as it is."""
     draft.need(*[credential_key(digest) for digest in command.digests])
     for digest in command.digests:
-        found = _find(draft, digest)
+        found = draft.find(credential_key(digest), Credential)
         if found is not None and found.used_ms + USE_NOTED_MS <= draft.now_ms:
             draft.write(credential_key(digest), found.replace(used_ms=draft.now_ms))
     return TokenState(now_ms=draft.now_ms, credential=None)
@@ -199,15 +199,8 @@ def forget_credential(draft: Draft, key: str) -> None:
         draft.write(key, None)
 
 
-def _find(draft: Draft, digest: str) -> Credential | None:
-    found = draft.get(credential_key(digest))
-    return found if isinstance(found, Credential) else None
-
-
 def _write(draft: Draft, credential: Credential, kind: str, by: str) -> TokenState:
-    register = draft.get(REGISTER_KEY)
-    if not isinstance(register, CredentialRegister):
-        register = CredentialRegister()
+    register = draft.find(REGISTER_KEY, CredentialRegister) or CredentialRegister()
     recent = (*register.recent, credential.digest)[-CREDENTIAL_CHANGES_KEPT:]
     draft.write(REGISTER_KEY, register.replace(changes=register.changes + 1, recent=recent))
     draft.write(credential_key(credential.digest), credential)

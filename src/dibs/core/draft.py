@@ -12,6 +12,7 @@ from dibs.core.events import Event
 from dibs.core.outcomes import Granted, GrantedAll, Outcome
 from dibs.core.records import (
     META_KEY,
+    Holder,
     LockRecord,
     Meta,
     Pulse,
@@ -28,7 +29,11 @@ from dibs.core.records import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from dibs.core.overlap import Overlap, TreePlaces
+
+    Found = TypeVar("Found", bound=Stored)
 
 
 # What a decision may look at: the store's time and the records, read as the rules ask for them.
@@ -125,6 +130,11 @@ class Draft:
             view.need((key,))
         return view.records[key]
 
+    def find(self, key: str, kind: type[Found]) -> Found | None:
+        """The record of this kind under `key`, if there is one."""
+        found = self.get(key)
+        return found if isinstance(found, kind) else None
+
     def need(self, *keys: str) -> None:
         """Load all of these at once, if any is missing."""
         self._view.need([key for key in keys if key not in self.writes])
@@ -206,22 +216,57 @@ class Draft:
         self.losses.clear()
         self.owners.clear()
 
-    def tell(
+    def tell(self, kind: str, ns: str = "", job: str = "", **more: Any) -> None:
+        """Note an event of this moment. `more` are other fields of Event."""
+        self.events.append(Event(at_ms=self.now_ms, kind=kind, ns=ns, job=job, **more))
+
+    def tell_hold(
         self,
         kind: str,
-        ns: str = "",
-        job: str = "",
+        lock: LockRecord,
+        holder: Holder,
         *,
-        owner: str = "",
-        principal: str = "",
+        ttl_ms: int | None = None,
+        metadata: str | None = None,
+        checkpoint: str | None = None,
+        result: str | None = None,
+        done_until_ms: int | None = None,
+        retry_ms: int | None = None,
         by: str | None = None,
         reason: str | None = None,
+        ticket: int = 0,
         began_ms: int | None = None,
         until_ms: int | None = None,
+        uncounted: bool = False,
     ) -> None:
-        """Note an event of this moment that is not about one hold (`expiry.event_of`)."""
-        event = Event(at_ms=self.now_ms, kind=kind, ns=ns, job=job, owner=owner, principal=principal)
-        self.events.append(event.replace(by=by, reason=reason, began_ms=began_ms, until_ms=until_ms))
+        """Note an event of this moment about one hold. By plain keywords: a compiled call with `**` is a slow one."""
+        self.events.append(
+            Event(
+                at_ms=self.now_ms,
+                kind=kind,
+                ns=lock.ns,
+                job=lock.name,
+                owner=holder.owner,
+                principal=holder.principal,
+                token=holder.token,
+                mode=holder.mode,
+                attempt=holder.attempt,
+                slots=lock.slots,
+                slot_numbers=holder.slot_numbers,
+                ttl_ms=ttl_ms,
+                metadata=metadata,
+                checkpoint=checkpoint,
+                result=result,
+                done_until_ms=done_until_ms,
+                retry_ms=retry_ms,
+                by=by,
+                reason=reason,
+                ticket=ticket,
+                began_ms=began_ms,
+                until_ms=until_ms,
+                uncounted=uncounted,
+            )
+        )
 
 
 def _key(record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> str:

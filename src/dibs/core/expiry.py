@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.draft import Draft
-from dibs.core.events import Event
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
 from dibs.core.quota import give_back
@@ -219,21 +218,18 @@ def end_hold(
     rests = (how in UNSUCCESSFUL and not uncounted) or (how == RELEASED and holder.delays_release)
     # An owner that reports a failure writes no more, and says itself for how long nobody should try.
     rest_ms = 0 if not rests else retry_ms if how == FAILED else holder.delay_ms
-    draft.events.append(
-        event_of(
-            lock,
-            holder,
-            how,  # an ending and its event have the same word
-            draft.now_ms,
-            checkpoint=checkpoint,
-            by=by,
-            reason=reason,
-            retry_ms=rest_ms or None,
-            result=result,
-            done_until_ms=done_until_ms,
-            began_ms=holder.since_ms,
-            uncounted=uncounted,
-        )
+    draft.tell_hold(
+        how,  # an ending and its event have the same word
+        lock,
+        holder,
+        checkpoint=checkpoint,
+        by=by,
+        reason=reason,
+        retry_ms=rest_ms or None,
+        result=result,
+        done_until_ms=done_until_ms,
+        began_ms=holder.since_ms,
+        uncounted=uncounted,
     )
     if rest_ms:
         lock = lock.replace(delay_until_ms=max(lock.delay_until_ms, at_ms + rest_ms))
@@ -265,7 +261,7 @@ def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockReco
         return lock
     lock = lock.replace(failures=lock.failures + 1)
     if lock.max_attempts and lock.failures >= lock.max_attempts:
-        draft.events.append(event_of(lock, holder, events.PARKED, draft.now_ms))
+        draft.tell_hold(events.PARKED, lock, holder)
         lock = lock.replace(parked=True)
     return lock
 
@@ -291,49 +287,3 @@ def note_loss(draft: Draft, session_id: str, ns: str, name: str, waits: tuple[Wa
         if (wait.ns, wait.name) == (ns, name):
             draft.losses.append((session_id, ns, name))
             return
-
-
-def event_of(
-    lock: LockRecord,
-    holder: Holder,
-    kind: str,
-    at_ms: int,
-    *,
-    ttl_ms: int | None = None,
-    metadata: str | None = None,
-    checkpoint: str | None = None,
-    result: str | None = None,
-    done_until_ms: int | None = None,
-    retry_ms: int | None = None,
-    by: str | None = None,
-    reason: str | None = None,
-    ticket: int = 0,
-    began_ms: int | None = None,
-    until_ms: int | None = None,
-    uncounted: bool = False,
-) -> Event:
-    return Event(
-        at_ms=at_ms,
-        kind=kind,
-        ns=lock.ns,
-        job=lock.name,
-        owner=holder.owner,
-        principal=holder.principal,
-        token=holder.token,
-        mode=holder.mode,
-        attempt=holder.attempt,
-        slots=lock.slots,
-        slot_numbers=holder.slot_numbers,
-        ttl_ms=ttl_ms,
-        metadata=metadata,
-        checkpoint=checkpoint,
-        result=result,
-        done_until_ms=done_until_ms,
-        retry_ms=retry_ms,
-        by=by,
-        reason=reason,
-        ticket=ticket,
-        began_ms=began_ms,
-        until_ms=until_ms,
-        uncounted=uncounted,
-    )

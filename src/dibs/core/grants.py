@@ -6,7 +6,7 @@ from dibs.core import events
 from dibs.core.commands import AcquireTerms, ClaimPolicy
 from dibs.core.draft import Draft
 from dibs.core.exclusion import note_owner, owners_of
-from dibs.core.expiry import capped_ms, event_of, shown
+from dibs.core.expiry import capped_ms, shown
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
@@ -127,19 +127,16 @@ def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -
 def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, began_ms: int | None = None) -> None:
     """Write down a job's new owner, also in session and tree. `number`: its place in line since `began_ms`."""
     draft.put(lock)
-    draft.events.append(
-        event_of(
-            lock,
-            lease,
-            events.ACQUIRED,
-            draft.now_ms,
-            metadata=lease.metadata,
-            checkpoint=lease.checkpoint,
-            ttl_ms=lease.ttl_ms,
-            ticket=number,
-            began_ms=began_ms,
-            until_ms=None if lease.ttl_ms and not lease.ends_ms else lease.expires_ms,
-        )
+    draft.tell_hold(
+        events.ACQUIRED,
+        lock,
+        lease,
+        metadata=lease.metadata,
+        checkpoint=lease.checkpoint,
+        ttl_ms=lease.ttl_ms,
+        ticket=number,
+        began_ms=began_ms,
+        until_ms=None if lease.ttl_ms and not lease.ends_ms else lease.expires_ms,
     )
     if lease.session is not None:
         session = draft.session(lease.session)

@@ -6,7 +6,7 @@ from dibs.core import events
 from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
 from dibs.core.draft import Draft
 from dibs.core.exclusion import blockers, units_of
-from dibs.core.expiry import capped_ms, end_hold, event_of, session_over, shown
+from dibs.core.expiry import capped_ms, end_hold, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
 from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, PoolSet, Released, Renewed, Transferred
 from dibs.core.limits import TTL_MS_DEFAULT
@@ -216,19 +216,10 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
     if command.audited and not brings:
         until_ms = None if ttl_ms and not lease.ends_ms else lease.expires_ms
-        draft.events.append(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=ttl_ms, until_ms=until_ms))
+        draft.tell_hold(events.RENEWED, lock, kept, ttl_ms=ttl_ms, until_ms=until_ms)
     if brings:
-        draft.events.append(
-            event_of(
-                lock,
-                kept,
-                events.PROGRESS,
-                draft.now_ms,
-                metadata=kept.metadata,
-                checkpoint=kept.checkpoint,
-                until_ms=lease.expires_ms,
-            )
-        )
+        metadata, checkpoint, until_ms = kept.metadata, kept.checkpoint, lease.expires_ms
+        draft.tell_hold(events.PROGRESS, lock, kept, metadata=metadata, checkpoint=checkpoint, until_ms=until_ms)
     if mode != mine.mode:
         waiting = _share(draft, lock, kept, lease.expires_ms)
         new = min(new, waiting)
@@ -238,7 +229,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
     """The hold is shared from now on, without a gap in which somebody could have the job alone. Those first in line who
     can share it get it in the same decision. Returns how many wait for it then."""
-    draft.events.append(event_of(lock, kept, events.SHARED, draft.now_ms, until_ms=until_ms))
+    draft.tell_hold(events.SHARED, lock, kept, until_ms=until_ms)
     if in_tree(lock.name):
         note_claims(draft, draft.lock(lock.ns, lock.name))
     advance(draft, lock.ns, (lock.name,))

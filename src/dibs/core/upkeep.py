@@ -6,7 +6,6 @@ from dibs.base.cheap import Sequence
 from dibs.core import commands, events, records
 from dibs.core.closures import end_closures
 from dibs.core.draft import Draft
-from dibs.core.events import Event
 from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
 from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
@@ -183,7 +182,7 @@ def _forget(draft: Draft, lock: records.LockRecord) -> None:
     if lock.token > meta.token_floor:
         draft.put(meta.replace(token_floor=lock.token))
     draft.drop(lock)
-    draft.events.append(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
+    draft.tell(events.FORGOTTEN, lock.ns, lock.name, token=lock.token)
 
 
 def _sweep_session(draft: Draft, key: str, session: records.SessionRecord) -> Swept:
@@ -293,7 +292,7 @@ def _accounted_ms(draft: Draft, own: records.Pulse | None, command: commands.Bea
 def _note_outage(draft: Draft, outage: records.Outage) -> None:
     meta = draft.meta()
     draft.put(meta.replace(outages=remember(meta.outages, outage)))
-    draft.events.append(Event(at_ms=draft.now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))
+    draft.tell(events.OUTAGE, began_ms=outage.began_ms)
 
 
 def remember(outages: tuple[records.Outage, ...], outage: records.Outage) -> tuple[records.Outage, ...]:

@@ -209,7 +209,8 @@ CLASSES: dict[str, type[Kept]] = {
 
 def create_webhook(draft: Draft, command: CreateWebhook) -> WebhookState:
     made = command.webhook
-    found, _ = _find(draft, made.id), draft.get(progress_key(made.id))  # what is written is looked at first
+    found = draft.find(webhook_key(made.id), Webhook)
+    draft.get(progress_key(made.id))  # what is written is looked at first
     if found is not None:  # this command was committed before, and its reply was lost
         return WebhookState(now_ms=draft.now_ms, webhook=found)
     register = _register(draft)
@@ -229,7 +230,7 @@ def create_webhook(draft: Draft, command: CreateWebhook) -> WebhookState:
 
 
 def remove_webhook(draft: Draft, command: RemoveWebhook) -> WebhookState:
-    found = _find(draft, command.webhook_id)
+    found = draft.find(webhook_key(command.webhook_id), Webhook)
     if found is None:
         return WebhookState(now_ms=draft.now_ms, webhook=None)
     for key in (webhook_key(found.id), progress_key(found.id), dead_letters_key(found.id)):
@@ -241,7 +242,7 @@ def remove_webhook(draft: Draft, command: RemoveWebhook) -> WebhookState:
 
 def replay_webhook(draft: Draft, command: ReplayWebhook) -> WebhookState:
     """Ask the server that delivers to send again. It begins when it reads the webhook next."""
-    found = _find(draft, command.webhook_id)
+    found = draft.find(webhook_key(command.webhook_id), Webhook)
     if found is None:
         return WebhookState(now_ms=draft.now_ms, webhook=None)
     if command.after < 0:
@@ -261,7 +262,7 @@ def replay_webhook(draft: Draft, command: ReplayWebhook) -> WebhookState:
 
 
 def stop_webhook(draft: Draft, command: StopWebhook) -> WebhookState:
-    found = _find(draft, command.webhook_id)
+    found = draft.find(webhook_key(command.webhook_id), Webhook)
     if found is None or found.stopped:
         return WebhookState(now_ms=draft.now_ms, webhook=found)
     found = found.replace(stopped=command.reason)
@@ -271,7 +272,7 @@ def stop_webhook(draft: Draft, command: StopWebhook) -> WebhookState:
 
 def take_duty(draft: Draft, command: TakeDuty) -> DutyState:
     """The duty to deliver goes to one server at a time, as a job goes to one owner."""
-    duty = _duty(draft)
+    duty = draft.find(WEBHOOK_DUTY_KEY, WebhookDuty)
     if duty is not None and duty.server != command.server and duty.until_ms > draft.now_ms:
         return DutyState(now_ms=draft.now_ms, token=0, until_ms=duty.until_ms)
     until_ms = draft.now_ms + command.ttl_ms
@@ -284,7 +285,7 @@ def take_duty(draft: Draft, command: TakeDuty) -> DutyState:
 
 def leave_duty(draft: Draft, command: LeaveDuty) -> DutyState:
     """Give the duty up. Its number stays on record, so that the next one is higher."""
-    duty = _duty(draft)
+    duty = draft.find(WEBHOOK_DUTY_KEY, WebhookDuty)
     if duty is not None and (duty.server, duty.token) == (command.server, command.token):
         draft.write(WEBHOOK_DUTY_KEY, duty.replace(until_ms=0))
     return DutyState(now_ms=draft.now_ms, token=0, until_ms=0)
@@ -292,8 +293,8 @@ def leave_duty(draft: Draft, command: LeaveDuty) -> DutyState:
 
 def save_delivery(draft: Draft, command: SaveDelivery) -> DeliverySaved:
     """Write down how far a webhook is, unless another server has taken over the duty."""
-    duty = _duty(draft)
-    if duty is None or duty.token != command.token or _find(draft, command.webhook_id) is None:
+    duty = draft.find(WEBHOOK_DUTY_KEY, WebhookDuty)
+    if duty is None or duty.token != command.token or draft.find(webhook_key(command.webhook_id), Webhook) is None:
         return DeliverySaved(now_ms=draft.now_ms, is_ours=False)
     known_progress = draft.get(progress_key(command.webhook_id))
     dropped = known_progress.dropped if isinstance(known_progress, WebhookProgress) else 0
@@ -310,19 +311,8 @@ def save_delivery(draft: Draft, command: SaveDelivery) -> DeliverySaved:
     return DeliverySaved(now_ms=draft.now_ms, is_ours=True)
 
 
-def _find(draft: Draft, webhook_id: str) -> Webhook | None:
-    found = draft.get(webhook_key(webhook_id))
-    return found if isinstance(found, Webhook) else None
-
-
 def _register(draft: Draft) -> WebhookRegister:
-    found = draft.get(WEBHOOK_REGISTER_KEY)
-    return found if isinstance(found, WebhookRegister) else WebhookRegister()
-
-
-def _duty(draft: Draft) -> WebhookDuty | None:
-    found = draft.get(WEBHOOK_DUTY_KEY)
-    return found if isinstance(found, WebhookDuty) else None
+    return draft.find(WEBHOOK_REGISTER_KEY, WebhookRegister) or WebhookRegister()
 
 
 def _changed(

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Callable
 
 from dibs.base.clock import steady_ms, wall_ms
-from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, InvalidName
+from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id, new_secret, proof_key_id, proof_of
 from dibs.base.logger import log
@@ -26,7 +26,7 @@ from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
 from dibs.engine.credentials import CredentialDirectory, caller_of
 from dibs.engine.metrics import Metrics
-from dibs.wire.credentials import TokenLine, is_entry, parse_line
+from dibs.wire.credentials import TokenLine, parse_lines
 
 _BEARER = b"Bearer "
 
@@ -197,16 +197,11 @@ def digest_of(authorization: bytes | None) -> bytes | None:
 def read_tokens(path: str) -> list[TokenLine]:
     """Every fault of the file is InvalidInput; no message ever holds a token."""
     lines: dict[str, TokenLine] = {}
-    for number, text in enumerate(_read_private(path).splitlines(), start=1):
-        if not is_entry(text):
-            continue
-        try:
-            line = parse_line(text)
-        except (InvalidInput, InvalidName) as error:
-            raise InvalidInput(f"{path}, line {number}: {error.details}") from None
-        if line.digest in lines:
-            raise InvalidInput(f"{path}, line {number}: this token is on an earlier line already.")
-        lines[line.digest] = line
+    for number, _, line in parse_lines(path, _read_private(path)):
+        if line is not None:
+            if line.digest in lines:
+                raise InvalidInput(f"{path}, line {number}: this token is on an earlier line already.")
+            lines[line.digest] = line
     if not lines:
         log.warning("%s holds no token: every request is refused", path)
     return list(lines.values())

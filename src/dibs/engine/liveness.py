@@ -42,7 +42,7 @@ from dibs.core.records import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX, LockRec
 from dibs.core.upkeep import accounted_ms, gone_servers, live_servers
 from dibs.engine.coordinator import LOOKS, Coordinator
 from dibs.engine.metrics import Metrics
-from dibs.stores.port import Busy, Conflict, Due, Snapshot, Store, StoreProxy, Versioned
+from dibs.stores.port import Busy, Conflict, Snapshot, Store, StoreProxy
 
 Result = Outcome | BaseException
 
@@ -182,12 +182,14 @@ class EngineThread:
         raise NotImplementedError
 
 
-class Liveness:
-    """Since when this server has not been able to serve, and since when it has. For any thread.
+class Liveness(EngineThread):
+    """Since when this server has not been able to serve, and since when it has. For any thread. It ticks on a thread of
+    its own, so that a store that is slow is not taken for a process that was stopped.
 
     All times are of its steady clock. Times of the store are counted back from one that was just read."""
 
     def __init__(self, steady: Callable[[], int] = steady_ms, metrics: Metrics | None = None) -> None:
+        super().__init__("dibs-liveness")
         self.steady = steady
         self._metrics = metrics or Metrics()
         self._lock = threading.Lock()
@@ -199,17 +201,10 @@ class Liveness:
         self.calls: dict[object, int] = {}  # those that the store has not answered, and since when
         self._batch_ms = _NEVER_MS  # when the batch under way began
         self._grace_ms = self._grace_until_ms = -_NEVER_MS  # the beginning of short silences, and how long it counts
-        self._stopped = threading.Event()
-
-    def start(self) -> None:
-        """Tick on a thread of its own, so that a store that is slow is not taken for a process that was stopped."""
-        threading.Thread(target=self._work, name="dibs-liveness", daemon=True).start()
-
-    def stop(self) -> None:
-        self._stopped.set()
 
     def _work(self) -> None:
-        while not self._stopped.wait(limits.TICK_MS / 1000):
+        while not self._stopping:
+            self._wake.wait(limits.TICK_MS / 1000)
             self.tick()
 
     def tick(self) -> int:
@@ -350,24 +345,12 @@ class ObservedStore(StoreProxy):
             liveness.calls.pop(this, None)  # not before the answer is noted: another thread may vouch meanwhile
         return answer
 
+    # The proxy's way round costs two calls more, and every decision reads.
     def read(self, keys: Iterable[str]) -> Snapshot:
         return self._ask(self.inner.read, keys)
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
         return self._ask(self.inner.recall, keys)
-
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
-        return self._ask(self.inner.scan, prefix, after, limit, live=live)
-
-    def due(self, limit: int) -> Due:
-        return self._ask(self.inner.due, limit)
-
-    def events(
-        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
-    ) -> list[Event]:
-        return self._ask(self.inner.events, after, limit, job, newest=newest)
 
     def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         began_us = self._metrics.writes()

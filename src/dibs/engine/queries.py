@@ -17,7 +17,6 @@ from dibs.core.events import Event
 from dibs.core.exclusion import blockers, closure_of, live_holders, state_of
 from dibs.core.expiry import ticket_over
 from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
-from dibs.core.outcomes import Outcome
 from dibs.core.proof import may_use
 from dibs.core.queue import ahead
 from dibs.core.records import Stored
@@ -322,11 +321,6 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
         states = _decided(store, needs, lambda view, each: decide(view, asked.replace(session=each)).outcome)[1]
         found += [each for session in some if isinstance(each := states[session.id], SessionState) and each.live]
     return found
-
-
-def inspect_one(store: Store, session_id: str, principal: str | None = None, bound: str | None = None) -> Outcome:
-    """One session and what it holds, all of one moment. Without a principal, a session of any principal."""
-    return Coordinator(store).one(InspectSession(session=session_id, principal=principal, bound=bound))
 
 
 # The last successes of jobs: read from the store, and kept up to date for a few that metrics name.

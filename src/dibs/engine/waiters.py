@@ -40,12 +40,6 @@ class _Timer(Protocol):
     def cancel(self) -> None: ...
 
 
-class Post(Protocol):
-    def __call__(
-        self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
-    ) -> None: ...
-
-
 # A part of the server's time to stop: even if the store hangs, waiters must get their tickets.
 LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
 _NOWHERE: Place = ("", "", 0)
@@ -104,7 +98,7 @@ class Waiters:
 
     def __init__(
         self,
-        post: Post,
+        post: Callable[..., None],
         later: Callable[..., _Timer],
         on_first: Callable[[], object] = lambda: None,
         metrics: Metrics | None = None,

@@ -26,8 +26,6 @@ from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.default import Acquired, EitherClaim, claim, default_async_client, default_client
 from dibs.sdk.methods import explained
 
-Begin = Callable[[tuple[Any, ...], dict[str, Any]], EitherClaim]
-
 # A decorator: only one caller at a time runs the function, on all machines.
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -95,46 +93,38 @@ def exclusive(
             job = name(*args, **kwargs) if callable(name) else name
             return claim(job, ttl=ttl, wait=wait, max_attempts=max_attempts, fail_on_error=fail_on_error)
 
-        claimed = _claimed_async if inspect.iscoroutinefunction(function) else _claimed
-        return functools.wraps(function)(claimed(function, begin, done, skip=skip))  # type: ignore[return-value]
+        def run(*args: Any, **kwargs: Any) -> Any:
+            entered = False
+            try:
+                with begin(args, kwargs) as held:
+                    entered = True
+                    result = function(*args, **kwargs)
+                    if done is not None:
+                        held.done(done=done)
+                    return result
+            except (JobHeld, JobDone):
+                if skip and not entered:
+                    return None
+                raise
+
+        async def run_async(*args: Any, **kwargs: Any) -> Any:
+            entered = False
+            try:
+                async with begin(args, kwargs) as held:
+                    entered = True
+                    result = await function(*args, **kwargs)
+                    if done is not None:
+                        await held.done(done=done)
+                    return result
+            except (JobHeld, JobDone):
+                if skip and not entered:
+                    return None
+                raise
+
+        claimed = run_async if inspect.iscoroutinefunction(function) else run
+        return functools.wraps(function)(claimed)  # type: ignore[return-value]
 
     return decorate
-
-
-def _claimed(function: F, begin: Begin, done: Duration | bool | None, *, skip: bool) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        entered = False
-        try:
-            with begin(args, kwargs) as held:
-                entered = True
-                result = function(*args, **kwargs)
-                if done is not None:
-                    held.done(done=done)
-                return result
-        except (JobHeld, JobDone):
-            if skip and not entered:
-                return None
-            raise
-
-    return run
-
-
-def _claimed_async(function: F, begin: Begin, done: Duration | bool | None, *, skip: bool) -> Callable[..., Any]:
-    async def run(*args: Any, **kwargs: Any) -> Any:
-        entered = False
-        try:
-            async with begin(args, kwargs) as held:
-                entered = True
-                result = await function(*args, **kwargs)
-                if done is not None:
-                    await held.done(done=done)
-                return result
-        except (JobHeld, JobDone):
-            if skip and not entered:
-                return None
-            raise
-
-    return run
 
 
 K = TypeVar("K")

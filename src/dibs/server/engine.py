@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
 from dibs.core import events as kinds
-from dibs.core.commands import Command, Identify, RaiseFloor
+from dibs.core.commands import Identify, RaiseFloor
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
@@ -55,7 +55,7 @@ class Engine:
             steady,
             lambda handed: self.batcher.after(self.waiters.on_handed_over, handed),
             metrics=self.metrics,
-            is_gone=self._is_gone,
+            is_gone=lambda command: self.batcher.is_gone(command),  # noqa: PLW0108 - it is made below
         )
         self.watcher = StoreWatcher(
             store, lambda: self.tally.reported_seq, self._is_watched, lambda: self.tally.catch_up(self.decider.store)
@@ -113,7 +113,7 @@ class Engine:
         until_ms = steady_ms() + timeout_ms
         has_finished = self.batcher.stop(timeout_ms)
         has_finished = self.sweeper.stop(max(0, until_ms - steady_ms())) and has_finished
-        self.decider.liveness.stop()
+        self.decider.liveness.stop(0)
         self.dispatcher.stop()
         return has_finished
 
@@ -125,9 +125,6 @@ class Engine:
         self.watcher.wake()
 
     # These run where a batch or upkeep is decided. The waiters are told on the event loop, after the answers were sent.
-
-    def _is_gone(self, command: Command) -> bool:
-        return self.batcher.is_gone(command)
 
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)

@@ -216,10 +216,6 @@ class Api:
 
         return await self.in_reader(read)
 
-    async def list(self, query: bytes, headers: Headers) -> Reply:
-        read = self.list_reader(query, headers)
-        return await self.in_reader(lambda: answer_document(read()))
-
     def list_reader(self, query: bytes, headers: Headers) -> Callable[[], Document]:
         ns, asked = self.reader("list", query, headers)
         prefix, after = parse.name_part(asked, "prefix"), parse.name_part(asked, "after")
@@ -233,10 +229,6 @@ class Api:
             )
 
         return read
-
-    async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> Reply:
-        read = self.history_reader(raw_name, query, headers)
-        return await self.in_reader(lambda: answer_document(read()))
 
     def history_reader(self, raw_name: bytes, query: bytes, headers: Headers) -> Callable[[], Document]:
         """Reads the newest events of a job; with `after`, the events that follow it."""

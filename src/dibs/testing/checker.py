@@ -271,17 +271,6 @@ class Checker:
         else:
             self._pools[event.job] = 0 if said == "paused" else int(said.partition(" ")[0])
 
-    def _close(self, event: Event) -> None:
-        self._closed[event.job] = event.until_ms or 0
-
-    def _open(self, event: Event) -> None:
-        self._closed.pop(event.job, None)
-
-    def _before(self, job: str, token: int) -> Holder | None:
-        record = self._now(lock_key(NS, job), {})
-        holders = record.holders if isinstance(record, LockRecord) else ()
-        return next((holder for holder in holders if holder.token == token), None)
-
     def _job_event(self, event: Event, commit: Sequence[Event], puts: Puts) -> None:
         job, live, line = event.job, self._live[event.job], self._lines[event.job]
         if event.kind == kinds.ACQUIRED:
@@ -291,9 +280,10 @@ class Checker:
             is_moved = any(each.kind == kinds.TRANSFERRED and each.job == job for each in commit)  # its owner decides
             is_of_kin = bool(live) and self._is_of_kin(event, live, puts)
             if live and not is_of_kin and not self._fits(event, live, is_moved=is_moved):
-                self._say("excl", f"{event.owner} was given {job}, which {_owners(live)} has.")
+                owners = " and ".join(sorted(each.owner for each in live.values()))
+                self._say("excl", f"{event.owner} was given {job}, which {owners} has.")
             if not is_moved:
-                if self._is_closed(job, event.at_ms):
+                if any(until_ms > event.at_ms and overlap(name, job) for name, until_ms in self._closed.items()):
                     self._say("closed", f"{event.owner} was given {job}, which is closed.")
                 if not is_of_kin:
                     self._in_turn(event, line)
@@ -331,9 +321,6 @@ class Checker:
                 return True
         return False
 
-    def _is_closed(self, job: str, now_ms: int) -> bool:
-        return any(until_ms > now_ms and overlap(name, job) for name, until_ms in self._closed.items())
-
     def _in_turn(self, event: Event, line: dict[int, str]) -> None:
         """Nobody is overtaken by a later place, or by a newcomer."""
         newcomer = not event.ticket and not event.job.startswith("path:")
@@ -346,7 +333,9 @@ class Checker:
             self._say("queue:fifo", f"{event.owner} was given {event.job} before places {passed}.")
 
     def _ended(self, event: Event) -> None:
-        before = self._before(event.job, event.token)
+        record = self._now(lock_key(NS, event.job), {})
+        holders = record.holders if isinstance(record, LockRecord) else ()
+        before = next((holder for holder in holders if holder.token == event.token), None)
         if before is None:  # it began in the same commit
             return
         told = self._told.get((event.job, before.lease_id))
@@ -448,10 +437,6 @@ class Checker:
             self._say("session", f"{session.owner}'s session has ended, and still waits.")
 
 
-def _owners(live: dict[int, Event]) -> str:
-    return " and ".join(sorted(each.owner for each in live.values()))
-
-
 def _few_of(record: Stored | None) -> tuple[int, int, int]:
     """What the principal with limits holds, waits for, and has open in one record."""
     if isinstance(record, LockRecord):
@@ -462,9 +447,9 @@ def _few_of(record: Stored | None) -> tuple[int, int, int]:
 
 
 # Events that change what is allowed.
-_SETTINGS: dict[str, Callable[[Checker, Event], None]] = {
+_SETTINGS: dict[str, Callable[[Checker, Event], object]] = {
     kinds.OUTAGE: Checker._outage,
     kinds.POOL_SET: Checker._pool_set,
-    kinds.CLOSED: Checker._close,
-    kinds.OPENED: Checker._open,
+    kinds.CLOSED: lambda checker, event: checker._closed.update({event.job: event.until_ms or 0}),
+    kinds.OPENED: lambda checker, event: checker._closed.pop(event.job, None),
 }

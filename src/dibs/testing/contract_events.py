@@ -27,10 +27,6 @@ def rises(numbers: list[int]) -> bool:
     return all(0 < first < second for first, second in pairwise([*numbers, max(numbers, default=0) + 1]))
 
 
-def unnumbered(events: list[Event]) -> list[Event]:
-    return [each.replace(seq=0) for each in events]
-
-
 def beside(call: Callable[[], bool]) -> tuple[threading.Thread, list[bool]]:
     """Call in a thread, and note what is answered there."""
     answers: list[bool] = []
@@ -67,7 +63,7 @@ class EventContract(ContractBase):
         last_seq = log(store, full, event("x"))
         for each in (store, connect()):
             found = each.events(0, 10)
-            assert unnumbered(found) == [full, event("x")]
+            assert [each.replace(seq=0) for each in found] == [full, event("x")]
             assert rises([event.seq for event in found])
             assert found[-1].seq == last_seq
             if store.capabilities.gapless:

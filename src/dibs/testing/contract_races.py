@@ -189,10 +189,6 @@ def release(store: Store, lease_id: str) -> Outcome:
     return Coordinator(store).one(Release(ns="default", name="issue-42", principal="p", lease_id=lease_id))
 
 
-def _token(grant: Granted) -> int:
-    return grant.lease.token
-
-
 class LeaseContract(ContractBase):
     @pytest.mark.promise("excl")
     def test_a_held_job_is_not_given_to_another_connection(self, connect: Connect, store: Store) -> None:
@@ -252,7 +248,8 @@ class LeaseContract(ContractBase):
             in_threads([partial(claim, each) for each in stores])
             assert {type(each) for each in outcomes} <= {Granted, Held}
             # On a busy machine a late claim may come after the winner's TTL. Then it rightly wins, too.
-            grants = sorted([each for each in outcomes if isinstance(each, Granted)], key=_token)
+            won = [each for each in outcomes if isinstance(each, Granted)]
+            grants = sorted(won, key=lambda grant: grant.lease.token)
             assert grants
             for earlier, later in itertools.pairwise(grants):
                 assert later.lease.since_ms >= earlier.lease.expires_ms

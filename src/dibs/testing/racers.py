@@ -18,6 +18,7 @@ from typing import Any, Protocol, TextIO
 
 from dibs.base.clock import stopwatch_us
 from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput, LeaseLost, ServerUnreachable, Unavailable
+from dibs.base.generators import run_generator
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask
@@ -104,24 +105,17 @@ class Racer(RaceThread):
     def work(self) -> None:
         try:
             while not self._over.is_set():
-                self._live()  # who died begins anew
+                run_generator(self._client.life(), self._step)  # who died begins anew
         finally:
             for again in self._beside:
                 again.join()
             self._door.close()
 
-    def _live(self) -> None:
-        life, answer = self._client.life(), None
-        while True:
-            try:
-                step = life.send(answer)
-            except StopIteration:
-                return
-            answer = None
-            if isinstance(step, Ask):
-                answer = self._ask(step)
-            else:
-                self._over.wait(step / 1000)
+    def _step(self, step: Ask | int) -> Reply | None:
+        if isinstance(step, Ask):
+            return self._ask(step)
+        self._over.wait(step / 1000)
+        return None
 
     def strikes(self, fault: str, share: float) -> bool:
         return self._chance.random() < share

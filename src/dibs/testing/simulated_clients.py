@@ -94,15 +94,13 @@ class Request:
             else:
                 server.post(command, self._decided, self._is_away)
         except DibsError as error:
-            self._refused(error)
+            if isinstance(error, Overloaded) and isinstance(command, NEVER_REFUSED):
+                says = f"A server refused a heartbeat or release because of claims: {error}"
+                self._world.say("lease:never-early", says)
+            self._answer(error)
 
     def _is_away(self) -> bool:
         return isinstance(self.command, CLAIMS) and (self._is_gone or (self._moves and self._is_closed))
-
-    def _refused(self, error: DibsError) -> None:
-        if isinstance(error, Overloaded) and isinstance(self.command, NEVER_REFUSED):
-            self._world.say("lease:never-early", f"A server refused a heartbeat or release because of claims: {error}")
-        self._answer(error)
 
     def _decided(self, result: Any) -> None:
         server = self._server

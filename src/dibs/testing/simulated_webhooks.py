@@ -14,8 +14,7 @@ from dibs.core.delivery import DeliveryPlan, LaneState
 from dibs.core.events import Event
 from dibs.core.webhooks import CreateWebhook, Webhook
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.webhooks.dispatcher import FAILED_MS, DeliveryRounds
-from dibs.engine.webhooks.ledger import WebhookLedger
+from dibs.engine.webhooks.dispatcher import FAILED_MS, DeliveryRounds, WebhookLedger
 from dibs.engine.webhooks.sender import DeliveryResult
 from dibs.stores.port import Store
 from dibs.testing.timeline import Rounds, Stoppable, Thread, Timeline, Timer

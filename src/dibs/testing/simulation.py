@@ -206,17 +206,6 @@ class StoreLink(StoreProxy):
         known = {key: self._server.known.get(key, ABSENT) for key in keys}
         return Snapshot(now_ms=self._world.time.now_ms, records=known, is_recalled=True)
 
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
-        return self._ask(self.inner.scan, prefix, after, limit, live=live)  # type: ignore[no-any-return]
-
-    def due(self, limit: int) -> Due:
-        return self._ask(self.inner.due, limit)  # type: ignore[no-any-return]
-
-    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
-        return self._ask(self.inner.events, after, limit, job, newest=newest)  # type: ignore[no-any-return]
-
     def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         world = self._world
         if world.is_full or world.strikes("refused", 0.002):
@@ -425,8 +414,11 @@ class World:
     def run(self) -> list[Finding]:
         """Let the clients do their operations, then let everybody go home, then judge."""
         self.time.run(2**62)
-        if not self.found:
-            self._all_over()
+        if not self.found:  # nobody is left, and everybody knows it
+            self.time.is_over = False
+            for server in self.servers:
+                server.tally.catch_up(self.store)
+            self._check_counts()
         if not self.found:
             # What an older copy lacks is lost, whoever was told. For who asks first after that, every promise holds.
             # What was asked before and not answered, such as a break, may be carried out after it.
@@ -552,7 +544,9 @@ class World:
         self._check_counts()
         if self.operations >= self.settings.operations and not self.is_calm:
             self._calm()
-        if not self.is_calm or not self._is_quiet():
+        if self.is_calm and not self._left():
+            self.time.is_over = True
+        else:
             self.time.later(1_000, None, self._look)
             if self.is_calm and now_ms - self._calm_ms > HOME_MS_MAX:
                 self.say("lease:never-early", f"Five minutes after all faults this is left: {self._left()}")
@@ -572,19 +566,6 @@ class World:
         held = [lock.name for lock in locks if isinstance(lock, LockRecord) and (lock.holders or lock.line)]
         left = self.target.left() if self.target is not None else []
         return [*held, *left, *[client.name for client in self.clients if not client.is_home]]
-
-    def _is_quiet(self) -> bool:
-        if self._left():
-            return False
-        self.time.is_over = True
-        return True
-
-    def _all_over(self) -> None:
-        """Nobody is left, and everybody knows it."""
-        self.time.is_over = False
-        for server in self.servers:
-            server.tally.catch_up(self.store)
-        self._check_counts()
 
     def _check_counts(self) -> None:
         """Whoever knows all events counts what there is."""

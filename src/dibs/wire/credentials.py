@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from dibs.base.errors import InvalidInput, NotAllowed
@@ -47,9 +48,14 @@ class TokenLine(Record):
         return ":".join(parts)
 
 
-def is_entry(line: str) -> bool:
-    """Tell whether a line is neither blank nor a comment."""
-    return bool(line.strip()) and not line.strip().startswith("#")
+def parse_lines(path: str, content: str) -> Iterator[tuple[int, str, TokenLine | None]]:
+    """Each line of a tokens file: its number, its text, and its entry, unless it is blank or a comment. Raises
+    InvalidInput, with the place."""
+    for number, text in enumerate(content.splitlines(), start=1):
+        try:
+            yield number, text, parse_line(text) if text.strip() and not text.strip().startswith("#") else None
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}, line {number}: {error.details}") from None
 
 
 def parse_line(line: str) -> TokenLine:

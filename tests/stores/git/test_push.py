@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import BranchMoved
+from dibs.base.errors import InvalidInput
 from dibs.cli.main import run
 from dibs.client.store_admin import push_with_claim
 from dibs.core.commands import Renew
@@ -116,7 +116,7 @@ def test_a_branch_that_somebody_pushed_to_is_not_overwritten(remote: Remote) -> 
     theirs = work(other, "theirs")
     git(other, "push", "-q", "origin", "main")
     work(clone, "mine")
-    with pytest.raises(BranchMoved, match="git pull --rebase origin main"):
+    with pytest.raises(InvalidInput, match="git pull --rebase origin main"):
         push(store, clone, lease.lease_id)
     assert at_remote(remote) == theirs
 
@@ -134,7 +134,7 @@ def test_a_branch_that_somebody_pushes_to_at_the_same_moment_is_not_overwritten(
         return send(swaps, branch_update)
 
     store.refs.swap = be_overtaken  # type: ignore[method-assign]
-    with pytest.raises(BranchMoved, match="at the same moment"):
+    with pytest.raises(InvalidInput, match="at the same moment"):
         push(store, clone, lease.lease_id)
     assert at_remote(remote) == git(other, "rev-parse", "main")
 

@@ -64,15 +64,5 @@ def _remember(call: Call, leases: list[Document], request_key: str) -> None:
         return
     memory = RememberedLeases(call.env, call.settings.url, call.settings.namespace, wall_ms())
     for lease in leases:
-        memory.remember(
-            lease["name"],
-            {
-                "marks": list(actor.marks),
-                "parent": actor.parent,
-                "owner": lease["owner"],
-                "request_key": request_key,
-                "lease_id": lease["lease_id"],
-                "token": lease["fencing_token"],
-                "until_ms": wall_ms() + lease["remaining_ms"],
-            },
-        )
+        entry = actor.entry(lease["owner"], request_key, lease["lease_id"], lease["fencing_token"])
+        memory.remember(lease["name"], {**entry, "until_ms": wall_ms() + lease["remaining_ms"]})

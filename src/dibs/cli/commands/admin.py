@@ -1,4 +1,5 @@
-"""For operators: migrate, name, break, free, close, open, gc, token-floor, export, import, thaw, backup, restore."""
+"""For operators: migrate, name, break, free, close, open, gc, token-floor, export, import, thaw, backup, restore, and
+pool set, list, remove."""
 
 from __future__ import annotations
 
@@ -8,16 +9,18 @@ from dibs.base.cheap import Any
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import is_number, next_words, seconds, until_ms
+from dibs.cli.framework.flags import count, is_number, next_words, seconds, until_ms
 from dibs.cli.framework.job_names import each_job, names_here
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import JOBS, STORE, Argument, Command, Option
+from dibs.cli.framework.result import Answer, body_of, yes
+from dibs.cli.framework.spec import JOBS, MAYBE, STORE, Argument, Command, Option
 from dibs.cli.text.claim import field, sentence
+from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import job_command, plain, span
 from dibs.client.embedded import EmbeddedDoor, default_store_url
+from dibs.client.queueing import all_pages, drive
 from dibs.client.settings import servers_at
-from dibs.core.limits import CLOSURE_MS_MAX, TOKEN_FLOOR_MAX
+from dibs.core.limits import CLOSURE_MS_MAX, SLOTS_MAX, TOKEN_FLOOR_MAX
 from dibs.core.names import check_name
 from dibs.wire.parts import timestamp
 
@@ -233,7 +236,46 @@ def restore(call: Call) -> Answer:
     return yes(done, text, quiet=str(done["token_floor"]))
 
 
-PAGES = """
+# Pools: jobs whose slots an operator sets.
+
+
+def _slots(number: int) -> str:
+    return "1 slot" if number == 1 else f"{number} slots"
+
+
+def _pool_set(call: Call, body: Document) -> Answer:
+    name, slots, was, taken = plain(body["name"]), body["slots"], body["was"], body["slots_taken"]
+    before = "" if was in (None, slots) else f" It had {_slots(was)}." if was else " It was paused."
+    lines = [f"{call.paint.good('Set:')} {name} is a pool of {_slots(slots)}.{before}"]
+    if not slots:
+        lines = [f"{call.paint.wait('Paused:')} nobody new gets {name}; the line keeps its order.{before}"]
+    if taken > slots:
+        lines.append(f"Owners keep what they have: {_slots(taken)} until they leave.")
+    return yes(body, "\n".join(lines))
+
+
+def _pool_removed(call: Call, body: Document) -> Answer:
+    name = plain(body["name"])
+    if body["was"] is None:
+        return yes(body, f"{name} is no pool. Nothing was changed.")
+    alone = " Its next owner is alone, once these have left." if body["slots_taken"] > 1 else ""
+    return yes(body, f"{call.paint.good('Removed:')} claims say again how many owners {name} has.{alone}")
+
+
+def list_pools(call: Call) -> Answer:
+    pools: list[Document] = body_of(drive(call.door(), all_pages(call.values.get("prefix") or "", pools=True)))["locks"]
+    rows = [("POOL", "SLOTS", "TAKEN", "WAITING")]
+    for pool in pools:
+        slots = str(pool["slots"]) if pool["slots"] else "paused"
+        rows.append((plain(pool["name"]), slots, str(pool["slots_taken"]), str(pool.get("waiting", 0))))
+    text = "\n".join(sheet(rows, call.paint, call.width, {"POOL": 16}))
+    names = "\n".join([plain(pool["name"]) for pool in pools])
+    return yes({"pools": pools}, text if pools else "There are no pools.", quiet=names)
+
+
+_NEEDS = "On a server this needs the role operator or admin."
+_ROLE = "77 this token may not do that"
+PAGES = f"""
 migrate
     A server that may change its store does this when it starts. It is for a PostgreSQL store with migrate=off in its
         URL, whose servers may not change the schema: run it as a role that may, before the new servers start. Servers
@@ -315,6 +357,21 @@ thaw
         renew their leases. Do not thaw a store whose copy is in use.
     $ dibs thaw  # the move is called off
     exits 0 the store can be used | 64 an import into the store is not complete
+pool set
+    Claims of a pool need not name its slots; one that names another number is refused. A change takes nothing from
+        anybody: with fewer slots the next one comes in when enough owners have left, with more the line is served at
+        once. {_NEEDS} A path:, a repo: and an election have no pool.
+    $ dibs pool set gpu --slots 4  # four at a time
+    $ dibs pool set gpu --slots 0  # nobody new for now
+    exits 0 the pool is as you say | 64 not a number of slots, or a name that has no pool | {_ROLE}
+pool list
+    Shows all pools of the namespace: slots, how many are taken, how many wait.
+    $ dibs pool list  # all pools
+    exits 0 listed, even if there are none
+pool remove
+    Owners keep what they have; whoever comes next waits until all of them have left. {_NEEDS}
+    $ dibs pool remove gpu  # it is an ordinary job again
+    exits 0 it is no pool | {_ROLE}
 """
 COMMANDS = {
     "migrate": Command(migrate, STORE),
@@ -355,4 +412,11 @@ COMMANDS = {
     "backup": Command(backup, Argument("FILE", "the copy; the file must not exist"), STORE),
     "restore": Command(restore, Argument("FILE", "a copy that dibs backup made"), STORE),
     "thaw": Command(thaw, STORE),
+    "pool set": Command(
+        lambda call: each_job(call, "pool", {"slots": count(call, "slots", SLOTS_MAX, least=0)}, _pool_set),
+        JOBS,
+        Option("--slots N", f"how many slots, up to {SLOTS_MAX}; 0 pauses the pool", required="slots"),
+    ),
+    "pool list": Command(list_pools, Argument("PREFIX", "only pools whose names begin with this", takes=MAYBE)),
+    "pool remove": Command(lambda call: each_job(call, "pool", {"slots": None}, _pool_removed), JOBS),
 }

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from dibs.base.cheap import Iterator
 from dibs.base.clock import wall_ms
-from dibs.base.errors import InvalidInput, InvalidName
+from dibs.base.errors import InvalidInput
 from dibs.base.files import replace_file, to_disk, token_path
 from dibs.base.ids import new_secret
 from dibs.base.terminal import plain
@@ -25,7 +25,7 @@ from dibs.core.identity import AGENT, ROLES
 from dibs.core.limits import HOLD_MS_MAX, ROTATION_GRACE_MS_DEFAULT, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.codes import NO
-from dibs.wire.credentials import TokenLine, digest_of, is_entry, parse_line
+from dibs.wire.credentials import TokenLine, digest_of, parse_lines
 from dibs.wire.parts import timestamp
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
@@ -291,13 +291,7 @@ def read_lines(path: str) -> list[tuple[str, TokenLine | None]]:
         raise InvalidInput(f"{path} cannot be read ({why}).") from None
     if len(content) > TOKENS_FILE_BYTES_MAX:
         raise InvalidInput(f"{path} is larger than {TOKENS_FILE_BYTES_MAX} bytes.")
-    found: list[tuple[str, TokenLine | None]] = []
-    for number, text in enumerate(content.splitlines(), start=1):
-        try:
-            found.append((text, parse_line(text) if is_entry(text) else None))
-        except (InvalidInput, InvalidName) as error:
-            raise InvalidInput(f"{path}, line {number}: {error.details}") from None
-    return found
+    return [(text, line) for _, text, line in parse_lines(path, content)]
 
 
 @contextmanager

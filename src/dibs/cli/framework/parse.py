@@ -138,15 +138,11 @@ def parse(command: Command, words: Sequence[str]) -> Values:
     if "url" in values and arguments.get("url", values["url"]) != values["url"]:
         raise UsageError("--url names one store, and the argument URL another. Give one of them.")
     values |= arguments
-    _check_required(command, values)
+    for group in command.required:
+        if all(option.key not in values for option in group):
+            wanted = " or ".join([option.shown for option in group])
+            raise UsageError(f"{command.name} needs {wanted}: {group[0].help}.")
     return values
-
-
-def _check_required(command: Command, values: Values) -> None:
-    for options in command.required:
-        if all(option.key not in values for option in options):
-            wanted = " or ".join([option.shown for option in options])
-            raise UsageError(f"{command.name} needs {wanted}: {options[0].help}.")
 
 
 def _value_after(option: Option, rest: Sequence[str], options: Iterable[Option]) -> tuple[str, int]:

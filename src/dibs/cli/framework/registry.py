@@ -41,9 +41,9 @@ operate: Operate
     free = cli.commands.admin: let a parked job be claimed again
     close = cli.commands.admin: let nobody be granted a job for a while, for maintenance
     open = cli.commands.admin: end a closure early
-    pool set = cli.commands.pool: say how many owners a job may have at once, or pause it
-    pool list = cli.commands.pool: list the pools
-    pool remove = cli.commands.pool: let claims say again how many owners a job has
+    pool set = cli.commands.admin: say how many owners a job may have at once, or pause it
+    pool list = cli.commands.admin: list the pools
+    pool remove = cli.commands.admin: let claims say again how many owners a job has
     gc = cli.commands.admin: sweep now: end expired claims, forget idle jobs
     migrate = cli.commands.admin: bring a store's format up to this version of dibs
     token-floor = cli.commands.admin: raise the lowest number that fencing tokens start from

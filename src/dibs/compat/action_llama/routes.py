@@ -28,7 +28,7 @@ from dibs.core import limits
 from dibs.core.commands import Command, InspectSession, KeepSession
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
 from dibs.engine.queries import claimed, open_sessions
-from dibs.sdk.async_connection import connected
+from dibs.sdk.async_doors import connected
 from dibs.server.handlers import Api
 from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.request import HttpRequest

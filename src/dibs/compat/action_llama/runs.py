@@ -26,11 +26,11 @@ from dibs.cli.text.words import job_command, plain, table
 from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core import limits
-from dibs.core.commands import Command, EndSession, KeepSession, OpenSession
+from dibs.core.commands import Command, EndSession, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import LOCAL, Caller, require
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.names import check_namespace
-from dibs.engine.queries import inspect_one, open_sessions
+from dibs.engine.queries import open_sessions
 from dibs.wire.documents import Reply, reply_for_error
 from dibs.wire.parts import timestamp
 
@@ -216,7 +216,7 @@ def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) ->
 def as_run(door: EmbeddedDoor, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
     """The run of a secret, and a door to the same store that acts as that run. None: no such run, or it has ended. With
     `audited` the history records the run's requests. Raises the store's errors."""
-    run = run_of(inspect_one(door.store(), session_of(secret)))
+    run = run_of(door.coordinator().one(InspectSession(session=session_of(secret), principal=None)))
     if run is None:
         return None
     if run.stale:

@@ -74,15 +74,9 @@ def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
     """The entry to remember for this acquire. `known` is the same actor's earlier entry, if any."""
     ttl_ms = (ttl_seconds(call) or TTL_SECONDS_DEFAULT) * 1000
     before = known or {"request_key": new_id(), "lease_id": None, "token": None}
-    return {
-        "marks": list(actor.marks),
-        "parent": actor.parent,
-        "owner": actor.owner or call.settings.owner,
-        "request_key": before["request_key"],
-        "lease_id": before["lease_id"],
-        "token": before["token"],
-        "until_ms": wall_ms() + ttl_ms,
-    }
+    owner = actor.owner or call.settings.owner
+    entry = actor.entry(owner, before["request_key"], before["lease_id"], before["token"])
+    return {**entry, "until_ms": wall_ms() + ttl_ms}
 
 
 def _keep_or_forget(memory: RememberedLeases, resource: str, entry: Entry, reply: Reply) -> None:

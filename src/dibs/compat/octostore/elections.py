@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, InvalidTtl
+from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl, Overloaded
 from dibs.base.ids import dashed, new_room_id
 from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
@@ -223,13 +223,6 @@ class WatchedElection:
 # The routes.
 
 
-class RoomsFull(DibsError):
-    """The server has as many public elections with a leader as it allows."""
-
-    code = "capacity_exceeded"
-    retry_after_ms = limits.PUBLIC_FULL_RETRY_MS
-
-
 _ROOM_ID = in_path(
     "id",
     "The election",
@@ -369,7 +362,8 @@ class ElectionRoutes:
         if call.connection.is_gone:
             self._api.undelivered(command, outcome)
         if public and isinstance(outcome, outcomes.QuotaExceeded):
-            raise RoomsFull(f"{outcome.most} public elections have a leader, which is the limit of this server.")
+            says = f"{outcome.most} public elections have a leader, which is the limit of this server."
+            raise Overloaded(says, retry_after_ms=limits.PUBLIC_FULL_RETRY_MS)
         document = election_document(room, outcome)
         return answer_for(outcome) if document is None else answer_document(document)
 

@@ -167,19 +167,18 @@ class _Connection:
 
 
 class Sender:
-    """For one event loop. `tls` is for tests; by default the system's certificates are trusted."""
+    """For one event loop."""
 
     def __init__(
         self,
         policy: TargetPolicy | None = None,
         resolver: Resolver | None = None,
-        tls: ssl.SSLContext | None = None,
         *,
         answer_ms: int = limits.WEBHOOK_ANSWER_MS,
     ) -> None:
         self.policy = policy or TargetPolicy()
         self._resolver = resolver or Resolver()
-        self._tls = tls
+        self._tls: ssl.SSLContext | None = None  # made for the first target that needs it
         self._answer_ms = answer_ms
         self._kept: dict[str, list[_Connection]] = {}
 

@@ -75,7 +75,7 @@ def parse_json(body: bytes) -> Any:
     if body.count(b"{") + body.count(b"[") > JSON_DEPTH_MAX and _depth(document) > JSON_DEPTH_MAX:
         raise _too_deep()
     if not isinstance(document, dict) or body.count(b":") != len(document):
-        _check_repeats(body)
+        json.loads(body, object_pairs_hook=_no_repeats)
     return document
 
 
@@ -97,12 +97,9 @@ def _depth(document: object) -> int:
     return depth - 1  # the innermost values do not count as a level
 
 
-def _check_repeats(body: bytes) -> None:
-    def no_repeats(pairs: list[tuple[str, object]]) -> None:
-        if len({name for name, _ in pairs}) != len(pairs):
-            raise FieldTwice("The request body gives a field twice.")
-
-    json.loads(body, object_pairs_hook=no_repeats)
+def _no_repeats(pairs: list[tuple[str, object]]) -> None:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise FieldTwice("The request body gives a field twice.")
 
 
 def decode_name(raw: bytes) -> str:

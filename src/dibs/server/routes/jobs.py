@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -41,8 +41,8 @@ def job_routes(api: Api) -> Table:
     return routed(
         {
             **{verb: asks(api, verb) for verb in _ASKED.split()},
-            "list": lambda call: api.list(call.query, call.headers),
-            "history": lambda call: api.history(call.raw_name, call.query, call.headers),
+            "list": lambda call: _shown(api, api.list_reader(call.query, call.headers)),
+            "history": lambda call: _shown(api, api.history_reader(call.raw_name, call.query, call.headers)),
             "overdue": lambda call: api.overdue(call.raw_name, call.query, call.headers),
             "events": events.events,
             "watch": events.watch,
@@ -82,6 +82,10 @@ async def _token(api: Api, verb: str, call: HttpRequest) -> Reply:
     if verb != "tokens":
         await api.in_reader(api.look_for_tokens)
     return encoded(reply)
+
+
+async def _shown(api: Api, read: Callable[[], dict[str, Any]]) -> Reply:
+    return await api.in_reader(lambda: answer_document(read()))
 
 
 async def _rights(api: Api, call: HttpRequest) -> Reply:

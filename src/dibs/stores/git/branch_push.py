@@ -11,7 +11,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 
-from dibs.base.errors import BranchMoved, HookRefused, InvalidInput
+from dibs.base.errors import HookRefused, InvalidInput
 from dibs.base.git_program import GitResult, run_git
 from dibs.base.record import Record
 from dibs.base.redact import without_secrets
@@ -31,9 +31,9 @@ class BranchUpdate(Record):
     env: Mapping[str, str]
 
     def check(self, location: GitLocation) -> None:
-        """Raise BranchMoved if the branch is the reason that a push was refused."""
+        """Raise InvalidInput if the branch is the reason that a push was refused."""
         if _at_remote(location, self.name) not in (self.old, self.new):
-            raise BranchMoved(
+            raise InvalidInput(
                 f"Somebody pushed to {self.name} at the same moment. Your claim is as it was. "
                 "Fetch, rebase, and try again."
             )
@@ -54,7 +54,7 @@ def branch_update_for(location: GitLocation, branch: str | None, folder: str) ->
     old = _at_remote(location, name)
     if old and old != new and clone.run("merge-base", "--is-ancestor", old, new).code:
         where = without_secrets(location.remote)
-        raise BranchMoved(
+        raise InvalidInput(
             f"{branch} at {where} is not where this clone's began: somebody pushed to it. Your claim is as it was. "
             f"Run: git pull --rebase {where} {branch}"
         )

@@ -28,30 +28,6 @@ from dibs.stores.git.tips import Tips
 from dibs.stores.port import ABSENT, Conflict, Due, Job, Maintenance, Page, Puts, Snapshot, Store
 from dibs.stores.waiters import wait_until
 
-# Deletes old refs: those of deleted records, and of keys that were only looked at. They keep versions and history for
-# a week. A ref is deleted only if it did not change since it was checked. Fencing numbers do not depend on these refs:
-# those of forgotten jobs are in the store's floor.
-
-
-def tidy(tips: Tips) -> dict[str, Any]:
-    """Returns how many refs were deleted, and which could not be read."""
-    removed = 0
-    entries = tips.look([""])
-    aged = [(tips.time.rough_age_ms(entry), tail, entry) for tail, entry in entries.items() if entry.stored is None]
-    oldest = sorted([each for each in aged if each[0] >= GIT_TOMBSTONE_MS], key=lambda each: -each[0])
-    old = [(tail, entry) for _, tail, entry in oldest]
-    while old:
-        batch, old = old[:GIT_TIDY_BATCH_MAX], old[GIT_TIDY_BATCH_MAX:]
-        if tips.refs.swap([Swap(tail, entry.oid, "") for tail, entry in batch]):
-            removed += len(batch)
-            continue
-        # Somebody changed one of them: delete those that are still old, one by one.
-        for tail, entry in batch:
-            removed += tips.refs.swap([Swap(tail, entry.oid, "")])
-    broken = {tips.refs.name(tail): why for tail, why in sorted(tips.broken.items())}
-    tips.refs.shrink()
-    return {"removed": removed, "broken": broken}
-
 
 class GitStore(Store, Maintenance):
     def __init__(self, location: GitLocation, clocks: Clocks | None = None) -> None:
@@ -182,8 +158,25 @@ class GitStore(Store, Maintenance):
         return sum(len(content) for _, content in found.values())
 
     def tidy(self) -> dict[str, Any]:
+        """Delete old refs: those of deleted records, and of keys that were only looked at. They keep versions and
+        history for a week. A ref is deleted only if it did not change since it was checked. Fencing numbers do not
+        depend on these refs: those of forgotten jobs are in the store's floor. Returns how many were deleted, and which
+        could not be read."""
+        removed, refs = 0, self.refs
         with self.tips.lock:
-            return tidy(self.tips)
+            gone = [(tail, entry) for tail, entry in self.tips.look([""]).items() if entry.stored is None]
+            aged = [(self.time.rough_age_ms(entry), tail, entry) for tail, entry in gone]
+            oldest = sorted([each for each in aged if each[0] >= GIT_TOMBSTONE_MS], key=lambda each: -each[0])
+            old = [Swap(tail, entry.oid, "") for _, tail, entry in oldest]
+            while old:
+                batch, old = old[:GIT_TIDY_BATCH_MAX], old[GIT_TIDY_BATCH_MAX:]
+                if refs.swap(batch):
+                    removed += len(batch)
+                else:  # somebody changed one of them: delete those that are still old, one by one
+                    removed += sum([refs.swap([each]) for each in batch])
+            broken = {refs.name(tail): why for tail, why in sorted(self.tips.broken.items())}
+            refs.shrink()
+        return {"removed": removed, "broken": broken}
 
     def notices(self) -> list[str]:
         return self.tips.notices()

@@ -17,7 +17,7 @@ from binascii import crc32
 from time import sleep
 
 from dibs.base import ways
-from dibs.base.cheap import Iterable, TracebackType, socket, sqlite3
+from dibs.base.cheap import Iterable, socket, sqlite3
 from dibs.stores.forks import listen
 from dibs.stores.sqlite.opener import connect, identity_of, reach_the_disk
 
@@ -70,9 +70,7 @@ class Wakeup:
     def __enter__(self) -> Wakeup:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._socket is not None:
             self._socket.close()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from _thread import RLock, get_ident
 
-from dibs.base.cheap import Callable, TracebackType, sqlite3
+from dibs.base.cheap import Callable, sqlite3
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.forks import listen
@@ -231,9 +231,7 @@ class SqliteConnection:
         state: tuple[int, str, int, int | None, int | None] = row[3:]
         return state
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self._unsettled = False
             return
