@@ -294,7 +294,8 @@ def test_a_claim_gives_back_what_an_answer_that_it_never_read_had_given_unless_i
     body = reply.body or {}
     assert [each["name"] for each in body["refused"]] == ["a"]
     assert [each["name"] for each in body.get("rest", [])] == ([] if is_ours else ["b", "c"])
-    assert ("lease id" in sentence(body)) is not is_ours
+    assert ("still has b, c" in sentence(body)) is not is_ours
+    assert "lease id" not in sentence(body), "it is a secret, and sentences are logged"
     for name in ("b", "c"):
         assert (door.ask(Ask("inspect", name)).body or {})["status"] == ("free" if is_ours else "held")
 

@@ -198,7 +198,7 @@ class PendingClaim:
         self._asked = self._waited = self._unsure = False
 
     def _take_new_key(self) -> None:
-        self._document = {**self._document, "request_key": new_id()}
+        self._document["request_key"] = new_id()  # whoever made the claim names it as the one to repeat
 
     def ask_once(self, wait_ms: int = 0) -> Flow[Reply]:
         """Claim once; the other side may wait for up to `wait_ms`."""
