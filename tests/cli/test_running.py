@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from dibs.cli.framework.registry import NAMES, load
 from dibs.cli.framework.spec import GLOBAL
 from dibs.client.settings import connect_as
 from dibs.engine.auth import TokenGuard, read_tokens
+from dibs.wire.refusals import KEY_SPENT
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:
@@ -168,6 +170,16 @@ def test_a_lost_claim_tells_how_to_ask_for_it(outside: Terminal) -> None:
     assert ran.exit == 69
     key = server.body()["request_key"]
     assert ran.err.rstrip().endswith(f"repeat the claim with --request-key {key}")
+
+
+def test_a_lost_claim_under_a_new_key_names_that_key(outside: Terminal) -> None:
+    """Its turn came and went while it was paused, so it asks under another key, and that answer is lost."""
+    spent = {"error": "x", "code": "conflict", "details": f"{KEY_SPENT} expired 3s ago."}
+    with ScriptedServer([reply_of(409, spent)] + [None] * 30) as server:
+        ran = outside("claim", "a", "--wait", "1s", "--url", server.url)
+    keys = [json.loads(request.partition(b"\r\n\r\n")[2])["request_key"] for request in server.requests]
+    assert len(set(keys)) == 2
+    assert ran.err.rstrip().endswith(f"repeat the claim with --request-key {keys[-1]}")
 
 
 def test_a_refused_token_says_what_to_set(outside: Terminal) -> None:

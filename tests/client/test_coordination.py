@@ -294,7 +294,8 @@ def test_a_claim_gives_back_what_an_answer_that_it_never_read_had_given_unless_i
     body = reply.body or {}
     assert [each["name"] for each in body["refused"]] == ["a"]
     assert [each["name"] for each in body.get("rest", [])] == ([] if is_ours else ["b", "c"])
-    assert ("lease id" in sentence(body)) is not is_ours
+    assert ("still has b, c" in sentence(body)) is not is_ours
+    assert "lease id" not in sentence(body), "it is a secret, and sentences are logged"
     for name in ("b", "c"):
         assert (door.ask(Ask("inspect", name)).body or {})["status"] == ("free" if is_ours else "held")
 
@@ -339,3 +340,63 @@ def test_a_refusal_that_names_what_is_left_is_read_from_a_server_as_from_a_store
         reply = drive(door_to(server), pending.claim())
         assert [each["name"] for each in (reply.body or {}).get("refused", [])] == ["a"]
         assert [request.split()[1] for request in server.requests[1:]] == [b"/locks/b/release", b"/locks/c/release"]
+
+
+def door_with_a_session() -> tuple[EmbeddedDoor, str]:
+    store = MemoryStore(lambda: 1_000)
+    door = EmbeddedDoor(lambda: Coordinator(store))
+    return door, (door.ask(Ask("session-open", "", {"owner": "o"})).body or {})["session_id"]
+
+
+@pytest.mark.fault("F-264")
+@pytest.mark.promise("excl")
+@pytest.mark.parametrize("lost", ["some", "all", "the place"])
+@pytest.mark.parametrize("told", [True, False], ids=["another is told", "nobody is told"])
+def test_a_claim_gives_back_nothing_that_another_process_of_its_session_was_told_of(lost: str, told: bool) -> None:
+    """It repeats a claim whose answer was lost, or gives it up, or its place in line, after it had got the jobs."""
+    door, session = door_with_a_session()
+    pending = PendingClaim("acquire-all", "", {**SEVERAL, "session_id": session}, own_key=True)
+    if lost == "the place":
+        other = (door.ask(Ask("acquire", "a")).body or {})["lease_id"]
+        drive(door, pending.ask_once(1))
+        door.ask(Ask("release", "a", {"lease_id": other}))
+    else:
+        drive(door, pending.ask_once())
+    if lost == "some":
+        door.ask(Ask("break", "a", {"reason": "stuck"}))
+
+    def answer(asked: Any) -> Reply:
+        if told and asked.verb == "release" and asked.name == "b":  # it comes late
+            claimed = door.ask(Ask("acquire", "b", {"session_id": session, "request_key": "other"}))
+            assert (claimed.body or {})["held_before"] is True
+        return door.ask(asked)
+
+    if lost == "some":
+        reply = run_generator(pending.claim(), answer)
+        assert "rest" not in (reply.body or {})
+    else:
+        assert run_generator(pending.give_up(), answer)
+    states = [(door.ask(Ask("inspect", name)).body or {})["status"] for name in ("a", "b", "c")]
+    assert states == ["free", "held" if told else "free", "free"]
+
+
+@pytest.mark.fault("F-264")
+@pytest.mark.promise("excl")
+def test_a_claim_asks_again_only_when_the_release_of_the_rest_was_answered() -> None:
+    """The release may still be under way, and would take what the next answer gives."""
+    refusal = door_with_a_lost_answer().ask(Ask("acquire-all", "", SEVERAL))
+    away = Reply(status=503, body={"code": "upstream_unavailable", "details": FATE_UNKNOWN})
+    waits = {"status": "held", "refused": []}
+    replies = [away, refusal, away, Reply(204, None), away, Reply(204, None), Reply(204, None), Reply(200, waits)]
+    asked: list[str] = []
+
+    def answer(step: Any) -> Reply | None:
+        if not isinstance(step, Ask):
+            return None
+        asked.append(step.verb + step.name)
+        return replies.pop(0)
+
+    pending = PendingClaim("acquire-all", "", dict(SEVERAL), own_key=True, wait_ms=60_000)
+    run_generator(pending.claim(), answer)
+    claim = "acquire-all"
+    assert asked == [claim, claim, "releaseb", "releaseb", "releasec", "releaseb", "releasec", claim]

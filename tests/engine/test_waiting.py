@@ -8,7 +8,7 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.base.ids import new_id
-from dibs.core.commands import Acquire, EndSession, Inspect, KeepPlaces, Leave, OpenSession, Release, Renew
+from dibs.core.commands import Acquire, EndSession, Inspect, KeepPlaces, Leave, OpenSession, Release, Renew, Transfer
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import KEEP_BATCH_MAX, REGRANT_MS, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, NotCurrent, Queued, SessionOver, Superseded
@@ -330,6 +330,29 @@ def test_who_is_served_at_another_server_is_told_as_soon_as_its_ticket_is_gone(s
     server.news(0)
     assert len(caller.got) == 1
     assert server.waiters._marks == {}
+
+
+@pytest.mark.fault("F-264")
+@pytest.mark.promise("excl")
+@pytest.mark.parametrize("told_by", ["this server", "a look"])
+def test_who_waited_for_what_its_session_got_otherwise_is_told_that_it_had_it_before(
+    server: WaitingServer, told_by: str
+) -> None:
+    """Another process of the session works on it: the one that waited must not give it back."""
+    server.elsewhere.one(OpenSession(ns="d", fresh_id="s", principal="w", owner="w", ttl_ms=3_600_000))
+    lease = server.hold()
+    caller = server.caller(session="s", request_key="k")
+    server.decide()
+    handed = Transfer(ns="d", name="job", principal="h", lease_id=lease, fresh_lease_id="heir", to_session="s")
+    if told_by == "this server":
+        server.post(handed, lambda result: None)
+        server.decide()
+    else:
+        server.elsewhere.one(handed)
+        gone(server)
+    assert (caller.answer.lease.lease_id, caller.answer.held_before) == ("heir", True)
+    back = Release(ns="d", name="job", principal="w", lease_id="heir", unused=True)
+    assert isinstance(server.elsewhere.one(back), NotCurrent)
 
 
 def test_what_was_handed_over_long_ago_is_renewed_when_its_owner_is_told(server: WaitingServer) -> None:

@@ -36,6 +36,7 @@ export class PendingClaim {
   #asked = false;
   #waited = false;
   #unsure = false; // an answer was lost: we may have a place, or the job
+  #rest: Got = []; // leases whose release was not answered
 
   constructor(verb: ClaimVerb, names: readonly string[], document: Document) {
     this.#verb = verb;
@@ -60,6 +61,8 @@ export class PendingClaim {
   }
 
   async #once(ask: Asking, waitMs: number, signal?: AbortSignal): Promise<Reply> {
+    const failed = await this.#letGoOfRest(ask);
+    if (failed !== undefined) return failed;
     const document = { ...this.#document };
     if (this.#ticket !== undefined) document["ticket"] = this.#ticket;
     if (waitMs > 0) {
@@ -74,16 +77,18 @@ export class PendingClaim {
     if (!reply.sent) this.#asked = asked;
     this.#unsure ||= String(reply.body["details"]).includes(FATE_UNKNOWN);
     this.#notePlace(reply);
-    return this.#withoutRest(ask, reply);
+    if (reply.body["rest"] === undefined) return reply;
+    this.#rest = leasesIn(reply);
+    const { rest: _, ...body } = reply.body;
+    return (await this.#letGoOfRest(ask)) ?? { ...reply, body };
   }
 
-  /** The reply. If it refuses several jobs, and an answer that we never read had given some of them, they are released
-   * first. If nobody answers that, its own reply: some may be ours. */
-  async #withoutRest(ask: Asking, reply: Reply): Promise<Reply> {
-    if (reply.body["rest"] === undefined) return reply;
-    const failed = await letGo(ask, leasesIn(reply));
-    const { rest: _, ...body } = reply.body;
-    return failed ?? { ...reply, body };
+  /** Release what an answer that we never read had given, according to a refusal. Returns the reply that failed: some may
+   * be ours. Until this is answered nothing is asked again: a late release would take what the next answer gives. */
+  async #letGoOfRest(ask: Asking): Promise<Reply | undefined> {
+    const failed = await letGo(ask, this.#rest);
+    if (failed === undefined) this.#rest = [];
+    return failed;
   }
 
   /** Claim until the reply is not `queued`, or the time is over. */
@@ -208,10 +213,11 @@ function leasesIn(reply: Reply): Got {
   return ours.map((each) => [String(each["name"]), String(each["lease_id"])]);
 }
 
-/** Release them, without a verdict on the work. Returns the reply that failed. */
+/** Release them, without a verdict on the work. What another process of the session was told of meanwhile stays. Returns
+ * the reply that failed. */
 async function letGo(ask: Asking, leases: Got): Promise<Reply | undefined> {
   for (const [name, leaseId] of leases) {
-    const released = await ask({ verb: "release", name, document: { lease_id: leaseId, uncounted: true } });
+    const released = await ask({ verb: "release", name, document: { lease_id: leaseId, uncounted: true, unused: true } });
     if (isUnheard(released) || "retry_after_ms" in released.body) return released;
   }
   return undefined;

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { countSleepBy, steadyMs } from "../src/clock.js";
-import { DibsError, EXIT_CODES } from "../src/errors.js";
+import { DibsError, EXIT_CODES, FATE_UNKNOWN } from "../src/errors.js";
 import { KEY_SPENT, PendingClaim } from "../src/pending.js";
 import { decode, granted, yes } from "../src/reply.js";
 import type { Verb } from "../src/reply.js";
@@ -72,7 +72,13 @@ const SPENT = { status: "held", refused: [{ name: "a", status: "conflict", code:
 
 test("what a refusal names is released", async () => {
   const [, released] = await asked(0, { ...SPENT, rest: [{ name: "b", lease_id: "x" }] }, {});
-  assert.deepEqual(released, { verb: "release", name: "b", document: { lease_id: "x", uncounted: true } });
+  assert.deepEqual(released, { verb: "release", name: "b", document: { lease_id: "x", uncounted: true, unused: true } });
+});
+
+test("nothing is asked again before that release was answered: it would take what the next answer gives", async () => {
+  const away = { code: "upstream_unavailable", details: FATE_UNKNOWN };
+  const found = await asked(60_000, away, { ...SPENT, rest: [{ name: "b", lease_id: "x" }] }, away, {}, { status: "done" });
+  assert.deepEqual(found.map((each) => each.verb), ["acquire-all", "acquire-all", "release", "release", "acquire-all"]);
 });
 
 test("a turn for several jobs that came and went is waited for under a new key", async () => {

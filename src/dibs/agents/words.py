@@ -115,7 +115,7 @@ def not_claimed(error: NotClaimed, job: str | None) -> Document:
         holder_of({"name": job, "status": error.code, **answer})
     ]
     if job is None:
-        message = _none_of(refused, error) + sentences.still_held(answer)
+        message = _none_of(refused, error) + sentences.still_held(answer, proof=True)
     else:
         told = quoted(error.details, _NOTE_CHARS_MAX)
         if answer.get("status") in sentences.STATES:

@@ -161,6 +161,7 @@ class PendingClaim:
         self.sent_ms = 0  # when the last answered request was sent
         self._asked = self._waited = False
         self._unsure = False  # an answer was lost: we may have a place, or the job
+        self._rest: list[tuple[str, str]] = []  # leases whose release was not answered
 
     @property
     def owner(self) -> str | None:
@@ -197,10 +198,12 @@ class PendingClaim:
         self._asked = self._waited = self._unsure = False
 
     def _take_new_key(self) -> None:
-        self._document = {**self._document, "request_key": new_id()}
+        self._document["request_key"] = new_id()  # whoever made the claim names it as the one to repeat
 
     def ask_once(self, wait_ms: int = 0) -> Flow[Reply]:
         """Claim once; the other side may wait for up to `wait_ms`."""
+        if self._rest and (failed := (yield from self._let_go_of_rest())) is not None:
+            return failed
         document = dict(self._document)
         if self._ticket is not None:
             document["ticket"] = self._ticket
@@ -216,16 +219,18 @@ class PendingClaim:
         self._unsure = self._unsure or FATE_UNKNOWN in str((reply.body or {}).get("details"))
         if reply.body and reply.body.get("status") == "queued":
             self._note_place(reply)
-        if self.own_key and reply.body and "refused" in reply.body:
-            return (yield from self._without_rest(reply))
-        return reply
+        if not self.own_key or not reply.body or "rest" not in reply.body:
+            return reply
+        self._rest = self._leases_in(reply)
+        body = {key: value for key, value in reply.body.items() if key != "rest"}
+        return (yield from self._let_go_of_rest()) or Reply(status=reply.status, body=body)
 
-    def _without_rest(self, reply: Reply) -> Flow[Reply]:
-        """A refusal of several jobs, once what an answer that we never read had given is released. If nobody answers
-        that, its own reply: some may be ours."""
-        failed = yield from self._let_go(self._leases_in(reply))
-        body = {key: value for key, value in (reply.body or {}).items() if key != "rest"}
-        return failed or Reply(status=reply.status, body=body)
+    def _let_go_of_rest(self) -> Flow[Reply | None]:
+        """Release what an answer that we never read had given, according to a refusal. The reply that failed: some may
+        be ours. Until this is answered nothing is asked again: a late release would take what the next answer gives."""
+        failed = yield from self._let_go(self._rest)
+        self._rest = self._rest if failed is not None else []
+        return failed
 
     def wait(self) -> Flow[Reply]:
         """Claim until the reply is not `queued`, or the time is over. Returns the last reply."""
@@ -391,9 +396,9 @@ class PendingClaim:
         return (yield from self._let_go(got))
 
     def _let_go(self, leases: list[tuple[str, str]]) -> Flow[Reply | None]:
-        """Release them, without a verdict on the work. The reply that failed, if one did."""
+        """Release them. The reply that failed, if one did."""
         for name, lease_id in leases:
-            released: Reply = yield Ask("release", name, {"lease_id": lease_id, "uncounted": True})
+            released: Reply = yield given_back(name, lease_id)
             if _is_unheard(released) or "retry_after_ms" in (released.body or {}):
                 return released
         return None
@@ -414,6 +419,12 @@ class PendingClaim:
 
 
 FOR_EVER_MS = 1000 * WAIT_MS_MAX
+
+
+def given_back(name: str, lease_id: str) -> Ask:
+    """Release what this claim did not use, without a verdict on the work. What another process of the session was told
+    of meanwhile stays."""
+    return Ask("release", name, {"lease_id": lease_id, "uncounted": True, "unused": True})
 
 
 def status_of(reply: Reply) -> str | None:

@@ -20,7 +20,7 @@ from dibs.core.proof import allowed, ended, not_current, own_claim, own_session,
 from dibs.core.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Ending, Holder, LockRecord, SessionRecord, Ticket
-from dibs.core.tickets import NOBODY, forget_want, keep, next_seat, note_want, note_wanted, session_places
+from dibs.core.tickets import NOBODY, forget_want, is_known, keep, next_seat, note_want, note_wanted, session_places
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
 _PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that time may change
@@ -217,8 +217,7 @@ def _regrant(
     if ask.units not in (1, units):
         return outcomes.Differs(now_ms=draft.now_ms, name=lock.name, what="units", has=str(units), asked=str(ask.units))
     again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
-    known = mine.session is not None and mine.seat == NOBODY  # another ask of the session may rely on it
-    held_before = again and (known or ask.request_key is None or mine.request_key != ask.request_key)
+    held_before = again and (ask.request_key is None or mine.request_key != ask.request_key or is_known(mine))
     is_fresh = mine.lease_id == lease_id and ask.ttl_ms <= mine.ttl_ms
     is_fresh = is_fresh and draft.now_ms - mine.renewed_ms < min(REGRANT_MS, mine.ttl_ms // 12)
     seat = next_seat(mine, ask)

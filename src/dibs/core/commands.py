@@ -102,6 +102,7 @@ class Release(JobCommand):
     reason: str | None = None  # why it failed
     retry_ms: int = 0  # how long nobody gets the job
     uncounted: bool = False  # neither a success nor a failure: the count of attempts does not change
+    unused: bool = False  # changes nothing if another ask of the session may rely on the lease
     seat: str | None = None  # changes nothing unless this ask has the seat
 
 

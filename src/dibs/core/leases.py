@@ -29,7 +29,7 @@ from dibs.core.records import (
     session_key,
     ticket_key,
 )
-from dibs.core.tickets import NOBODY, has_seat, waiters
+from dibs.core.tickets import NOBODY, has_seat, is_known, waiters
 from dibs.core.tree_claims import note_claims
 
 # Transfer, break, free, access lists, and pools.
@@ -248,6 +248,8 @@ def release(draft: Draft, command: Release) -> Outcome:
         return not_current(draft, lock, ending)
     if not has_seat(mine, command.seat):
         return not_current(draft, lock, None)
+    if command.unused and is_known(mine):
+        return not_current(draft, lock, None).replace(known=True)
     done = None
     if command.done_ms:
         done = Done(

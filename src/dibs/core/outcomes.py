@@ -161,10 +161,12 @@ class Closed(JobOutcome):
 
 
 class NotCurrent(JobOutcome):
-    """The lease does not hold the job now. `ending` says how it ended, if that is remembered."""
+    """The lease does not hold the job now. `ending` says how it ended, if that is remembered. `known`: it does, and is
+    not given back as unused, because another ask of its session may rely on it."""
 
     holders: tuple[Holder, ...] = ()
     ending: Ending | None = None
+    known: bool = False
 
 
 class KeySpent(JobOutcome):

@@ -426,7 +426,7 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
         draft.events.append(tickets.ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
         held = [each.replace(seat=tickets.NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
         draft.put(lock.replace(holders=tuple(held)))
-        return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True)
+        return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True, held_before=True)
     granted = grant(draft, ticket, lock, ticket.lease_id, part.number)
     if ticket.acl is not None and not lock.acl:
         put_list(draft, draft.lock(ticket.ns, part.name), ticket.acl, ticket.principal)

@@ -198,6 +198,11 @@ def has_seat(place: Ticket | Holder, seat: str | None) -> bool:
     return seat is None or seat_of(place) == seat
 
 
+def is_known(lease: Holder) -> bool:
+    """Return whether another ask of its session may rely on a lease. Without a session only its own claim knows it."""
+    return lease.session is not None and lease.seat == NOBODY
+
+
 def remove(draft: Draft, ticket: Ticket) -> None:
     """Remove a ticket from all its lines, without an event, because it was granted."""
     for part in parts_of(ticket):

@@ -167,7 +167,8 @@ class Waiters:
 
         def seen(result: Result) -> None:
             if isinstance(result, Granted) and self._unpark(waiter):
-                waiter.finish(result.replace(again=False, held_before=False))
+                is_new = result.lease.lease_id == command.ticket_id  # else its session got the job otherwise
+                waiter.finish(result.replace(again=False, held_before=False) if is_new else result)
             else:
                 self._metrics.kept_back(result)
 

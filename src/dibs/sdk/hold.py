@@ -25,7 +25,7 @@ from dibs.base.jsontext import Document
 from dibs.base.logger import log
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import CEILING_REACHED, RenewalPlan
-from dibs.client.queueing import GIVING_UP_MS, Flow, Pause, PendingClaim
+from dibs.client.queueing import GIVING_UP_MS, Flow, Pause, PendingClaim, given_back
 from dibs.core.durations import format_duration
 from dibs.sdk.answers import Lease
 from dibs.wire.documents import Reply
@@ -437,5 +437,5 @@ def hold_in(session: SessionHold, leases: tuple[Lease, ...], sent_ms: int) -> Fl
         return SessionLeaseHold(leases, sent_ms, session)
     for lease in leases:
         if lease.name not in twice:
-            yield Ask("release", lease.name, {"lease_id": lease.lease_id})
+            yield given_back(lease.name, lease.lease_id)
     raise _already(twice)

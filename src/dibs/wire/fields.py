@@ -35,7 +35,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "release": {
         "lease_id": "id", "session_id": "id", "done": "flag", "done_seconds": "whole", "result": "text",
         "checkpoint": "text", "failed": "flag", "reason": "text", "retry_after_seconds": "whole",
-        "uncounted": "flag",
+        "uncounted": "flag", "unused": "flag",
     },
     "transfer": {
         "lease_id": "id", "session_id": "id", "to_owner": "text", "to_session": "id", "fresh_lease_id": "id",

@@ -76,6 +76,8 @@ def _never_fits(outcome: outcomes.Differs) -> str:
 
 def _why_not_current(outcome: outcomes.NotCurrent) -> str:
     ending = outcome.ending
+    if outcome.known:
+        return "Another request of its session knows of this lease, so it was not given back as unused."
     now = f" {outcome.holders[0].owner} has the job now." if outcome.holders else " Nobody has the job now."
     if ending is None:
         return "This lease does not hold the job." + now

@@ -225,6 +225,7 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> commands
         reason=values.text_of(document, "reason"),
         retry_ms=values.number_of(document, "retry_after_seconds", 0) * 1000,
         uncounted=document.get("uncounted", False),
+        unused=document.get("unused", False),
     )
 
 

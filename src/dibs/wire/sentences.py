@@ -30,13 +30,15 @@ def sentence(document: Document) -> str:
     return str(document.get("details") or document.get("status") or "There was no answer.")
 
 
-def still_held(document: Document) -> str:
-    """Name what a repeated claim of several jobs was refused, and still has: an earlier answer may have been lost."""
+def still_held(document: Document, *, proof: bool = False) -> str:
+    """Name what a repeated claim of several jobs was refused, and still has: an earlier answer may have been lost. With
+    `proof` it has the lease id: for an answer that only the caller reads, not for an error that may be logged."""
     rest = document.get("rest")
     if not rest:
         return ""
     names = ", ".join([lease["name"] for lease in rest])
-    return f" This request key still has {names}, with lease id {rest[0]['lease_id']}: release what you do not need."
+    lease = f", with lease id {rest[0]['lease_id']}" if proof else ""
+    return f" This request key still has {names}{lease}: release what you do not need."
 
 
 def in_full(document: Document) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.agents.tracker.tracked_claim import TrackerGuard
 from tests.annexes.tracker.conftest import end
 
 if TYPE_CHECKING:
@@ -141,6 +142,25 @@ def test_what_is_given_back_leaves_no_trace_in_attempts_and_checkpoints(clone: C
     github.issue(42, pulls=[])
     got = clone("claim", "#42", "--json").data
     assert (got["attempt"], got["previous"]["checkpoint"]) == (2, "half")
+
+
+@pytest.mark.fault("F-264")
+@pytest.mark.promise("excl")
+def test_what_another_process_of_the_session_claimed_meanwhile_is_not_given_back(
+    clone: Clone, github: GitHubStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one process asks the tracker, another of the same actor is told that the job is its own."""
+    github.issue(42, state="CLOSED")
+    look = TrackerGuard.look
+
+    def late(guard: TrackerGuard, *asked: Any, **how: Any) -> Any:
+        monkeypatch.setattr(TrackerGuard, "look", look)
+        assert clone("claim", "#42", "--actor", "w1").exit == 0
+        return look(guard, *asked, **how)
+
+    monkeypatch.setattr(TrackerGuard, "look", late)
+    assert clone("claim", "#42", "--actor", "w1").exit == 4
+    assert clone("heartbeat", "#42", "--actor", "w1").exit == 0
 
 
 def test_the_tracker_is_asked_when_the_turn_has_come(clone: Clone, github: GitHubStandIn) -> None:

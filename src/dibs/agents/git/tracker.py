@@ -109,8 +109,7 @@ def _claimed(call: Call, guard: TrackerGuard, tracked: TrackedClaim, document: D
         asked = document | ({"names": tracked.names_left()} if "names" in document else {})
         sent_ms = steady_ms()
         reply = drive(call.door(), tracked.confirm(ask(asked), sent_ms))
-        if reply is None:
-            document["request_key"] = new_id()
+        document["request_key"] = new_id() if reply is None else asked["request_key"]
     _tell(call, tracked)
     announce(call, guard, reply)
     return reply

@@ -17,7 +17,7 @@ from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask
-from dibs.client.queueing import Flow, Work, status_of
+from dibs.client.queueing import Flow, Work, given_back, status_of
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.core.references import GITHUB_HOST, TRACKED, is_tracked
 from dibs.wire.documents import Reply, reply_for_error
@@ -155,7 +155,7 @@ class TrackedClaim:
         if not settled and not refuses:
             return self._told(_later(reply, steady_ms() - asked_ms))
         for lease in leases:
-            yield Ask("release", lease["name"], {"lease_id": lease["lease_id"], "uncounted": True})
+            yield given_back(lease["name"], lease["lease_id"])
         if not settled:
             return self._not_asked()
         if self._verb != ANY:

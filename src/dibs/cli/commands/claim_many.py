@@ -97,7 +97,7 @@ def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str) -> Ans
         return refused(call, reply, asked["request_key"])
     reasons = [f"  {line}" for line in table([(_name(entry), _why(entry)) for entry in body["refused"]])]
     status: str = body["status"]
-    reasons += [plain(left.strip())] if (left := still_held(body)) else []
+    reasons += [plain(left.strip())] if (left := still_held(body, proof=True)) else []
     lead, message = call.paint.wait(f"{not_claimed}."), plain(f"{not_claimed}: {several(body['refused'])}.")
     if status == "done":
         lead, message = call.paint.good(ALL_DONE), ALL_DONE

@@ -1,0 +1,117 @@
+"""A lease whose answer was lost is given back, and meanwhile another process of its session is told of it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from dibs.core.commands import Acquire, AcquireAll, Break, EndSession, Inspect, OpenSession, Release, Renew, Transfer
+from dibs.core.lease_outcomes import Released
+from dibs.core.outcomes import Granted, NotCurrent, Refused
+from dibs.core.records import SHARED
+from dibs.engine.coordinator import Coordinator
+from dibs.stores.memory import MemoryStore
+
+JOB: dict[str, Any] = {"ns": "default", "name": "b"}
+ASK: dict[str, Any] = {"ns": "default", "principal": "p", "owner": "p", "ttl_ms": 0, "session": "s"}
+CLAIM = AcquireAll(**ASK, names=("a", "b"), fresh_lease_id="l1", request_key="k")
+OTHERS = Acquire(**ASK, name="b", fresh_lease_id="l7", request_key="other")  # of another process of the session
+PLAIN = Release(**JOB, principal="p", lease_id="l1", uncounted=True)
+BACK = PLAIN.replace(unused=True)
+RENEWED: dict[str, Any] = {**JOB, "principal": "p", "session": "s"}
+
+
+def rules_with_a_lost_answer() -> Coordinator:
+    """The answer to a claim of two jobs was never read, one was broken since, and the repeat is told of the other."""
+    rules = Coordinator(MemoryStore(lambda: 1_000))
+    for session in ("s", "t"):
+        rules.one(OpenSession(ns="default", fresh_id=session, principal="p", owner="p", ttl_ms=60_000))
+    rules.one(CLAIM)
+    rules.one(Break(ns="default", name="a", principal="op", reason="stuck"))
+    refused = rules.one(CLAIM.replace(fresh_lease_id="l2"))
+    assert isinstance(refused, Refused)
+    assert [each.name for each in refused.left] == ["b"]
+    return rules
+
+
+def owner(rules: Coordinator) -> str | None:
+    """The lease of the job."""
+    holders = rules.one(Inspect(**JOB)).lock.holders  # type: ignore[attr-defined]
+    return holders[0].lease_id if holders else None
+
+
+@pytest.mark.fault("F-264")
+@pytest.mark.promise("excl")
+@pytest.mark.promise("lease:never-early")
+@pytest.mark.parametrize(
+    "told",
+    [
+        OTHERS,
+        OTHERS.replace(request_key=None),
+        OTHERS.replace(ttl_ms=5_000),
+        OTHERS.replace(lease_id="l1"),
+        AcquireAll(**ASK, names=("b", "c"), fresh_lease_id="l7", request_key="other"),
+        Renew(**RENEWED),
+        Renew(**RENEWED, mode=SHARED),
+    ],
+    ids=["claim", "no key", "longer", "with its lease id", "claim of two", "heartbeat", "share"],
+)
+def test_what_another_process_of_the_session_was_told_of_is_not_given_back(told: Any) -> None:
+    rules = rules_with_a_lost_answer()
+    rules.one(told)
+    for _ in range(2):  # a copy of it may come late
+        outcome = rules.one(BACK)
+        assert isinstance(outcome, NotCurrent)
+        assert (outcome.known, [each.lease_id for each in outcome.holders]) == (True, ["l1"])
+        assert owner(rules) == "l1"
+    assert isinstance(rules.one(PLAIN), Released), "an owner that knows of it lets go as ever"
+
+
+@pytest.mark.parametrize("back", [BACK, PLAIN])
+def test_what_nobody_else_was_told_of_is_given_back(back: Release) -> None:
+    rules = rules_with_a_lost_answer()
+    assert isinstance(rules.one(back), Released)
+    assert rules.one(OTHERS).lease.lease_id == "l7"  # type: ignore[attr-defined]
+    assert rules.one(back).again  # type: ignore[attr-defined]
+    assert owner(rules) == "l7"
+
+
+def test_a_heartbeat_without_a_session_is_its_owner_s_and_forbids_it_nothing() -> None:
+    """Nobody else can know of it: who claims, sends a heartbeat, and is interrupted then leaves nothing behind."""
+    rules = Coordinator(MemoryStore(lambda: 1_000))
+    rules.one(OTHERS.replace(session=None, ttl_ms=60_000, fresh_lease_id="l1"))
+    rules.one(Renew(**JOB, principal="p", lease_id="l1"))
+    assert isinstance(rules.one(BACK), Released)
+
+
+@pytest.mark.fault("F-264")
+@pytest.mark.promise("excl")
+def test_in_whatever_order_late_copies_come_nobody_who_was_told_of_the_job_loses_it() -> None:
+    """One process repeats its claim, gives back what is left, and copies of both come late. Another one of the session
+    claims, lets go or hands over, and claims again. Nobody has a lease that it did not let go of taken away."""
+    first: list[Any] = [CLAIM.replace(fresh_lease_id="l3"), BACK, CLAIM.replace(fresh_lease_id="l4"), BACK]
+    ends: list[list[Any]] = [
+        [Release(**JOB, principal="p", session="s")],
+        [Transfer(**JOB, principal="p", fresh_lease_id="l9", session="s", to_session="t")],
+        [EndSession(session="s", principal="p")],
+        [Renew(**RENEWED, mode=SHARED)],
+        [],
+    ]
+    for end in ends:
+        second = [OTHERS, *end, OTHERS.replace(fresh_lease_id="l8", request_key="anew"), Renew(**RENEWED)]
+        for places in combinations(range(len(first) + len(second)), len(first)):
+            rules, mine, theirs = rules_with_a_lost_answer(), iter(first), iter(second)
+            has: str | None = None  # the lease that the second was told of, and has not let go of
+            for at in range(len(first) + len(second)):
+                if at in places:
+                    rules.one(next(mine))
+                else:
+                    command = next(theirs)
+                    outcome = rules.one(command)
+                    if command in end and not isinstance(command, Renew):
+                        has = None
+                    elif isinstance(outcome, Granted):
+                        has = outcome.lease.lease_id
+                assert has in (None, owner(rules)), (places, end)
