@@ -84,6 +84,14 @@ def _totals(file: Path) -> int:
     return int(found[1])
 
 
+def _data_of(temp: str) -> Path:
+    """The folder of the stores. callgrind's files are not in it: a store looks at its files again for as long as its
+    folder changes, and how often that is depends on the time."""
+    data = Path(temp, "data")
+    data.mkdir()
+    return data
+
+
 def need_valgrind() -> None:
     if shutil.which("valgrind") is None:
         raise BenchError("valgrind is not installed: apt-get install --no-install-recommends valgrind")
@@ -92,8 +100,8 @@ def need_valgrind() -> None:
 def parts_measured(folder: Path, *, counting: bool) -> list[dict[str, Any]]:
     """One entry for each part of each operation; with `counting`, `instructions` of one."""
     with tempfile.TemporaryDirectory(prefix="dibs-budget-", dir=folder) as temp:
-        place = Path(temp)
-        program = [sys.executable, str(HERE / "budget_parts.py"), temp, str(COUNT)]
+        place, data = Path(temp), _data_of(temp)
+        program = [sys.executable, str(HERE / "budget_parts.py"), str(data), str(COUNT)]
         if not counting:
             return list(json.loads(_run(program)))
         need_valgrind()
@@ -171,12 +179,12 @@ def _on_the_way(phase: dict[str, Any], asked: list[tuple[int, int]]) -> None:
 def server_traced(folder: Path, count: int, *, counting: bool = False) -> list[dict[str, Any]]:
     """One entry for each operation, at one connection."""
     with tempfile.TemporaryDirectory(prefix="dibs-trace-", dir=folder) as temp:
-        place = Path(temp)
+        place, data = Path(temp), _data_of(temp)
         wrapper = (*CALLGRIND, f"--callgrind-out-file={place / 'count'}") if counting else ()
         mark = request("get", MARK.decode().removeprefix("/locks/"), "")
         asked: dict[str, list[tuple[int, int]]] = {}
         with (
-            traced_server(place, wrapper) as (port, log),
+            traced_server(data, wrapper) as (port, log),
             socket.create_connection(("127.0.0.1", port)) as link,
         ):
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

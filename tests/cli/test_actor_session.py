@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.cli.commands import wait as waits
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal
 
@@ -77,6 +79,27 @@ def test_every_command_of_an_actor_keeps_all_that_it_holds(terminal: Terminal) -
         terminal.now_ms += 10 * 60_000
         assert terminal("heartbeat", "b", *ACTOR).exit == 0
     assert terminal("release", "a", *ACTOR).exit == 0
+
+
+@pytest.mark.fault("F-265")
+def test_a_wait_that_lasts_longer_than_the_session_keeps_place_and_claims(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = terminal.claim("job", "--owner", "agent-7", "--ttl", "1h")
+    terminal("claim", "mine", *ACTOR)
+    end_ms = terminal.now_ms + 40 * 60_000
+
+    def time_passes(*_: object) -> str:
+        terminal.now_ms += 10_000
+        if terminal.now_ms == end_ms:
+            terminal("release", "job", "--lease", lease)
+        return ""
+
+    monkeypatch.setattr(waits, "waiting", time_passes)
+    monkeypatch.setattr(waits, "BEAT_MS", 1, raising=False)
+    ran = terminal("claim", "job", *ACTOR, "--wait", "1m", "--json")
+    assert (ran.exit, ran.everything.get("owner")) == (0, ACTOR[1])
+    assert terminal("heartbeat", "mine", *ACTOR).exit == 0
 
 
 def test_an_actor_that_went_silent_is_told_that_it_lost_and_may_begin_anew(terminal: Terminal) -> None:

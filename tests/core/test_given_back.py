@@ -115,3 +115,26 @@ def test_in_whatever_order_late_copies_come_nobody_who_was_told_of_the_job_loses
                     elif isinstance(outcome, Granted):
                         has = outcome.lease.lease_id
                 assert has in (None, owner(rules)), (places, end)
+
+
+@pytest.mark.fault("F-266")
+@pytest.mark.promise("excl")
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "in line"])
+def test_who_claims_for_its_session_is_not_told_of_a_lease_that_ends_before(waits: bool) -> None:
+    """Its heartbeats renew the session, and a TTL of another process's claim would run out beneath it."""
+    now_ms = [1_000]
+    rules = Coordinator(MemoryStore(lambda: now_ms[0]))
+    rules.one(OpenSession(ns="default", fresh_id="s", principal="p", owner="p", ttl_ms=60_000))
+    stranger = Acquire(**{**ASK, "session": None, "ttl_ms": 9_000}, name="b", fresh_lease_id="l0")
+    if waits:
+        rules.one(stranger)
+        rules.one(OTHERS.replace(wait=True))
+        rules.one(Transfer(**JOB, principal="p", lease_id="l0", fresh_lease_id="l5", to_session="s", ttl_ms=5_000))
+    else:
+        rules.one(OTHERS.replace(ttl_ms=5_000, request_key="short", fresh_lease_id="l5"))
+        told = rules.one(OTHERS)
+        assert isinstance(told, Granted)
+        assert told.lease.expires_ms == 61_000
+    assert owner(rules) == "l5"
+    now_ms[0] += 30_000
+    assert not isinstance(rules.one(stranger.replace(fresh_lease_id="l8")), Granted)

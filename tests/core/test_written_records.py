@@ -43,7 +43,8 @@ def test_records_that_were_written_out_say_what_they_said_before(tmp_path: Path,
     package = tmp_path / "dibs"
     shutil.copytree(ROOT / "src/dibs", package, ignore=shutil.ignore_patterns("__pycache__"))
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'native'}"}
-    subprocess.run([sys.executable, "-c", WRITE, "dibs"], env=env, cwd=tmp_path, timeout=60, check=True)
+    # A build has none of the packages that dibs is used with.
+    subprocess.run([sys.executable, "-S", "-c", WRITE, "dibs"], env=env, cwd=tmp_path, timeout=60, check=True)
     base = package / "base/record.py"
     written = base.read_text()
     assert DECORATOR in written

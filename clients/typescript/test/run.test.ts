@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { ChildProcess } from "node:child_process";
 import { isGone } from "../src/guard.js";
-import { SLOWNESS, Server, until } from "./server.js";
+import { ENDING_WITH_US, SLOWNESS, Server, until } from "./server.js";
 
 const PROGRAM = fileURLToPath(new URL("../src/run.js", import.meta.url));
 const TTL = `${5 * SLOWNESS}s`;
@@ -21,7 +21,8 @@ after(async () => {
 
 function start(words: string[], env: NodeJS.ProcessEnv = {}) {
   const settings = { DIBS_URL: server.url, DIBS_TOKEN: server.token, DIBS_OWNER: "ann", ...env };
-  const child = spawn(process.execPath, [PROGRAM, ...words], { env: { ...process.env, ...settings }, stdio: "pipe" });
+  const [program, ...rest] = [...ENDING_WITH_US, process.execPath, PROGRAM, ...words];
+  const child = spawn(program!, rest, { env: { ...process.env, ...settings }, stdio: "pipe" });
   children.push(child);
   return child;
 }

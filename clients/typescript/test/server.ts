@@ -14,9 +14,9 @@ import type { ClientOptions } from "../src/node.js";
 
 const ROOT = fileURLToPath(new URL("../../../..", import.meta.url));
 const PYTHON = process.env["DIBS_PYTHON"] ?? join(ROOT, ".venv/bin/python");
-/** A server ends with the process that started it, also if that is killed. */
 const SETPRIV = "/usr/bin/setpriv";
-const ENDING_WITH_US = existsSync(SETPRIV) ? [SETPRIV, "--pdeathsig", "KILL", "--"] : [];
+/** What is started behind these words ends with the process that started it, also if that is killed. */
+export const ENDING_WITH_US = existsSync(SETPRIV) ? [SETPRIV, "--pdeathsig", "KILL", "--"] : [];
 const WAIT_MS_MAX = 60_000;
 /** How many times longer leases must last than on a machine with nothing else to do. */
 export const SLOWNESS = Number(process.env["DIBS_SLOWNESS"] ?? 1);

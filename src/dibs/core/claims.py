@@ -12,7 +12,7 @@ from dibs.core.commands import Acquire, AcquireTerms, Inspect
 from dibs.core.draft import Draft
 from dibs.core.exclusion import blockers, closure_of, covered, is_paused, misfit
 from dibs.core.expiry import capped_ms, end_expired, may_go_on, own_deadline_ms, shown
-from dibs.core.grants import apply_policy, grant, swap
+from dibs.core.grants import apply_policy, for_session, grant, swap
 from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
@@ -223,7 +223,7 @@ def _regrant(
     seat = next_seat(mine, ask)
     if held_before and not is_fresh and seat != ask.fresh_lease_id:
         seat = NOBODY
-    kept = mine.replace(seat=seat)
+    kept = for_session(draft, ask, mine).replace(seat=seat)
     until_ms = capped_ms(draft.now_ms + ask.ttl_ms, mine.ends_ms)
     if mine.ttl_ms and ask.ttl_ms and not is_fresh and until_ms > own_deadline_ms(draft, mine):
         ttl_ms = max(mine.ttl_ms, ask.ttl_ms)

@@ -112,6 +112,17 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     return Granted(now_ms=draft.now_ms, name=name, lease=lease, previous=previous)
 
 
+def for_session(draft: Draft, ask: AcquireTerms | Ticket, mine: Holder) -> Holder:
+    """The session's hold, of which `ask` is told. It lasts as long as the session if that was asked: whoever claims so
+    renews the session only, and a TTL of an earlier claim would run out beneath it."""
+    if not mine.ttl_ms or ask.ttl_ms or mine.session != ask.session or not mine.ephemeral:
+        return mine
+    session = draft.session(mine.session) if mine.session is not None else None
+    if session is None:
+        return mine
+    return mine.replace(ttl_ms=0, renewed_ms=draft.now_ms, expires_ms=capped_ms(session.expires_ms, mine.ends_ms))
+
+
 def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -> None:
     """Give a lease what its contract wants besides. The one counter is the floor of all tokens."""
     if policy.one_counter:

@@ -25,8 +25,8 @@ from dibs.core import events, tickets
 from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
 from dibs.core.draft import Draft, HandedOver
 from dibs.core.exclusion import blockers, closure_of, is_paused, misfit, own_hold, tree_neighbours
-from dibs.core.expiry import end_expired, end_hold, ticket_over
-from dibs.core.grants import grant
+from dibs.core.expiry import end_expired, end_hold, shown, ticket_over
+from dibs.core.grants import for_session, grant, swap
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
 from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, PlacesKept, Queued
@@ -424,9 +424,9 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
     if own is not None:
         gone = ticket.replace(name=part.name, number=part.number)
         draft.events.append(tickets.ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
-        held = [each.replace(seat=tickets.NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
-        draft.put(lock.replace(holders=tuple(held)))
-        return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True, held_before=True)
+        kept = for_session(draft, ticket, own).replace(seat=tickets.NOBODY)
+        draft.put(swap(lock, kept))
+        return Granted(now_ms=draft.now_ms, name=part.name, lease=shown(draft, kept), again=True, held_before=True)
     granted = grant(draft, ticket, lock, ticket.lease_id, part.number)
     if ticket.acl is not None and not lock.acl:
         put_list(draft, draft.lock(ticket.ns, part.name), ticket.acl, ticket.principal)

@@ -185,19 +185,19 @@ def shell(checkout: Checkout, command: str, **more: str) -> Turn:
     return (yield Call(name, {key: command, **about, **more}))
 
 
-def claim(checkout: Checkout, job: str) -> Turn:
-    """Claim with the MCP tool, once the client offers it."""
+def tool(checkout: Checkout, name: str, **given: object) -> Turn:
+    """Call an MCP tool of dibs, once the client offers it."""
     for _ in range(TRIES_MAX):
         if checkout.client == "claude":
-            told = yield Call("ToolSearch", {"query": "select:mcp__dibs__claim_job"})
-            call = Call("mcp__dibs__claim_job", {"job": job})
+            told = yield Call("ToolSearch", {"query": f"select:mcp__dibs__{name}"})
+            call = Call(f"mcp__dibs__{name}", given)
         elif checkout.client == "codex":
-            told = yield Call("tool_search", {"query": "claim_job dibs", "limit": 3}, kind="tool_search_call")
-            call = Call("claim_job", {"job": job}, namespace="mcp__dibs")
+            told = yield Call("tool_search", {"query": f"{name} dibs", "limit": 3}, kind="tool_search_call")
+            call = Call(name, given, namespace="mcp__dibs")
         else:
             told = yield from shell(checkout, "sleep 2")
-            call = Call("mcp_dibs_claim_job" if checkout.client == "gemini" else "dibs-claim_job", {"job": job})
-        if call.tool in told.tools or (checkout.client in ("claude", "codex") and "claim_job" in told.result):
+            call = Call(f"mcp_dibs_{name}" if checkout.client == "gemini" else f"dibs-{name}", given)
+        if call.tool in told.tools or (checkout.client in ("claude", "codex") and name in told.result):
             return (yield call)
         yield from shell(checkout, "sleep 2")
     pytest.fail("the client never offered the tools of dibs")
@@ -285,8 +285,8 @@ def test_a_claim_by_a_tool_is_the_agents_own_and_all_is_free_after_a_kill(
     told: dict[str, str] = {}
 
     def script() -> Script:
-        told["claim"] = (yield from claim(checkout, "path:src/a.py")).result
-        told["issue"] = (yield from claim(checkout, "issue-42")).result
+        told["claim"] = (yield from tool(checkout, "claim_job", job="path:src/a.py")).result
+        told["issue"] = (yield from tool(checkout, "claim_job", job="issue-42")).result
         told["edit"] = (yield from edit(checkout, "a", 1, 2)).result
         yield from edit(checkout, "b", 1, 2)
         # A client's login shell may have another PATH.
@@ -312,3 +312,42 @@ def test_a_claim_by_a_tool_is_the_agents_own_and_all_is_free_after_a_kill(
         asked = partial(checkout.run, "dibs", "claim", job, check=False)
         wait_until(lambda asked=asked: asked().returncode == 0, f"{job} is free", 10)  # type: ignore[misc]
     agent.process.kill()
+
+
+def test_the_job_of_a_killed_agent_goes_to_the_next_with_its_checkpoint(
+    checkout: Checkout, start: Callable[[Script], Agent]
+) -> None:
+    has_it, was_refused, is_killed = threading.Event(), threading.Event(), threading.Event()
+    told: dict[str, str] = {}
+
+    def first() -> Script:
+        yield from tool(checkout, "claim_job", job="issue-42")
+        yield from tool(checkout, "heartbeat_job", job="issue-42", checkpoint="tests pass")
+        has_it.set()
+        threading.Event().wait(CLIENT_S_MAX)
+        yield "done"
+
+    def second() -> Script:
+        told["refused"] = (yield from tool(checkout, "claim_job", job="issue-42")).result
+        was_refused.set()
+        is_killed.wait(CLIENT_S_MAX)
+        told["claimed"] = (yield from tool(checkout, "claim_job", job="issue-42")).result
+        told["released"] = (yield from tool(checkout, "release_job", job="issue-42", done=True)).result
+        yield "done"
+
+    one = start(first())
+    assert has_it.wait(CLIENT_S_MAX), "the first agent has no claim"
+    owner = json.loads(checkout.run("dibs", "owner", "issue-42", "--json").stdout)["data"]["owner"]
+    (pid,) = checkout.client_pids()
+    two = start(second())
+    assert was_refused.wait(CLIENT_S_MAX), "the second agent did not claim"
+    os.kill(pid, signal.SIGKILL)
+    one.process.wait(60)
+    is_killed.set()
+    two.wait()
+    print(json.dumps(told, indent=1))
+    assert owner in told["refused"]
+    assert "is yours" not in told["refused"]
+    assert "is yours" in told["claimed"]
+    assert "tests pass" in told["claimed"]
+    assert checkout.run("dibs", "claim", "issue-42", check=False).returncode == 4, told["released"]

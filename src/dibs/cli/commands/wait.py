@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.cheap import Callable, Mapping
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import exit_code, next_words, seconds
+from dibs.cli.framework.flags import exit_code, is_actor, next_words, seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
@@ -201,6 +201,7 @@ def _is_ours(hold: Document, namespace: str | None) -> bool:
 
 
 SLICE_SECONDS_LIVE = 1  # shorter at a terminal, so that the status line is fresh
+BEAT_MS = 60_000
 
 
 def wait_in_line(
@@ -233,6 +234,8 @@ def wait_in_line(
     call.begin_claim(pending)
     if not wait_ms:  # a caller that comes back later wants to keep the place
         return drive(door, pending.ask_once())
+    if meanwhile is None and "session_id" in document and is_actor(call):
+        meanwhile = _beats(call, document["session_id"])
     with StatusLine(call) as status:
         if status.on:
             pending.slice_seconds = SLICE_SECONDS_LIVE
@@ -240,6 +243,20 @@ def wait_in_line(
         if status_of(reply) == "queued" and not keeps:
             reply = drive(door, pending.leave(reply))
     return reply
+
+
+def _beats(call: Call, session: str) -> Meanwhile:
+    """Renews an actor's session, which lasts for a time after each command: the wait may be longer than that."""
+    due_ms = steady_ms() + BEAT_MS
+
+    def meanwhile(_: Document | None) -> int:
+        nonlocal due_ms
+        if steady_ms() >= due_ms:
+            call.ask("session-keep", session, {})  # if nobody answers, the wait finds that out
+            due_ms = steady_ms() + BEAT_MS
+        return max(1, due_ms - steady_ms())
+
+    return meanwhile
 
 
 def _show(status: StatusLine, still: StillWaiting, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:

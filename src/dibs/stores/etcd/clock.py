@@ -31,57 +31,18 @@ from contextlib import suppress
 from dibs.base import clock as machine
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.base.jsontext import decode, encode
-from dibs.base.record import Record
-from dibs.core.limits import ETCD_CLOCK_MS_MAX
 from dibs.stores.etcd import messages
 from dibs.stores.etcd.client import LEASE_GRANT, LEASE_LEFT, LEASE_REVOKE, EtcdClient
 from dibs.stores.etcd.errors import Refusal
 from dibs.stores.etcd.location import Layout
 from dibs.stores.etcd.messages import KeyValue, LeaseAnswer, message
+from dibs.stores.etcd.stopwatch import SECOND_MS, BootNote, StopwatchReading, difference_ms
 from dibs.stores.etcd.transaction import OPS_MAX, end_of
 
 CHECK_MS = 2_000
 RECOVER_MS = 30_000  # a clock that ran too fast is watched for so long before it is trusted again
 UNCOUNTED_MS = 10_000  # for how long our own clock alone is trusted, while etcd changes its leader
 BASE_MS = 600_000  # over how long small differences add up before the comparison starts again
-SECOND_MS = 1_000
-DRIFT_PARTS = 1_000  # steady clocks may differ by one in so many
-
-
-class StopwatchReading(Record):
-    """One reading of the stopwatch: our steady clock at that moment, and the value."""
-
-    before_ms: int
-    after_ms: int
-    elapsed_s: int
-    lease: str
-    term: str
-
-
-class BootNote(Record):
-    """The offset of one boot's steady clock to the store's time, and the reading that it came from."""
-
-    offset_ms: int
-    reading: StopwatchReading
-
-    def agrees_with(self, reading: StopwatchReading) -> bool:
-        """Return whether the machine's clock and the stopwatch ran alike since the note was made."""
-        return difference_ms(self.reading, reading) == 0
-
-
-def difference_ms(old: StopwatchReading, new: StopwatchReading) -> int | None:
-    """Return how much more our clock advanced than the stopwatch between two readings; negative: less. 0 within the
-    tolerance. None: the two cannot be compared."""
-    if (old.lease, old.term) != (new.lease, new.term):
-        return None
-    ours_min, ours_max = new.before_ms - old.after_ms, new.after_ms - old.before_ms
-    counted = (new.elapsed_s - old.elapsed_s) * SECOND_MS
-    tolerance = ETCD_CLOCK_MS_MAX + max(0, counted) // DRIFT_PARTS
-    if ours_min > counted + SECOND_MS + tolerance:
-        return ours_min - counted
-    if ours_max < counted - SECOND_MS - tolerance:
-        return ours_max - counted
-    return 0
 
 
 class EtcdClock:

@@ -160,7 +160,7 @@ class RecordCache:
         written, is compared when it is inserted."""
         records = self.records
         unseen = [key for key in expect if key not in records and (expect[key] or puts.get(key) is None)]
-        if self.fetch(db, unseen):
+        if unseen and self.fetch(db, unseen):  # most commits have seen all, and a call costs 2 % of one
             self.fetch(db, list(expect))  # others had to go, perhaps some of these
         for key, version in expect.items():
             found = records.get(key)
