@@ -119,9 +119,11 @@ def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
         threading.Event().wait(0.4)  # longer than the time-out, shorter than the wait
         connection.sendall(reply_of(200, QUEUED))
 
-    with ScriptedServer([answer_late, answer_late]) as server:
-        patient = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"wait_seconds": 5, "request_key": "k"}))
+    over = threading.Event()
+    with ScriptedServer([answer_late, lambda _: over.wait(60)]) as server:
+        patient = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"wait_seconds": 50, "request_key": "k"}))
         hasty = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"request_key": "k"}))
+        over.set()
     assert patient.body == QUEUED
     assert "did not answer within 0.2 s" in (hasty.body or {})["details"]
 

@@ -209,9 +209,9 @@ import asyncio, sys, dibs
 from tests.programs import wait_until
 
 async def main():
-    async with dibs.AsyncClient("memory://") as client, client.claim("job", ttl=1) as claim:
-        wait_until(lambda: claim.remaining() < 0.7, "its first heartbeat is due")
-        wait_until(lambda: claim.remaining() > 0.7, "it is renewed")
+    async with dibs.AsyncClient("memory://") as client, client.claim("job", ttl=3) as claim:
+        wait_until(lambda: claim.remaining() < 2.1, "its first heartbeat is due")
+        wait_until(lambda: claim.remaining() > 2.1, "it is renewed")
         sys.exit(3)
 
 asyncio.run(main())

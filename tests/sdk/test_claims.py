@@ -226,7 +226,7 @@ def test_heartbeats_keep_the_job_for_longer_than_its_ttl(client: Client, monkeyp
 @pytest.mark.promise("loss:told")
 def test_a_broken_claim_is_told_with_the_reason_and_ends_the_block(client: Client) -> None:
     told: list[dibs.LeaseLost] = []
-    with pytest.raises(dibs.LeaseLost) as lost, client.claim("job", ttl=1, on_lost=told.append) as claim:
+    with pytest.raises(dibs.LeaseLost) as lost, client.claim("job", ttl=3, on_lost=told.append) as claim:
         client.break_claim("job", "it hangs")
         assert claim.lost.wait(60)
         with pytest.raises(dibs.LeaseLost):
@@ -256,7 +256,7 @@ def test_an_owner_that_slept_past_its_deadline_knows_before_it_asks_anybody(
 
 @over("memory")
 def test_the_error_of_a_block_is_not_hidden_by_the_loss(client: Client) -> None:
-    with pytest.raises(ZeroDivisionError) as failed, client.claim("job", ttl=1) as claim:
+    with pytest.raises(ZeroDivisionError) as failed, client.claim("job", ttl=3) as claim:
         client.break_claim("job", "it hangs")
         assert claim.lost.wait(60)
         raise ZeroDivisionError

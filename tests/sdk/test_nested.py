@@ -179,7 +179,7 @@ def test_tasks_nest_each_for_itself_and_a_loss_ends_every_level(connect_async: C
             assert not (await client.owner("job")).held
             seen: list[type[BaseException]] = []
             with pytest.raises(dibs.LeaseLost):
-                async with client.claim("job", ttl=1):
+                async with client.claim("job", ttl=3):
                     try:
                         async with client.claim("job", nested=True):
                             await client.break_claim("job", "an outage")

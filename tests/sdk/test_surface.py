@@ -225,7 +225,7 @@ def test_a_lock_behaves_like_the_one_of_threading(client: Client) -> None:
 
 @over("memory")
 def test_a_lock_that_was_lost_says_so_at_the_end(client: Client) -> None:
-    lock = dibs.Lock("name", client=client, ttl=1)
+    lock = dibs.Lock("name", client=client, ttl=3)
     with pytest.raises(dibs.LeaseLost, match="it hangs"), lock:
         client.break_claim("name", "it hangs")
     assert not lock.locked()

@@ -15,7 +15,7 @@ from tests.programs import pause
 
 class ImportFeed(OneOwnerCommand):
     job_name: str | None = "import {feed}"
-    ttl = 1
+    ttl = 3  # longer than a machine stands still
     requires_system_checks = ()
 
     def add_arguments(self, parser: Any) -> None:

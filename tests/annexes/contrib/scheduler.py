@@ -27,7 +27,7 @@ def main() -> None:
         while hang == "yes":
             pause(1)
 
-    executor = OneOwnerExecutor(ttl=1, wait=wait[0] if wait else None)
+    executor = OneOwnerExecutor(ttl=3, wait=wait[0] if wait else None)
     scheduler = BlockingScheduler(executors={"default": executor})
     at = datetime.fromisoformat(time)
     scheduler.add_job(job, "date", run_date=at, id="report", misfire_grace_time=None)

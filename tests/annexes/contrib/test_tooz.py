@@ -79,7 +79,7 @@ def test_a_lock_that_was_not_renewed_in_time_is_not_said_to_be_held(coordinator:
     assert lock.acquire()
     assert lock.acquired
     wait_until(lambda: not lock.acquired, "the lock's time is over, by this machine's clock")
-    other = coordinator(b"two", lock_timeout=1).get_lock(b"job")
+    other = coordinator(b"two", lock_timeout=9).get_lock(b"job")
     assert other.acquire(timeout=10)
     assert not lock.is_still_owner()
     assert not lock.release()
@@ -132,7 +132,7 @@ def hold(folder: Path, what: str, *, timeout: int) -> subprocess.Popen[str]:
 
 def test_a_killed_member_leaves_its_group_its_lead_and_its_lock(tmp_path: Path, coordinator: Coordinators) -> None:
     one = coordinator(b"one", timeout=10)
-    with hold(tmp_path, "two", timeout=1) as other:
+    with hold(tmp_path, "two", timeout=3) as other:
         assert one.get_members(b"group").get() == {b"two"}
         assert one.get_leader(b"group").get() == b"two"
         assert not one.get_lock(b"lock").acquire(blocking=False)
@@ -153,7 +153,7 @@ def test_a_paused_member_learns_from_its_next_heartbeat_that_it_is_out(
     tmp_path: Path, coordinator: Coordinators
 ) -> None:
     one = coordinator(b"one")
-    with hold(tmp_path, "two", timeout=1) as other:
+    with hold(tmp_path, "two", timeout=3) as other:
         os.kill(other.pid, signal.SIGSTOP)
         wait_until_stopped(other.pid)
         wait_until(lambda: one.get_members(b"group").get() == set(), "the member is gone")
