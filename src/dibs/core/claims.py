@@ -268,7 +268,7 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
     lock = end_expired(draft, stored)
     unended = [shown(draft, holder) for holder in stored.holders if may_go_on(draft, holder)]
     lock = stored.replace(holders=tuple(unended)) if unended else lock
-    in_way = blockers(draft, lock, EXCLUSIVE, 1, None)
+    in_way = blockers(draft, lock, EXCLUSIVE, 1, None) if in_tree(lock.name) else ()
     draft.discard()
     return outcomes.Status(
         now_ms=draft.now_ms,
