@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from dibs.core.commands import Acquire, AcquireAll, Break, EndSession, Inspect, OpenSession, Release, Renew, Transfer
+from dibs.core.commands import (
+    Acquire,
+    AcquireAll,
+    Break,
+    EndSession,
+    Inspect,
+    KeepSession,
+    OpenSession,
+    Release,
+    Renew,
+    Transfer,
+)
 from dibs.core.lease_outcomes import Released
 from dibs.core.outcomes import Granted, NotCurrent, Refused
 from dibs.core.records import SHARED
@@ -138,3 +149,63 @@ def test_who_claims_for_its_session_is_not_told_of_a_lease_that_ends_before(wait
     assert owner(rules) == "l5"
     now_ms[0] += 30_000
     assert not isinstance(rules.one(stranger.replace(fresh_lease_id="l8")), Granted)
+
+
+def rules_with_time() -> tuple[list[int], Coordinator]:
+    now_ms = [1_000]
+    rules = Coordinator(MemoryStore(lambda: now_ms[0]))
+    rules.one(OpenSession(ns="default", fresh_id="s", principal="p", owner="p", ttl_ms=60_000))
+    return now_ms, rules
+
+
+STRANGER = Acquire(**{**ASK, "session": None, "ttl_ms": 9_000}, name="b", fresh_lease_id="l9")
+
+
+@pytest.mark.fault("F-266")
+@pytest.mark.promise("excl")
+@pytest.mark.parametrize("is_first", [True, False], ids=["told of it", "who made it"])
+def test_a_heartbeat_with_a_ttl_takes_nothing_from_who_claimed_for_the_session(is_first: bool) -> None:
+    now_ms, rules = rules_with_time()
+    short = OTHERS.replace(ttl_ms=5_000, request_key="short", fresh_lease_id="l5")
+    for claim in (short, OTHERS) if is_first else (OTHERS, short):
+        rules.one(claim)
+    rules.one(Renew(**RENEWED, ttl_ms=5_000))
+    now_ms[0] += 30_000
+    assert not isinstance(rules.one(STRANGER), Granted)
+
+
+def test_a_heartbeat_may_give_a_session_claim_that_only_its_owner_knows_a_ttl() -> None:
+    now_ms, rules = rules_with_time()
+    rules.one(OTHERS)
+    rules.one(Renew(**RENEWED, ttl_ms=5_000))
+    now_ms[0] += 30_000
+    assert isinstance(rules.one(STRANGER), Granted)
+
+
+@pytest.mark.promise("all-or-nothing")
+@pytest.mark.parametrize("waits", [False, True], ids=["refused", "queued"])
+def test_a_claim_of_several_that_gets_none_changes_nothing_that_it_was_not_told_of(waits: bool) -> None:
+    now_ms, rules = rules_with_time()
+    rules.one(STRANGER.replace(name="a", ttl_ms=3_600_000))
+    rules.one(OTHERS.replace(ttl_ms=5_000))
+    before = rules.one(Inspect(**JOB)).lock.holders  # type: ignore[attr-defined]
+    rules.one(CLAIM.replace(wait=waits))
+    assert rules.one(Inspect(**JOB)).lock.holders == before  # type: ignore[attr-defined]
+    now_ms[0] += 30_000
+    assert isinstance(rules.one(STRANGER), Granted)
+
+
+@pytest.mark.promise("lease:never-early")
+def test_a_hold_that_is_handed_over_is_written_as_it_was_stored_and_not_as_it_is_shown() -> None:
+    """Shown, its deadline is the session's of this moment, which later heartbeats of the session move."""
+    now_ms = [1_000]
+    rules = Coordinator(MemoryStore(lambda: now_ms[0]))
+    rules.one(OpenSession(ns="default", fresh_id="s", principal="p", owner="p", ttl_ms=30_000))
+    rules.one(STRANGER.replace(fresh_lease_id="l0", ttl_ms=3_600_000))
+    rules.one(OTHERS.replace(ttl_ms=60_000, wait=True))
+    given = Transfer(**JOB, principal="p", lease_id="l0", fresh_lease_id="l1", to_session="s", ttl_ms=60_000)
+    rules.one(given)
+    now_ms[0] = 21_000
+    rules.one(KeepSession(session="s", principal="p"))
+    now_ms[0] = 40_000
+    assert not isinstance(rules.one(STRANGER), Granted)

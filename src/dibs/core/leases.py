@@ -194,6 +194,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         has = mine.mode if lock.slots == 1 and not lock.pooled else f"{mine.mode} in {lock.slots} slots"
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
+    if not mine.ttl_ms and is_known(mine):
+        ttl_ms = 0  # another ask of the session may rely on it for as long as the session lasts
     expires_ms = draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms
     if mine.ends_ms:
         expires_ms = capped_ms(expires_ms, mine.ends_ms)

@@ -424,7 +424,8 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
     if own is not None:
         gone = ticket.replace(name=part.name, number=part.number)
         draft.events.append(tickets.ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
-        kept = for_session(draft, ticket, own).replace(seat=tickets.NOBODY)
+        stored = next(each for each in lock.holders if each.lease_id == own.lease_id)  # `own` is as it is shown
+        kept = for_session(draft, ticket, stored).replace(seat=tickets.NOBODY)
         draft.put(swap(lock, kept))
         return Granted(now_ms=draft.now_ms, name=part.name, lease=shown(draft, kept), again=True, held_before=True)
     granted = grant(draft, ticket, lock, ticket.lease_id, part.number)

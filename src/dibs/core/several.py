@@ -98,8 +98,14 @@ def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome:
     for name in command.names:
         refresh(draft, command.ns, name, command.mode)
     ticket = place_of(draft, command, command.names) if may_wait(command) else None
+    before = dict(draft.writes)
     verdicts = [judge(draft, command, draft.lock(command.ns, name), command.ticket_id) for name in command.names]
     bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, outcomes.Granted)])
+    for verdict in verdicts:
+        if bad and isinstance(verdict, outcomes.Granted) and verdict.held_before:  # nobody is told, so nothing changes
+            key = lock_key(command.ns, verdict.name)
+            draft.writes.pop(key, None)
+            draft.writes.update({key: before[key]} if key in before else {})
     waitable = all(isinstance(verdict, outcomes.Held | outcomes.Delayed | outcomes.Closed) for verdict in bad)
     if ticket is not None:
         if bad and waitable:
