@@ -120,7 +120,11 @@ def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
         connection.sendall(reply_of(200, QUEUED))
 
     over = threading.Event()
-    with ScriptedServer([answer_late, lambda _: over.wait(60)]) as server:
+
+    def never_answer(_: socket.socket) -> None:
+        over.wait(60)
+
+    with ScriptedServer([answer_late, never_answer]) as server:
         patient = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"wait_seconds": 50, "request_key": "k"}))
         hasty = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"request_key": "k"}))
         over.set()
