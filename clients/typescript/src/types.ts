@@ -157,7 +157,7 @@ export interface ReleaseRequest {
   retry_after_seconds?: number | null;
   /** neither failed nor done, as after an interruption: the count of attempts stays. Default: false. */
   uncounted?: boolean | null;
-  /** the lease was not used, as after a lost answer: nothing changes (`lease_not_current`) if another request of its session knows of it. Default: false. */
+  /** it was not used: nothing changes (`lease_not_current`) if another request of its session knows of it. Default: false. */
   unused?: boolean | null;
 }
 
@@ -321,7 +321,7 @@ export interface Refused {
   retry_after_ms?: number;
   /** of a claim-any with `count`: how many could be claimed: too few. */
   free?: number;
-  /** of a repeat: what its request key still has. Unless an earlier answer told you of it, release it as `unused`, and ask again only when that was answered. */
+  /** of a repeat: what its request key still has. If no earlier answer told you of it, release it as `unused` before you ask again. */
   rest?: Array<Acquired>;
 }
 

@@ -97,8 +97,8 @@ refused
     refused list: an answer for each name. An error has its `code` as `status` there
     retry_after_ms number-: when asking again makes sense; not with `parked`
     free number-: of a claim-any with `count`: how many could be claimed: too few
-    rest list-: of a repeat: what its request key still has. Unless an earlier answer told you of it, release it as
-        `unused`, and ask again only when that was answered
+    rest list-: of a repeat: what its request key still has. If no earlier answer told you of it, release it as
+        `unused` before you ask again
 queued
     status text: `queued`
     name text: the job

@@ -194,8 +194,8 @@ release
     retry_after_seconds whole seconds=0..RETRY_MS_MAX default=0: with a failure: nobody gets the job for this long, a
         week at most
     uncounted flag default=false: neither failed nor done, as after an interruption: the count of attempts stays
-    unused flag default=false: the lease was not used, as after a lost answer: nothing changes (`lease_not_current`) if
-        another request of its session knows of it
+    unused flag default=false: it was not used: nothing changes (`lease_not_current`) if another request of its session
+        knows of it
 transfer
     + _proof
     to_owner text chars=OWNER_CHARS_MAX seen=EVERYBODY: who gets the job, as shown to others. Without `to_session` it
