@@ -174,6 +174,20 @@ def test_a_heartbeat_with_a_ttl_takes_nothing_from_who_claimed_for_the_session(i
     assert not isinstance(rules.one(STRANGER), Granted)
 
 
+@pytest.mark.fault("F-266")
+@pytest.mark.promise("lease:never-early")
+def test_a_heartbeat_with_a_short_ttl_leaves_the_time_that_another_claim_of_the_session_was_told() -> None:
+    now_ms, rules = rules_with_time()
+    rules.one(OTHERS.replace(ttl_ms=40_000, request_key="long", fresh_lease_id="l5"))
+    told = rules.one(OTHERS.replace(ttl_ms=40_000))
+    assert isinstance(told, Granted)
+    rules.one(Renew(**RENEWED, ttl_ms=5_000))
+    now_ms[0] = told.lease.expires_ms - 1
+    assert not isinstance(rules.one(STRANGER), Granted)
+    now_ms[0] += 2
+    assert isinstance(rules.one(STRANGER), Granted)
+
+
 def test_a_heartbeat_may_give_a_session_claim_that_only_its_owner_knows_a_ttl() -> None:
     now_ms, rules = rules_with_time()
     rules.one(OTHERS)

@@ -64,6 +64,7 @@ class Hold:
     until_ms: int | None  # None: as long as the session
     since_ms: int = 0
     numbers: tuple[int, ...] = ()  # of its slots
+    known: bool = False  # another ask of the session may rely on it
 
 
 @dataclass
@@ -296,8 +297,12 @@ class World:
                     self.line.remove(place)
                     self.served.append(place)
                     for job in wish.jobs:
-                        if not self.owned(wish, job):
+                        own = self.owned(wish, job)
+                        if own is None:
                             self.grant(wish, job)
+                        else:
+                            own.known = True
+                            self.lasts(wish, own)
                     moved = True
                     break
 
@@ -462,11 +467,23 @@ class World:
     def extend(self, wish: Wish, job: str, ticket: str | None, *, by_session: bool = True) -> None:
         """Never shorter."""
         mine = self.mine(wish, job, ticket, by_session=by_session)
-        if mine is None or mine.until_ms is None or not wish.ttl_ms:
+        if mine is None:
+            return
+        mine.known = mine.known or not self.is_repeat(wish, mine, ticket)
+        self.lasts(wish, mine)
+        if mine.until_ms is None or not wish.ttl_ms:
             return
         if self.now_ms + wish.ttl_ms > mine.until_ms:
             mine.until_ms = self.now_ms + wish.ttl_ms
             mine.wish = _with(mine.wish, ttl_ms=wish.ttl_ms)
+
+    def is_repeat(self, wish: Wish, hold: Hold, ticket: str | None) -> bool:
+        return hold.wish.lease in (ticket, wish.lease) or bool(wish.key and hold.wish.key == wish.key)
+
+    def lasts(self, wish: Wish, hold: Hold) -> None:
+        """Who claims for the session's life relies on a hold of the session for that long."""
+        if wish.session is not None and hold.wish.session == wish.session and not wish.ttl_ms:
+            hold.until_ms, hold.wish = None, _with(hold.wish, ttl_ms=0)
 
     def claim(self, wish: Wish, *, wait: bool = False, ticket: str | None = None) -> set[str]:
         """Every correct answer; mostly there is one. An uncertain deadlock may be reported or not. Then the caller
@@ -482,7 +499,8 @@ class World:
         bad = [verdict for verdict in verdicts if verdict not in ("mine", "free")]
         waitable = all(verdict in ("held", "delayed") for verdict in bad)
         for job, verdict in zip(wish.jobs, verdicts, strict=True):
-            if verdict == "mine":
+            mine = self.mine(wish, job, ticket)
+            if verdict == "mine" and mine is not None and (not bad or self.is_repeat(wish, mine, ticket)):
                 self.extend(wish, job, ticket)
         if place is not None:
             if bad and waitable and wish.units not in (1, place.wish.units):
@@ -603,10 +621,12 @@ class World:
         hold = self.proved(job, principal, lease, session)
         if hold is None:
             return "not-current"
-        if ttl_ms is not None:
+        told_ms = hold.until_ms if hold.known and ttl_ms is not None else 0
+        if ttl_ms is not None and told_ms is not None:
             hold.wish = _with(hold.wish, ttl_ms=ttl_ms)
         if hold.wish.ttl_ms:
-            hold.until_ms = self.now_ms + hold.wish.ttl_ms
+            hold.until_ms = max(self.now_ms + hold.wish.ttl_ms, told_ms or 0)
+        hold.known = hold.wish.session is not None
         return "renewed"
 
     def transfer(

@@ -6,7 +6,7 @@ from dibs.core import events
 from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
 from dibs.core.draft import Draft
 from dibs.core.exclusion import blockers, units_of
-from dibs.core.expiry import capped_ms, end_hold, session_over, shown
+from dibs.core.expiry import capped_ms, end_hold, own_deadline_ms, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
 from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, PoolSet, Released, Renewed, Transferred
 from dibs.core.limits import TTL_MS_DEFAULT
@@ -194,9 +194,10 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         has = mine.mode if lock.slots == 1 and not lock.pooled else f"{mine.mode} in {lock.slots} slots"
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
-    if not mine.ttl_ms and is_known(mine):
-        ttl_ms = 0  # another ask of the session may rely on it for as long as the session lasts
     expires_ms = draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms
+    if command.ttl_ms is not None and is_known(mine):  # another ask of the session may rely on the time it was told
+        ttl_ms = ttl_ms if mine.ttl_ms else 0
+        expires_ms = max(expires_ms, own_deadline_ms(draft, mine)) if ttl_ms else mine.expires_ms
     if mine.ends_ms:
         expires_ms = capped_ms(expires_ms, mine.ends_ms)
     kept = mine.replace(

@@ -102,7 +102,8 @@ def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome:
     verdicts = [judge(draft, command, draft.lock(command.ns, name), command.ticket_id) for name in command.names]
     bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, outcomes.Granted)])
     for verdict in verdicts:
-        if bad and isinstance(verdict, outcomes.Granted) and verdict.held_before:  # nobody is told, so nothing changes
+        # Nobody is told of what another claim of the session has, so nothing of it changes.
+        if bad and isinstance(verdict, outcomes.Granted) and _is_of_another(verdict, command):
             key = lock_key(command.ns, verdict.name)
             draft.writes.pop(key, None)
             draft.writes.update({key: before[key]} if key in before else {})
@@ -146,6 +147,10 @@ def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome:
     if not waitable:
         return _refused(draft, command, verdicts, len(command.names))
     return _wait_for_all(draft, command, bad, _left(verdicts))
+
+
+def _is_of_another(granted: outcomes.Granted, command: AcquireAll) -> bool:
+    return granted.held_before and (command.request_key is None or granted.lease.request_key != command.request_key)
 
 
 def _refused(
