@@ -105,7 +105,7 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
     const [code, , err] = await ended(child);
     assert.equal(code, 20, err);
     assert.match(err, /The claim was lost/);
-    assert.ok(isGone(group));
+    assert.ok(isOver(group));
   });
 
   test("stops the command when its guard is killed, because nobody else would", async () => {
