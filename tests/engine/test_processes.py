@@ -287,9 +287,12 @@ def test_a_command_inside_another_is_part_of_both(only: list[int]) -> None:
 @pytest.mark.linux("environments of other processes")
 def test_what_wrote_over_its_environment_may_be_part_of_the_command(only: list[int]) -> None:
     since = own_start()
-    wiped = subprocess.Popen(["env", "-i", "/bin/sh", "-c", "read x"], stdin=subprocess.PIPE)
+    words = ["env", "-i", "/bin/sh", "-c", "echo; read x"]
+    wiped = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     only += [os.getpid(), wiped.pid]
-    wait_until(lambda: not environment_of(wiped.pid), "its environment is wiped")
+    assert wiped.stdout is not None
+    assert wiped.stdout.readline()  # before, it has no environment for a moment, and may get ours
+    assert not environment_of(wiped.pid)
     assert not none_is_left("abc124", since)
     wiped.communicate()
     wait_until(lambda: none_is_left("abc124", since), "it is gone")

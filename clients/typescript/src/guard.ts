@@ -40,11 +40,12 @@ export async function stop(group: number, killAfterMs: number): Promise<void> {
   }
 }
 
-function send(group: number, signal: NodeJS.Signals): void {
+/** A signal to a group; to nobody if that is gone, not ours to signal, or 0. */
+export function send(group: number, signal: NodeJS.Signals): void {
   try {
-    process.kill(-group, signal);
+    if (group > 0) process.kill(-group, signal);
   } catch {
-    // it is gone, or not ours to signal
+    // nobody
   }
 }
 

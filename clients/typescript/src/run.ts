@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { steadyMs } from "./clock.js";
 import { DibsError, InvalidInput, InvalidTtl, JobDone, JobHeld, LeaseLost } from "./errors.js";
-import { isGone, machineMs, stop } from "./guard.js";
+import { machineMs, send, stop } from "./guard.js";
 import { Dibs } from "./node.js";
 import { OVER_CODES } from "./reply.js";
 import type { ChildProcess } from "node:child_process";
@@ -140,21 +140,26 @@ function environment(options: Options, session: Session, claim: Claim): NodeJS.P
 
 /** The command below its guard: what it exited with, and how to reach it. */
 class Command {
-  pid = 0;
   readonly code: Promise<number>;
+  readonly #group: Promise<number>; // the guard tells it when the command runs already; 0 if nothing was started
   readonly #guard: ChildProcess;
 
-  constructor(words: string[], killAfterMs: number, untilMs: number, env: NodeJS.ProcessEnv) {
+  constructor(words: string[], private readonly killAfterMs: number, untilMs: number, env: NodeJS.ProcessEnv) {
     const program = fileURLToPath(new URL("guard.js", import.meta.url));
     this.#guard = fork(program, { detached: true, env, stdio: ["inherit", "inherit", "inherit", "ipc"], execArgv: [] });
+    let began: (group: number) => void;
+    this.#group = new Promise((resolve) => (began = resolve));
     this.code = new Promise((resolve, reject) => {
       this.#guard.on("message", (report: Report) => {
-        if ("pid" in report) this.pid = report.pid;
+        if ("pid" in report) began(report.pid);
         else if ("failed" in report) reject(new NotStarted(words[0]!, report.failed, report.message));
         else resolve(report.code ?? 128 + constants.signals[report.signal!]);
       });
-      // Without its guard the command is stopped by us, and nobody knows what it exited with.
-      this.#guard.on("exit", () => void stop(this.pid, killAfterMs).then(() => resolve(128 + constants.signals.SIGKILL)));
+      // It is gone, and all that it told was heard. We stop the command, and nobody knows what it exited with.
+      this.#guard.on("close", () => {
+        began(0);
+        void this.stop().then(() => resolve(128 + constants.signals.SIGKILL));
+      });
     });
     this.#send({ words, killAfterMs, untilMs });
   }
@@ -163,8 +168,12 @@ class Command {
     this.#send({ untilMs });
   }
 
-  pass(signal: NodeJS.Signals): void {
-    if (this.pid > 0 && !isGone(this.pid)) process.kill(-this.pid, signal);
+  async pass(signal: NodeJS.Signals): Promise<void> {
+    send(await this.#group, signal);
+  }
+
+  async stop(): Promise<void> {
+    await stop(await this.#group, this.killAfterMs);
   }
 
   #send(order: Order): void {
@@ -182,7 +191,7 @@ async function run(options: Options): Promise<number> {
   for (const signal of PASSED_ON) {
     process.on(signal, () => {
       passedOn.add(signal);
-      if (command !== undefined) command.pass(signal);
+      if (command !== undefined) void command.pass(signal);
       else if (INTERRUPTS.includes(signal)) waiting.abort(new Interrupted(signal));
     });
   }
@@ -191,7 +200,7 @@ async function run(options: Options): Promise<number> {
   try {
     command = new Command(options.command, killAfterMs, certainMs(), environment(options, session, claim));
     const lost = await Promise.race([command.code.then(() => undefined), loss(dibs, session, claim)]);
-    await stop(command.pid, killAfterMs); // also what the command left running
+    await command.stop(); // also what the command left running
     const code = await command.code;
     if (lost !== undefined) {
       say(`The claim was lost (${lost.why.replace(/\.$/, "")}). The command was stopped, because others may have its jobs now.`);

@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { ChildProcess } from "node:child_process";
 import { isGone } from "../src/guard.js";
-import { ENDING_WITH_US, SLOWNESS, Server, until } from "./server.js";
+import { ENDING_WITH_US, SLOWNESS, Server, soon, until } from "./server.js";
 
 const PROGRAM = fileURLToPath(new URL("../src/run.js", import.meta.url));
 const TTL = `${5 * SLOWNESS}s`;
@@ -36,7 +36,7 @@ async function ended(child: ReturnType<typeof start>, input = ""): Promise<[numb
   child.stdout.on("data", (data) => (out += data));
   child.stderr.on("data", (data) => (err += data));
   child.stdin.end(input);
-  const [code] = (await once(child, "close")) as [number];
+  const [code] = (await soon("the command has ended", once(child, "close"))) as [number];
   return [code, out, err];
 }
 
@@ -44,7 +44,7 @@ async function ended(child: ReturnType<typeof start>, input = ""): Promise<[numb
 async function started(job: string, ...flags: string[]) {
   const child = start(["run", "--ttl", TTL, "--kill-after", "1s", ...flags, job, "--", "sh", "-c", "sleep 60 & echo $$; wait"]);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  const group = Number((await lines.next()).value);
+  const group = Number((await soon("the command runs", lines.next())).value);
   assert.ok(group > 0 && !isGone(group));
   return { child, group };
 }
@@ -97,6 +97,14 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
     assert.equal((await ended(waiting))[0], 130);
     assert.equal(await server.waiting("interrupted"), 0);
     await held.release();
+  });
+
+  test("passes on a signal that comes before its guard has said what it started", async () => {
+    const late = "const tell = process.send; if (tell) process.send = (...all) => setTimeout(() => tell.apply(process, all), 500)";
+    const env = { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(late)}` };
+    const child = start(["run", "early", "--", "sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"], env);
+    child.stdout.once("data", () => child.kill("SIGTERM"));
+    assert.equal((await ended(child))[0], 7);
   });
 
   test("stops the whole group when the claim is lost, and exits with 20", async () => {

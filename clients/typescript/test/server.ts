@@ -31,6 +31,14 @@ export async function until<T>(what: string, look: () => T | Promise<T>): Promis
   }
 }
 
+/** What comes, or an error that says what did not. */
+export async function soon<T>(what: string, coming: Promise<T>): Promise<T> {
+  let isThere = false;
+  const came = coming.finally(() => (isThere = true));
+  await Promise.race([came.catch(() => undefined), until(what, () => isThere)]);
+  return came;
+}
+
 export const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
 export class Server {

@@ -52,16 +52,19 @@ def node(need_program: Callable[[str], str]) -> Callable[..., str]:
     program = need_program("node")
 
     def run(*words: str, stdin: str = "", **env: str) -> str:
-        done = subprocess.run(
-            ending_with_us(program, *words),
-            cwd=CLIENT,
-            env={**os.environ, **env},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                ending_with_us(program, *words),
+                cwd=CLIENT,
+                env={**os.environ, **env},
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as hung:
+            pytest.fail(f"{hung}, after it said: {(hung.stdout or b'').decode()}")
         assert done.returncode == 0, _failed(done.stdout) + done.stderr
         return done.stdout
 
