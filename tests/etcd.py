@@ -8,7 +8,6 @@ import platform
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from dibs.base.errors import DibsError
 from dibs.stores.etcd import EtcdLocation
 from dibs.stores.etcd.client import COMPACT, RANGE, STATUS, EtcdClient
 from dibs.stores.etcd.messages import StatusAnswer, fields, message, one, put_op, range_request
-from tests.programs import WAIT_S_MAX, ending_with_us, wait_until
+from tests.programs import WAIT_S_MAX, ending_with_us, reserved_ports, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,17 +33,6 @@ def _somebody() -> dict[str, Any]:
     known = {each.pw_name: each for each in pwd.getpwall()}
     user = next(known[name] for name in USERS if name in known)
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 class Member:
@@ -141,9 +129,9 @@ def running(
     program: str, count: int = 1, *, options: Sequence[str] = (), tls: Path | None = None, **how: Any
 ) -> Iterator[Cluster]:
     """A cluster that runs while the block does. `tls` is a folder with server.crt and server.key."""
-    with tempfile.TemporaryDirectory(prefix="dibs-etcd-", ignore_cleanup_errors=True) as top:
+    temporary = tempfile.TemporaryDirectory(prefix="dibs-etcd-", ignore_cleanup_errors=True)
+    with temporary as top, reserved_ports(2 * count) as ports:
         os.chmod(top, 0o755)
-        ports = _free_ports(2 * count)
         names = [f"m{number}" for number in range(count)]
         peers = {name: f"http://127.0.0.1:{port}" for name, port in zip(names, ports[count:], strict=True)}
         cluster = ",".join(f"{name}={url}" for name, url in peers.items())

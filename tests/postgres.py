@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dibs.testing.clock import ManualClock
-from tests.programs import WAIT_S_MAX, ending_with_us, wait_until
+from tests.programs import WAIT_S_MAX, ending_with_us, reserved_ports, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,13 +40,6 @@ def somebody() -> dict[str, Any]:
     known = {each.pw_name: each for each in pwd.getpwall()}
     user = next(known[name] for name in USERS if name in known)
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _children(pid: int) -> list[int]:
@@ -211,10 +204,11 @@ class PostgresServer:
 def server(initdb: str, postgres: str, *more: str) -> Iterator[PostgresServer]:
     """A server that runs while the block does. `more` are words of its command line; fsync is off without them."""
     who = somebody()
-    with tempfile.TemporaryDirectory(prefix="dibs-pg-", ignore_cleanup_errors=True) as folder:
+    temporary = tempfile.TemporaryDirectory(prefix="dibs-pg-", ignore_cleanup_errors=True)
+    with temporary as folder, reserved_ports(1) as (port,):
         if who:
             os.chown(folder, who["user"], who["group"])
-        running = PostgresServer(postgres, folder, f"{folder}/data", free_port())
+        running = PostgresServer(postgres, folder, f"{folder}/data", port)
         running.make(initdb)
         try:
             running.start(*more)
@@ -234,8 +228,9 @@ def running(initdb: str, postgres: str) -> Iterator[str]:
 def bouncer(pgbouncer: str, url: str) -> Iterator[str]:
     """The URL of a pgbouncer in front of the server at `url`: transaction mode, three backends for everybody."""
     who = somebody()
-    port, behind = free_port(), urlsplit(url)
-    with tempfile.TemporaryDirectory(prefix="dibs-pgb-", ignore_cleanup_errors=True) as folder:
+    behind = urlsplit(url)
+    temporary = tempfile.TemporaryDirectory(prefix="dibs-pgb-", ignore_cleanup_errors=True)
+    with temporary as folder, reserved_ports(1) as (port,):
         if who:
             os.chown(folder, who["user"], who["group"])
         Path(f"{folder}/ini").write_text(

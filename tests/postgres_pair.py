@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests import postgres
-from tests.postgres import PostgresServer, free_port, somebody
-from tests.programs import wait_until
+from tests.postgres import PostgresServer, somebody
+from tests.programs import reserved_ports, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,15 +102,16 @@ def _become(node: PostgresServer, waits_for: str) -> None:
 @contextmanager
 def pair(initdb: str, program: str, *, synchronous: bool = True) -> Iterator[PostgresPair]:
     who = somebody()
-    with tempfile.TemporaryDirectory(prefix="dibs-pgs-", ignore_cleanup_errors=True) as top:
+    temporary = tempfile.TemporaryDirectory(prefix="dibs-pgs-", ignore_cleanup_errors=True)
+    with temporary as top, reserved_ports(2) as ports:
         os.chmod(top, 0o755)
         nodes = []
-        for name in ("a", "b"):
+        for name, port in zip("ab", ports, strict=True):
             folder = f"{top}/{name}"
             os.mkdir(folder, 0o700)
             if who:
                 os.chown(folder, who["user"], who["group"])
-            nodes.append(PostgresServer(program, folder, f"{folder}/data", free_port()))
+            nodes.append(PostgresServer(program, folder, f"{folder}/data", port))
         nodes[0].make(initdb)
         made = PostgresPair(nodes[0], nodes[1], synchronous=synchronous)
         try:

@@ -12,10 +12,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from contextlib import chdir
+from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from unittest.mock import patch
@@ -24,7 +25,7 @@ from dibs.base.clock import steady_ms
 from tests.doors import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeVar
 
     from dibs.client.door import Door
@@ -68,6 +69,19 @@ def ending_with_us(*words: str) -> list[str]:
     thread: the kernel means the thread."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", "--", *words] if setpriv else list(words)
+
+
+@contextmanager
+def reserved_ports(count: int) -> Iterator[list[int]]:
+    """Ports for servers that must be told one, and that have it again after a restart. While the block lasts, no other
+    program is given one of them: a socket that does not listen is bound to it. A server that sets SO_REUSEADDR, as
+    servers do, may listen there nevertheless."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            each.bind(("127.0.0.1", 0))
+        yield [each.getsockname()[1] for each in sockets]
 
 
 def pause(seconds: float) -> None:

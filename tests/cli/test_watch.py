@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import pytest
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.event_reader import asked_events
 from dibs.engine.coordinator import Coordinator
-from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, dibs, wait_until
+from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, dibs, reserved_ports, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,12 +48,6 @@ def test_watch_tells_of_pruned_history(terminal: Terminal) -> None:
     assert page["gap"]["oldest"] == 4
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Watch:
     """`dibs watch --json`, or another command that goes on, in a process of its own."""
 
@@ -88,9 +81,16 @@ def test_watch_misses_nothing_while_servers_are_killed_and_started(tmp_path: Pat
     store = f"sqlite://{tmp_path}/shared.db"
     for each in "ab":
         (tmp_path / each).mkdir()
-    a = ServerProcess(tmp_path / "a", store=store, bind=f"127.0.0.1:{free_port()}")
-    b = ServerProcess(tmp_path / "b", store=store, bind=f"127.0.0.1:{free_port()}")
-    b.env = a.env  # one token for both
+    with reserved_ports(2) as ports:
+        a, b = (
+            ServerProcess(tmp_path / each, store=store, bind=f"127.0.0.1:{port}")
+            for each, port in zip("ab", ports, strict=True)
+        )
+        b.env = a.env  # one token for both
+        _kill_and_start(store, a, b)
+
+
+def _kill_and_start(store: str, a: ServerProcess, b: ServerProcess) -> None:
     with a, b:
         env = {**a.env, "DIBS_URL": f"{a.url},{b.url}", "DIBS_TOKEN": a.token}
         done = 0

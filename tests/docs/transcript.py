@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 import dibs
 from tests.docs.pages import Block, blocks
-from tests.programs import environment_without_dibs
+from tests.programs import environment_without_dibs, reserved_ports
 
 TIMEOUT_S = 60
 KNOWN = ("sh run", "sh run other", "python run", "text", "text other")
@@ -75,7 +74,11 @@ def is_known(info: str) -> bool:
 def run_page(page: str, folder: Path) -> list[Said]:
     """Type everything on `page` that is marked so. Raises if it takes too long, or if a step fails unannounced."""
     steps = [block for block in blocks(page) if is_known(block.info)]
-    port = _free_port()
+    with reserved_ports(1) as (free,):
+        return _run_page(page, steps, folder, str(free))
+
+
+def _run_page(page: str, steps: list[Block], folder: Path, port: str) -> list[Said]:
     script = folder / "page.bash"
     script.write_text(_script(steps, folder).replace(PORT, port), encoding="utf-8")
     process = subprocess.Popen(
@@ -189,12 +192,6 @@ def _said(page: str, steps: list[Block], written: str) -> list[Said]:
         else:
             assert "(exit " not in outputs[number], f"{step.text}\n{outputs[number]}"
     return found
-
-
-def _free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

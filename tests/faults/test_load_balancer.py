@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import pytest
 from dibs.client.door import Ask
 from tests.docs.pages import blocks
 from tests.doors import connect
-from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, wait_until
+from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, reserved_ports, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,10 +67,13 @@ class Balancer:
 
 
 @pytest.fixture
-def balancer(haproxy: str, servers: list[ServerProcess], tmp_path: Path) -> Iterator[Balancer]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def port() -> Iterator[int]:
+    with reserved_ports(1) as (port,):
+        yield port
+
+
+@pytest.fixture
+def balancer(haproxy: str, servers: list[ServerProcess], tmp_path: Path, port: int) -> Iterator[Balancer]:
     config = tmp_path / "haproxy.cfg"
     config.write_text(adapted(CONFIG.read_text(), port, [server.url for server in servers]))
     checked = subprocess.run([haproxy, "-c", "-f", str(config)], capture_output=True, text=True, check=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from dibs.base.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_doors import open_door
 from dibs.sdk.claims import settings_of
 from tests.faults.standing import check_nothing_left, left_behind
-from tests.programs import WAIT_S_MAX, ServerProcess, pause, wait_until
+from tests.programs import WAIT_S_MAX, ServerProcess, pause, reserved_ports, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,10 +31,7 @@ LONG_WAIT_S = 3.0  # to stand in line on a busy machine, and to be there when th
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """One of its own, on a port that it has again after a restart."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with ServerProcess(tmp_path, bind=f"127.0.0.1:{port}") as server:
+    with reserved_ports(1) as (port,), ServerProcess(tmp_path, bind=f"127.0.0.1:{port}") as server:
         yield server
 
 

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import re
-import socket
 import subprocess
 import threading
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.docs.pages import blocks
-from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, wait_until
+from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, reserved_ports, wait_until
 from tests.server.certificates import Authority
 
 if TYPE_CHECKING:
@@ -74,11 +73,8 @@ def proxied(
     authority = Authority(folder / "ca", need_program("openssl"))
     cert, key = authority.issue("server")
     (folder / "both.pem").write_bytes(cert.read_bytes() + key.read_bytes())
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     flags = ("--trusted-proxy", "127.0.0.1", "--access-log")
-    with ServerProcess(folder, flags=flags) as server:
+    with reserved_ports(1) as (port,), ServerProcess(folder, flags=flags) as server:
         write, *words = PROXIES[request.param]
         write(folder, port, server.url.removeprefix("http://"))
         env = {**os.environ, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}

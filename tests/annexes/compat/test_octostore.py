@@ -24,7 +24,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from dibs.compat.octostore.contract import ORIGINS, OctoStoreContract
 from dibs.server.settings import PublicElections, ServerSettings
 from tests.annexes.compat.octostore_steps import ADMIN_KEY, STATIC_TOKENS, STEPS, TOKENS, Player
-from tests.programs import WAIT_S_MAX
+from tests.programs import WAIT_S_MAX, reserved_ports
 from tests.server.harness import running, wait_until
 
 if TYPE_CHECKING:
@@ -69,9 +69,11 @@ def played(player: Player) -> list[dict[str, Any]]:
 
 def record(binary: str) -> None:
     """Play the steps against the real server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with reserved_ports(1) as (port,):
+        _record(binary, port)
+
+
+def _record(binary: str, port: int) -> None:
     environ = {
         "BIND_ADDR": f"127.0.0.1:{port}",
         "DATABASE_URL": ":memory:",
@@ -214,12 +216,15 @@ needs_binary = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def port() -> Iterator[int]:
+    with reserved_ports(1) as (port,):
+        yield port
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[str]:
     """The URL of `dibs serve --octostore`, as a process."""
     folder = tmp_path_factory.mktemp("served")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     places = dict.fromkeys(("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"), str(folder))
     environ = {
         **{name: value for name, value in os.environ.items() if not name.startswith("DIBS_")},

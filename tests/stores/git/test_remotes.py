@@ -15,6 +15,7 @@ from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.core.outcomes import Granted, Held
 from dibs.stores.git.entries import tail_of
+from tests.programs import reserved_ports
 from tests.stores.git.harness import USER_ENV, acquire, git, granted, release, renew, store_at
 
 if TYPE_CHECKING:
@@ -191,9 +192,11 @@ def test_a_ref_written_by_hand_stops_its_own_job_and_no_other(remote: Remote) ->
 @pytest.fixture
 def daemon(remote: Remote) -> Iterator[str]:
     """The remote through git's own daemon, which serves reading alone."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with reserved_ports(1) as (port,):
+        yield from _daemon(remote, port)
+
+
+def _daemon(remote: Remote, port: int) -> Iterator[str]:
     words = [
         "git",
         "daemon",
