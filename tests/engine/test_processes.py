@@ -256,7 +256,8 @@ def started(token: str, script: str, **more: object) -> subprocess.Popen[bytes]:
 def test_a_command_is_there_while_anything_that_it_started_is(only: list[int]) -> None:
     guard = subprocess.Popen(["sh", "-c", "read x"], stdin=subprocess.PIPE)
     mark = guarded_mark("abc123", [guard.pid])
-    orphaning = "setsid sh -c 'echo $$; exec sleep 600 >&-' & exit 0"
+    # It starts no other program once it has said its number: meanwhile it would have no environment.
+    orphaning = "exec 3<&0; setsid sh -c 'echo $$; exec >&-; read x <&3' & exit 0"
     left = started("abc123", orphaning, stdout=subprocess.PIPE)
     assert left.stdout is not None
     assert left.stdin is not None
