@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HOST = "hook.test"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+NO = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
 
 
 class Delivery:
@@ -34,12 +35,14 @@ class Delivery:
 
 
 class HookTarget:
-    """Keeps all deliveries. `answers` has what is sent for a path; a function is called with the connection."""
+    """Keeps all deliveries. `answers` has what is sent for a path; a function is called with the connection. What is
+    about a job in `refused` is answered with 500."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self.context = context
         self.deliveries: list[Delivery] = []
         self.answers: dict[str, bytes | Callable[[ssl.SSLSocket], None]] = {}
+        self.refused: set[str] = set()
         self.connections = 0
         self._news = threading.Condition()
         self._stop = threading.Event()
@@ -92,10 +95,12 @@ class HookTarget:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         body = file.read(int(headers["content-length"]))
+        delivery = Delivery(path, headers, body)
+        # Chosen before the test hears of the delivery, and changes it.
+        answer = NO if delivery.json.get("lock") in self.refused else self.answers.get(path, OK)
         with self._news:
-            self.deliveries.append(Delivery(path, headers, body))
+            self.deliveries.append(delivery)
             self._news.notify_all()
-        answer = self.answers.get(path, OK)
         if callable(answer):
             answer(connection)
             return False
