@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.clock import steady_ms
 from dibs.sdk.client import AsyncClient, Client
 from tests.programs import ServerProcess
 
@@ -62,6 +63,12 @@ def connect(anywhere: tuple[str, str | None], namespace: str) -> Iterator[Callab
 @pytest.fixture
 def client(connect: Callable[..., Client]) -> Client:
     return connect()
+
+
+@pytest.fixture
+def due(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call it, and the next heartbeat of a claim of a minute is due, with the deadline far away."""
+    return lambda: monkeypatch.setattr("dibs.sdk.hold.steady_ms", lambda: steady_ms() + 20_000)
 
 
 @pytest.fixture

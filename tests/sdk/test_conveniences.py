@@ -56,15 +56,14 @@ def test_every_time_of_a_claim_may_be_written_any_way(client: Client) -> None:
         claim.done("r", done="1h")
     with client.claim("job", ttl=timedelta(seconds=90), again=True) as claim:
         assert 80 < claim.remaining() <= 90
-    with client.claim("job", ttl=1.5, again=True) as claim:
-        assert claim.leases[0].remaining_ms <= 1_500
-        assert claim.leases[0].remaining_ms > 1_000
+    with client.claim("job", ttl=61.5, again=True) as claim:
+        assert 61_000 < claim.leases[0].remaining_ms <= 61_500
     lease = client.acquire("other", ttl="1m")
     assert client.renew("other", lease.lease_id, ttl="2500ms").remaining_ms <= 2_500
     client.release("other", lease.lease_id, done=True)
     assert client.owner("other").status == "done"
-    with client.session(ttl="3s") as session:
-        assert session.remaining() <= 3
+    with client.session(ttl="30s") as session:
+        assert session.remaining() <= 30
 
 
 @over("memory")

@@ -63,7 +63,12 @@ def test_events_are_told_in_order_from_the_past_on_and_as_they_happen(client: Cl
 def test_without_a_beginning_only_what_is_new_is_told(client: Client) -> None:
     happen(client, "old")
     events = client.events()
-    later = threading.Timer(0.2, happen, (client, "new"))
+
+    def go_on() -> None:
+        wait_until(lambda: events.position is not None, "it knows where it begins")
+        happen(client, "new")
+
+    later = threading.Thread(target=go_on)
     later.start()
     assert told(events, 1)[0][0] == "new"
     later.join(WAIT_S_MAX)
@@ -202,6 +207,10 @@ def test_who_stops_reading_leaves_nothing_at_the_server(tmp_path: Path) -> None:
     def streams() -> int:
         return len(server.api.streams)
 
+    def happen_in_a_stream() -> None:
+        wait_until(lambda: streams() > 0, "a stream")
+        happen(client, "b")
+
     async def read_one(client: AsyncClient) -> None:
         events = client.events(after=0)
         await told_async(events, 6)
@@ -216,7 +225,7 @@ def test_who_stops_reading_leaves_nothing_at_the_server(tmp_path: Path) -> None:
         happen(client, "a")
         for close in (True, False):
             events = client.events(after=0)
-            later = threading.Timer(0.3, happen, (client, "b"))
+            later = threading.Thread(target=happen_in_a_stream)
             later.start()
             for event in events:
                 if event.seq > 2 and streams():
