@@ -143,7 +143,9 @@ def test_a_connection_that_ends_between_two_calls_is_not_noticed(far: PostgresSt
         assert put(far, lock("x", token=token)) == 0
 
 
-def test_a_read_survives_a_connection_that_ends_in_the_middle_of_it(far: PostgresStore, wire: Wire) -> None:
+def test_a_read_survives_a_connection_that_ends_in_the_middle_of_it(schema: Schema, wire: Wire) -> None:
+    schema.make()
+    far = PostgresStore(PostgresLocation(f"{wire.url}?schema={schema.name}&timeout=30s"))
     put(far, lock("x"))
     wire.loses_replies = True
 
@@ -155,6 +157,7 @@ def test_a_read_survives_a_connection_that_ends_in_the_middle_of_it(far: Postgre
     timer.start()
     assert far.read([key_of("x")]).records[key_of("x")].record == lock("x")
     timer.join()
+    far.close()
 
 
 def test_nothing_is_doubled_or_lost_while_backends_are_terminated(schema: Schema, store: PostgresStore) -> None:

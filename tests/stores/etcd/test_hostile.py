@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import StoreUnavailable
+from dibs.core.limits import ETCD_MS_MAX
 from dibs.stores.etcd import EtcdLocation, client
 from dibs.stores.etcd.client import EtcdClient
 from dibs.stores.etcd.http2 import (
@@ -57,6 +58,12 @@ SPEAKS_GRPC = frame(HEADERS, END_HEADERS, 1, HEAD)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "ETCD_MS_MAX", CALL_MS)
     monkeypatch.setattr(client, "ETCD_TRY_MS_MAX", TRY_MS)
+
+
+@pytest.fixture
+def patient(short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For calls that are answered: on a slow machine, too."""
+    monkeypatch.setattr(client, "ETCD_MS_MAX", ETCD_MS_MAX)
 
 
 def connected(server: HostileServer) -> EtcdClient:
@@ -120,6 +127,7 @@ UNDERSTOOD: dict[str, Callable[[int], bytes]] = {
 }
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("name", UNDERSTOOD)
 def test_an_answer_is_understood_however_it_is_framed(name: str) -> None:
     with HostileServer(lambda stream: [UNDERSTOOD[name](stream)]) as server:
@@ -192,6 +200,7 @@ def test_a_write_that_may_have_been_executed_is_unknown(name: str) -> None:
         assert len(server.requests) == 1, "it is not sent twice"
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("code", range(15))
 def test_a_call_that_the_server_ends_is_unknown_unless_it_says_that_it_did_nothing(code: int) -> None:
     with HostileServer(lambda stream: [frame(RST_STREAM, 0, stream, struct.pack(">I", code))]) as server:
@@ -214,6 +223,7 @@ NOT_DONE: dict[str, Answer] = {
 }
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("name", NOT_DONE)
 def test_a_write_that_was_refused_is_not_unknown(name: str) -> None:
     with HostileServer(NOT_DONE[name]) as server:
@@ -232,6 +242,7 @@ def test_a_write_that_had_no_room_to_be_sent_is_not_unknown() -> None:
         assert not server.requests
 
 
+@pytest.mark.usefixtures("patient")
 def test_windows_of_one_byte_only_take_longer() -> None:
     tiny = frame(SETTINGS, 0, 0, struct.pack(">HI", WINDOW, 1))
     data = b""

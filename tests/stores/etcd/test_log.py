@@ -140,7 +140,7 @@ def test_what_is_due_first_is_found_in_a_large_store_as_in_a_small_one(
 ) -> None:
     monkeypatch.setattr(due_index, "SMALL", 3)
     now_ms = store.read(()).now_ms
-    deltas = [-5_000, -20, 700, 3_000, 60_000, 3_600_000, 86_400_000, 10**9]
+    deltas = [-5_000, -20, 60_000, 70_000, 300_000, 3_600_000, 86_400_000, 10**9]
     dues = {f"j{delta}": now_ms + delta for delta in deltas}
     put(store, *[lock(name, expires_ms=due_ms) for name, due_ms in dues.items()])
     assert store.due(10).keys == [key_of("j-5000"), key_of("j-20")]
