@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 JOB = "election:cron"
-SHORT = ("--ttl", "3s", "--kill-after", "100ms")  # a loss is noticed with the next heartbeat
+SHORT = ("--ttl", "9s", "--kill-after", "100ms")  # a loss is noticed with the next heartbeat
 SAY = 'echo "$DIBS_ELECTION $DIBS_TERM $DIBS_FENCING_TOKEN"'
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -251,10 +252,12 @@ def test_a_gh_that_is_missing_is_no_answer(clone: Clone, github: GitHubStandIn) 
 def test_a_gh_that_hangs_is_killed_in_time_for_the_claim(clone: Clone, github: GitHubStandIn) -> None:
     github.issue(42)
     github.fails("hang")
-    ran = clone("claim", "#42", "--ttl", "3s", "--json")
+    ran = clone("claim", "#42", "--ttl", "9s", "--json")
     assert ran.exit == 0
-    assert "gh gave no answer within 1" in ran.err or "gh gave no answer within 0.9" in ran.err
-    assert 0 < ran.data["remaining_ms"] <= 2_100
+    said = re.search(r"gh gave no answer within (\S+) s", ran.err)
+    assert said is not None, ran.err
+    assert float(said[1]) <= 3
+    assert 0 < ran.data["remaining_ms"] <= 6_100
 
 
 def test_gh_is_asked_without_a_terminal_and_without_debug_output(clone: Clone, github: GitHubStandIn) -> None:
