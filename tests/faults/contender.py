@@ -40,6 +40,11 @@ class Resource:
         self._db = sqlite3.connect(folder / "fenced.db", timeout=0.5, isolation_level=None)
         self._fence = Fence(self._db)
 
+    def close(self) -> None:
+        self._db.close()
+        self._diary.close()
+        os.close(self._file)
+
     def note(self, **what: Any) -> None:
         self._diary.write(json.dumps(what) + "\n")
 

@@ -129,7 +129,7 @@ class Rig:
     def _end(self) -> None:
         (self.folder / OVER).touch()
         for program in self._programs:
-            assert program.wait(PROGRESS_S_MAX) == 0, f"a worker failed (seed {self._seed})"
+            self._await(program)
         seen: list[str] = []
 
         def is_clean() -> bool:
@@ -141,6 +141,19 @@ class Rig:
             wait_until(is_clean, "nothing is left behind")
         except AssertionError:
             raise AssertionError(f"left behind: {seen}") from None
+
+    def _await(self, program: subprocess.Popen[bytes]) -> None:
+        """Wait for the end of a worker. One that does not end says where its threads are, and what they met."""
+        try:
+            assert program.wait(PROGRESS_S_MAX) == 0, f"a worker failed (seed {self._seed})"
+        except subprocess.TimeoutExpired:
+            program.send_signal(signal.SIGABRT)
+            program.wait(WAIT_S_MAX)
+            diaries = sorted(self.folder.glob("p*.jsonl"))
+            noted = [f"{diary.name}: {line}" for diary in diaries for line in diary.read_text().splitlines()[-3:]]
+            said = [log.read_text() for log in self.folder.glob("p*.log")]
+            now = f"a worker does not end (seed {self._seed}, now {steady_ms()})"
+            raise AssertionError("\n".join([now, *noted, *said])) from None
 
     # Faults
 

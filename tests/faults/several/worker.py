@@ -9,6 +9,7 @@ that it can be found in the store's history. The program ends when the file FOLD
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import sys
 import threading
@@ -68,7 +69,7 @@ class Worker:
             except Exception as error:  # a fault of the SDK, or of this file
                 self._note("crashed", says=f"{type(error).__name__}: {error}")
                 raise
-        self._client.close()
+        self.close()
 
     def keep(self) -> None:
         """Have one job all the time. No fault lasts as long as its lease, so it is never lost."""
@@ -85,7 +86,11 @@ class Worker:
             self._until_answered(lease.release)
         except LeaseLost as lost:
             self._note("not kept", says=f"{job}: {lost}")
+        self.close()
+
+    def close(self) -> None:
         self._client.close()
+        self._resource.close()
 
     def _note(self, what: str, **more: object) -> None:
         self._resource.note(what=what, at_ms=steady_ms(), **more)
@@ -168,7 +173,8 @@ class Worker:
                 raise
             except DibsError as trouble:
                 self._note("again", code=trouble.code, says=str(trouble))
-                if steady_ms() > give_up_ms:
+                # A request key whose lease has ended is refused for good.
+                if trouble.code == "conflict" or steady_ms() > give_up_ms:
                     raise
                 pause(PAUSE_S)
 
@@ -189,4 +195,5 @@ def main(url: str, token: str, name: str, folder: str, seed: str) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # who aborts it sees what its threads do
     main(*sys.argv[1:])
