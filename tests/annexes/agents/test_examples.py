@@ -73,7 +73,7 @@ def test_five_agents_do_ten_jobs_once_each(
     ]
     try:
         for agent in agents:
-            said = agent.communicate(timeout=WAIT_S_MAX)[0]
+            said = agent.communicate(timeout=3 * WAIT_S_MAX)[0]
             assert agent.returncode == 0, said
     finally:
         end_all(agents)
@@ -102,7 +102,7 @@ def test_two_agents_do_not_starve_behind_a_job_that_always_fails(
     ]
     try:
         for agent in agents:
-            said = agent.communicate(timeout=WAIT_S_MAX)[0]
+            said = agent.communicate(timeout=3 * WAIT_S_MAX)[0]
             assert agent.returncode == 1, said
             assert b"parked" in said
     finally:
