@@ -19,6 +19,7 @@ from dibs.client.settings import Settings
 from dibs.client.urls import server_address
 from tests.cli.conftest import Ran
 from tests.client.scripted import ScriptedServer, reply_of
+from tests.programs import reserved_ports
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:
@@ -131,13 +132,19 @@ def test_flag_and_variables_win_over_what_is_saved(user: User, server: Server) -
     assert "But DIBS_URL is set in this shell, and wins." in again.out
 
 
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved_ports(1) as (port,):
+        yield port
+
+
 @pytest.mark.promise("login:own-server")
-def test_whoever_took_the_port_of_a_saved_server_does_not_get_the_token(user: User, tmp_path: Path) -> None:
-    with running(tmp_path) as server:
+def test_whoever_took_the_port_of_a_saved_server_does_not_get_the_token(user: User, tmp_path: Path, port: int) -> None:
+    with running(tmp_path, port=port) as server:
         url = url_of(server)
         assert user("login", url, stdin=TOKENS["agent"]).exit == 0
     heard: list[bytes] = []
-    with socket.create_server(("127.0.0.1", int(url.rpartition(":")[2]))) as listening:
+    with socket.create_server(("127.0.0.1", port)) as listening:
 
         def listen() -> None:
             while True:

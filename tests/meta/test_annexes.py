@@ -44,17 +44,21 @@ assert not [name for name in sys.modules if name.startswith(GONE)]
 
 # The server runs in the main thread, until the thread that asks it has seen enough.
 SERVER = """
-import os, signal, threading, time
+import os, signal, socket, threading, time
 import dibs
 from dibs.server.run import serve
 from dibs.server.settings import ServerSettings
 
 url, trouble = f"unix://{os.getcwd()}/socket", []
 
+def listens():
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex("socket") == 0
+
 def ask():
     try:
         until = time.monotonic() + 30
-        while not os.path.exists("socket") and time.monotonic() < until:
+        while not listens() and time.monotonic() < until:
             time.sleep(0.01)
         with dibs.Client(url, owner="ann") as client:
             with client.claim("issue-1"):

@@ -13,7 +13,7 @@ import pytest
 from tooz import ToozError, coordination
 
 from dibs.contrib.tooz import DibsLock
-from tests.programs import ROOT, ServerProcess, clean_env, start_program, wait_until, wait_until_stopped
+from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, clean_env, start_program, wait_until, wait_until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,13 +74,13 @@ def coordinator(tmp_path: Path) -> Iterator[Coordinators]:
 
 
 def test_a_lock_that_was_not_renewed_in_time_is_not_said_to_be_held(coordinator: Coordinators) -> None:
-    lock = coordinator(b"one", lock_timeout=1).get_lock(b"job")
+    lock = coordinator(b"one", lock_timeout=4).get_lock(b"job")
     assert isinstance(lock, DibsLock)
     assert lock.acquire()
     assert lock.acquired
     wait_until(lambda: not lock.acquired, "the lock's time is over, by this machine's clock")
-    other = coordinator(b"two", lock_timeout=9).get_lock(b"job")
-    assert other.acquire(timeout=10)
+    other = coordinator(b"two", lock_timeout=60).get_lock(b"job")
+    assert other.acquire(timeout=WAIT_S_MAX)
     assert not lock.is_still_owner()
     assert not lock.release()
     assert other.is_still_owner()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from tests.programs import WAIT_S_MAX, Ran, clean_env, dibs_here
+from tests.programs import WAIT_S_MAX, Ran, clean_env, dibs_here, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,6 +70,21 @@ class Shells:
         path = self.bin / name
         path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         path.chmod(0o755)
+
+    def serve(self, tokens: str) -> str:
+        """The URL of a server on a socket, for the tokens of these lines. It ends with the test."""
+        path, file = self.folder / "dibs.sock", self.folder / "tokens"
+        file.write_text(tokens)
+        file.chmod(0o600)
+        child = self.start(f"exec dibs serve --bind unix:{path} --tokens {file}")
+
+        def listens() -> bool:
+            assert child.poll() is None, child.communicate()
+            with socket.socket(socket.AF_UNIX) as probe:
+                return probe.connect_ex(str(path)) == 0
+
+        wait_until(listens, "the server listens")
+        return f"unix://{path}"
 
     def start(self, script: str, *, shell: str = "sh", cwd: Path | None = None, **env: str) -> subprocess.Popen[str]:
         """A script in a file, in a shell that has only just begun, and goes on by itself."""

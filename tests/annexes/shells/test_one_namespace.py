@@ -123,23 +123,10 @@ with dibs.claim("path:src", owner="python") as claim, dibs.claim("issue-1", owne
 @pytest.mark.parametrize("served", [False, True])
 def test_python_has_the_paths_of_the_repository_around_it(shells: Shells, served: bool) -> None:
     folder = repository(shells, "one", "git@github.com:acme/app.git")
-    env = {"DIBS_URL": serve(shells), "DIBS_TOKEN": TOKEN} if served else {}
+    env = {"DIBS_URL": shells.serve(f"ann:{TOKEN}:agent\n"), "DIBS_TOKEN": TOKEN} if served else {}
     out = python(shells, PROGRAM, folder, **env).splitlines()
     assert out[0].startswith("acme-app.")
     assert out[1:] == ["python", "python", "['issue-1', 'path:src']", "1", "True"]
-
-
-def serve(shells: Shells) -> str:
-    socket = shells.folder / "dibs.sock"
-    (shells.folder / "tokens").write_text(f"ann:{TOKEN}:agent\n")
-    (shells.folder / "tokens").chmod(0o600)
-    child = shells.start(f"exec dibs serve --bind unix:{socket} --tokens {shells.folder}/tokens")
-    for _ in range(600):
-        if socket.exists():
-            return f"unix://{socket}"
-        assert child.poll() is None, child.communicate()
-        shells("sleep 0.05")
-    raise AssertionError("the server did not come up")
 
 
 ASYNC = """
@@ -155,7 +142,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("served", [False, True])
 def test_two_repositories_do_not_meet_through_python(shells: Shells, served: bool) -> None:
     one, two = repository(shells, "one"), repository(shells, "two")
-    env = {"DIBS_URL": serve(shells), "DIBS_TOKEN": TOKEN} if served else {}
+    env = {"DIBS_URL": shells.serve(f"ann:{TOKEN}:agent\n"), "DIBS_TOKEN": TOKEN} if served else {}
     assert shells("dibs claim path:src --owner ann", cwd=one, **env).exit == 0
     first, again = python(shells, ASYNC, two, **env).split()
     assert first == again

@@ -165,14 +165,4 @@ TOKEN = "dibs_" + "7" * 64
 @pytest.fixture
 def served(shells: Shells) -> str:
     """A server whose token is bound to a namespace."""
-    (shells.folder / "tokens").write_text(f"ann:{TOKEN}:agent:team\n")
-    (shells.folder / "tokens").chmod(0o600)
-    socket = shells.folder / "dibs.sock"
-    words = f"exec dibs serve --bind unix:{socket} --tokens {shells.folder}/tokens"
-    child = shells.start(words)
-    for _ in range(600):
-        if socket.exists():
-            return f"unix://{socket}"
-        assert child.poll() is None, child.communicate()
-        shells("sleep 0.05")
-    raise AssertionError("the server did not come up")
+    return shells.serve(f"ann:{TOKEN}:agent:team\n")
