@@ -142,10 +142,12 @@ class Held(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
+        self.asked = threading.Event()
         self.go_on = threading.Event()
         self.answered = threading.Event()
 
     def events(self, *args: Any, **named: Any) -> list[Event]:
+        self.asked.set()
         assert self.go_on.wait(WAIT_S_MAX)
         try:
             return super().events(*args, **named)
@@ -159,6 +161,7 @@ def test_what_is_read_when_a_feed_is_closed_is_given_to_nobody() -> None:
         store.commit({}, {}, [event("job")])
         feed, reader = EventFeed(store, asyncio.get_running_loop()), Reader(0)
         assert feed.join(reader)
+        assert await asyncio.to_thread(store.asked.wait, WAIT_S_MAX)
         feed.close()
         store.go_on.set()
         assert await asyncio.to_thread(store.answered.wait, WAIT_S_MAX)

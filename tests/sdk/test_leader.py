@@ -75,6 +75,7 @@ def test_a_loss_is_told_at_once(client: Client) -> None:
     with pytest.raises(dibs.LeaseLost), client.leader("deploys", on_lost=told.append) as leader:
         client.break_claim("election:deploys", "stuck")
         leader.checkpoint("x")
+    wait_until(lambda: told, "on_lost is called, in a thread of its own")
     assert [each.name for each in told] == ["election:deploys"]
 
 
