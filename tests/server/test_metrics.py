@@ -244,11 +244,11 @@ class _HungStore(MemoryStore):
 
 
 def test_a_scrape_does_not_wait_for_a_store_that_hangs(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(metrics_routes, "SCRAPE_MS_MAX", 20)
     clock = ManualClock()
     store = _HungStore(clock)
     with running(tmp_path, store=store, clock=clock) as server:
         assert scrape(server)["dibs_store_up"][()] == 1
+        monkeypatch.setattr(metrics_routes, "SCRAPE_MS_MAX", 20)
         store.goes_on.clear()
         hung = scrape(server)
         store.goes_on.set()

@@ -38,6 +38,7 @@ from dibs.stores.etcd.http2 import (
     WINDOW_UPDATE,
 )
 from dibs.stores.etcd.messages import message, put_op, txn
+from tests.programs import wait_until
 from tests.stalls import is_in_time
 from tests.stores.etcd.hostile import SERVED, HostileServer, answered, block, frame, told
 
@@ -197,6 +198,7 @@ def test_a_write_that_may_have_been_executed_is_unknown(name: str) -> None:
         error = write_to(server)
         assert error is not None
         assert error.unknown
+        wait_until(lambda: server.requests, "it was sent")
         assert len(server.requests) == 1, "it is not sent twice"
 
 
