@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
-from dibs.cli.live import BoardView, EventRate
+from dibs.cli.live import BoardView
 from dibs.cli.live import screen as keys
 from dibs.cli.live.screen import keys_of
 from dibs.cli.main import run
 from dibs.cli.text import listing as board
 from dibs.cli.text.words import Paint, columns_of, padded, short
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
-from dibs.engine.coordinator import Coordinator
-from dibs.stores.memory import MemoryStore
-from dibs.testing.clock import ManualClock
 from tests.cli.conftest import Screen, Terminal
 
 HOSTILE = "\x1b[2J\x1b]0;x\x07\r\u202e\nend"
@@ -29,7 +24,7 @@ def lock(name: str, **more: Any) -> dict[str, Any]:
 
 
 def frame(locks: list[dict[str, Any]], width: int, rows: int = 10, paint: Paint | None = None) -> list[str]:
-    about = board.summary(locks, (1.0, 0.5))
+    about = board.summary(locks)
     paint = paint or Paint()
     lines = board.frame("a store", about, locks, paint, 0, (width, rows), footer="q quit" * 20)
     return [paint.shown(line) for line in lines]
@@ -130,17 +125,3 @@ def test_keys_sort_filter_and_scroll() -> None:
     assert len(view.locks) == 2
     view.press("q", 10)
     assert view.is_over
-
-
-def test_rates_are_counted_from_events() -> None:
-    store = MemoryStore(ManualClock())
-    door = EmbeddedDoor(lambda: Coordinator(store))
-    rate = EventRate("")
-    rate.update(door, 0)
-    assert rate.rates(0) is None
-    for number in range(10):
-        assert door.ask(Ask("acquire", f"job-{number}", {"owner": "bob"})).status == 200
-    rate.update(door, 5_000)
-    assert rate.rates(5_000) == (2.0, 0.0)
-    rate.update(door, 100_000)
-    assert rate.rates(100_000) == (0.0, 0.0)

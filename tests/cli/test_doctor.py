@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.clock import wall_ms
-from dibs.cli.commands.doctor import waiting
+from dibs.client.door import Ask
+from dibs.client.embedded import EmbeddedDoor
 from dibs.client.settings import connect_as
 from dibs.core.durations import format_duration
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
 from tests.client.scripted import ScriptedServer, reply_of
 from tests.server.harness import TOKENS, Poll, running, wait_until
 
@@ -95,7 +98,7 @@ def test_an_agent_is_told_of_its_own_token_and_of_no_other(outside: Terminal, se
 
 
 def test_another_version_at_the_server_is_told(outside: Terminal) -> None:
-    empty = reply_of(200, {"locks": [], "next": None, "events": [], "next_after": 0})
+    empty = reply_of(200, {"locks": [], "next": None, "waiters": []})
     replies = [reply_of(200, {"status": "ok", "dibs": "0.0.1", "storage": "sqlite", "schema": 2})]
     with ScriptedServer([*replies, empty, reply_of(404, {}), empty, empty]) as server:
         ran = outside("doctor", server.url)
@@ -104,18 +107,10 @@ def test_another_version_at_the_server_is_told(outside: Terminal) -> None:
     assert ran.exit == 0
 
 
-def test_who_waits_is_who_got_in_line_and_neither_got_the_job_nor_left() -> None:
-    def event(kind: str, name: str, owner: str, second: int) -> dict[str, Any]:
-        return {"event": kind, "name": name, "owner": owner, "at": f"2026-01-01T00:00:{second:02}.000Z"}
-
-    told = [
-        event("acquired", "a", "x", 0),
-        event("queued", "a", "y", 1),
-        event("queued", "a", "z", 2),
-        event("queued", "b", "y", 3),
-        event("released", "a", "x", 4),
-        event("acquired", "a", "y", 4),
-        event("left", "b", "y", 5),
-        {"event": "forgotten", "name": "c", "at": "2026-01-01T00:00:05.000Z"},
-    ]
-    assert [(name, owner) for name, owner, _ in waiting(told)] == [("a", "z")]
+def test_a_store_without_a_server_says_who_waits() -> None:
+    store = MemoryStore(ManualClock())
+    door = EmbeddedDoor(lambda: Coordinator(store))
+    door.ask(Ask("acquire", "wanted", {"owner": "holder"}))
+    assert door.ask(Ask("acquire", "wanted", {"owner": "patient", "wait_seconds": 0.001})).body["status"] == "queued"  # type: ignore[index]
+    [waiter] = (door.ask(Ask("waiters", "", {"limit": 10})).body or {})["waiters"]
+    assert (waiter["owner"], waiter["name"], waiter["holders"][0]["owner"]) == ("patient", "wanted", "holder")

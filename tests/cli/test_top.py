@@ -122,7 +122,7 @@ def test_the_board_shows_what_changes_follows_keys_and_a_new_size_and_ends_with_
     assert board.lines[1].startswith("dibs top  sqlite://")
     dibs(env, "claim", "other", "--owner", "bob")
     board.await_text(r"other +bob")
-    board.await_text(r"2 held, 0 waiting, [0-9.]+ claims/s")
+    board.await_text("2 held, 0 waiting, by name")
     board.type("/OTHER")
     board.await_text("filter: OTHER_")
     wait_until(lambda: not re.search("issue-1", str(board.lines[4])) or board.read(), "it is filtered")

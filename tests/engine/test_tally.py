@@ -97,7 +97,11 @@ def test_after_an_older_copy_took_over_all_is_counted_anew() -> None:
     world.acquire("kept")
     copy = world.store.moment()
     world.acquire("lost")
-    world.store._records, world.store._events = copy._records, copy._events
+    for key in world.store._records.keys() - copy._records.keys():
+        world.store._put(key, None)
+    for key, found in copy._records.items():
+        world.store._put(key, found)
+    world.store._events = copy._events
     world.store.number_from(1_000)
     world.acquire_elsewhere("new")
     world.tally.catch_up(world.store)

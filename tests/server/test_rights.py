@@ -12,8 +12,8 @@ from dibs.core.limits import USE_NOTED_MS
 from dibs.engine.credentials import CredentialDirectory
 from dibs.engine.metrics import Metrics
 from dibs.engine.webhooks import WebhookAdmin
+from dibs.server.http.admission import LOG_EVERY_MS, Refusals
 from dibs.server.http.listen import parse_bind
-from dibs.server.monitor.minutes import LOG_EVERY_MS, Refusals
 from dibs.server.run import warn_without_tls
 from dibs.server.settings import ServerSettings
 from dibs.stores.memory import MemoryStore

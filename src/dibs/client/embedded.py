@@ -219,6 +219,12 @@ class EmbeddedDoor:
         page = collect(self.store(), wanted, begin, terms["limit"])
         return Reply(200, events_document(begin, page.events, page.upto, page.oldest))
 
+    def _waiters(self, asked: Ask, ns: str) -> Reply:
+        from dibs.engine.queries import live_tickets
+        from dibs.wire.lease_documents import waiters_document
+
+        return Reply(200, waiters_document(live_tickets(self.store(), ns, "", "", asked.document["limit"])))
+
     def _sessions(self, asked: Ask, ns: str) -> Reply:
         from dibs.engine.queries import open_sessions
         from dibs.wire.lease_documents import session_document
@@ -273,6 +279,7 @@ _QUERIES: dict[str, Callable[[EmbeddedDoor, Ask, str], Reply]] = {
     "history": EmbeddedDoor._history,
     "overdue": EmbeddedDoor._overdue,
     "events": EmbeddedDoor._events,
+    "waiters": EmbeddedDoor._waiters,
     "sessions": EmbeddedDoor._sessions,
     "rights": EmbeddedDoor._rights,
     **dict.fromkeys(("token", "tokens"), EmbeddedDoor._tokens),

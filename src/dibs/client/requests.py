@@ -54,6 +54,7 @@ VERBS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "history": ("GET", _LOCKS + "history", ("name", "events")),
     "overdue": ("GET", _LOCKS + "overdue", ("name", "status", "overdue_ms")),
     "events": ("GET", "/events", ("events", "next_after")),
+    "waiters": ("GET", "/waiters", ("waiters",)),
     "sessions": ("GET", "/sessions", ("sessions",)),
     "session-open": ("POST", "/sessions", ("session_id", "owner", "remaining_ms", "ttl_seconds")),
     "session-show": ("GET", "/sessions/{}", ("session_id", "owner", "remaining_ms", "active")),

@@ -27,12 +27,11 @@ from dibs.engine.waiters import Waiter
 from dibs.server.engine import Engine
 from dibs.server.event_stream import StreamRegistry
 from dibs.server.http import parse
-from dibs.server.http.admission import PublicRooms
+from dibs.server.http.admission import Refusals
 from dibs.server.http.browser import REFUSED, OwnNames
 from dibs.server.http.request import PEER, HttpRequest, RequestHead
 from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, answer_document, note
 from dibs.server.monitor.health import SharedProbe, health_of
-from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.settings import ServerSettings
 from dibs.wire import lease_documents
 from dibs.wire.operations import Operation
@@ -103,9 +102,9 @@ class Api:
         self.names = OwnNames()
         self.checks_names = False  # in every request without a valid token, not only where that is always so
         self.certificate_ends_ms: Callable[[], int | None] = lambda: None  # without TLS
-        self.rooms = PublicRooms(self.settings.public_elections)
-        self.minutes = MinuteSeries(engine.tally)
-        self.on_close: list[Callable[[], object]] = [self.minutes.stop]
+        # Called when the server begins, with what counts the requests that were answered.
+        self.on_start: list[Callable[[Callable[[], int]], object]] = []
+        self.on_close: list[Callable[[], object]] = []
         self._probe = SharedProbe(lambda: health_of(engine.store), "dibs-health")
         self._readers = ThreadPoolExecutor(limits.READERS_MAX, thread_name_prefix="dibs-reader")
 

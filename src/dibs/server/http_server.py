@@ -68,7 +68,8 @@ class HttpServer:
             listener = await loop.create_server(self.connect, sock=listening, backlog=BACKLOG)
         else:
             listener = TlsListener(listening, self._tls, self.connect, state.admission)
-        self.api.minutes.start(lambda: state.total_requests)
+        for start in self.api.on_start:
+            start(lambda: state.total_requests)
         self._on_ready()
         ticks = 0
         while not self.should_exit:

@@ -1,8 +1,10 @@
-"""The reference store: dicts, a lock, and an injected clock. For tests, and to read beside the port."""
+"""The reference store: dicts, a sorted list of their keys, a lock, and an injected clock. For tests, and to read beside
+the port."""
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dibs.base import clock
@@ -28,6 +30,8 @@ class MemoryStore(Store, Maintenance):
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._records: dict[str, Versioned] = {}
+        self._keys: list[str] = []  # theirs, sorted
+        self._dues: dict[str, int] = {}  # and when each is due, if it ever is
         self._events: list[Event] = []
         self._revision = 0
         self._last_seq = 0
@@ -43,15 +47,25 @@ class MemoryStore(Store, Maintenance):
                     raise Conflict
             self._revision += 1
             for key, record in puts.items():
-                if record is None:
-                    self._records.pop(key, None)
-                else:
-                    self._records[key] = Versioned(version=self._revision, record=record)
+                self._put(key, None if record is None else Versioned(version=self._revision, record=record))
             for event in events:
                 self._last_seq += 1
                 self._events.append(event.replace(seq=self._last_seq))
             self._changed.notify_all()
             return self._last_seq
+
+    def _put(self, key: str, found: Versioned | None) -> None:
+        due_ms = None if found is None or found.record is None else found.record.due_ms()
+        if found is not None:
+            if key not in self._records:
+                insort(self._keys, key)
+            self._records[key] = found
+        elif self._records.pop(key, None) is not None:
+            del self._keys[bisect_left(self._keys, key)]
+        if due_ms is not None:
+            self._dues[key] = due_ms
+        else:
+            self._dues.pop(key, None)
 
     def at_once(self) -> threading.RLock:
         """Nobody keeps this lock for long."""
@@ -59,26 +73,26 @@ class MemoryStore(Store, Maintenance):
 
     def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> port.Page:
         with self._lock:
-            keys = sorted(
-                key
-                for key, found in self._records.items()
-                if key.startswith(prefix)
-                and key > after
-                and not (live and found.record is not None and not found.record.is_live())
-            )
-            return [(key, self._records[key]) for key in keys[:limit]]
+            page: port.Page = []
+            for key in self._keys[max(bisect_left(self._keys, prefix), bisect_right(self._keys, after)) :]:
+                if not key.startswith(prefix) or len(page) >= limit:
+                    break
+                found = self._records[key]
+                if not live or found.record is None or found.record.is_live():
+                    page.append((key, found))
+            return page
 
     def due(self, limit: int) -> Due:
         with self._lock:
             now_ms = self._clock()
-            every = ((found.record.due_ms() if found.record else None, key) for key, found in self._records.items())
-            dues = sorted((due_ms, key) for due_ms, key in every if due_ms is not None)
-            keys = [key for due_ms, key in dues if due_ms <= now_ms][:limit]
-            return Due(keys=keys, next_ms=dues[0][0] if dues else None)
+            keys = [key for _, key in sorted([(at_ms, key) for key, at_ms in self._dues.items() if at_ms <= now_ms])]
+            return Due(keys=keys[:limit], next_ms=min(self._dues.values(), default=None))
 
     def events(self, after: int, limit: int, job: port.Job | None = None, *, newest: bool = False) -> list[Event]:
         with self._lock:
-            found = [each for each in self._events if each.seq > after and job in (None, (each.ns, each.job))]
+            found = self._events[bisect_right(self._events, after, key=lambda event: event.seq) :]
+            if job is not None:
+                found = [each for each in found if (each.ns, each.job) == job]
             return found[max(0, len(found) - limit) :] if newest else found[:limit]
 
     def newest_seq(self) -> int:
@@ -124,4 +138,4 @@ class MemoryMoment(MemoryStore, StoreMoment):
 
     def __init__(self, now_ms: int, records: dict[str, Versioned], events: list[Event]) -> None:
         super().__init__(lambda: now_ms)
-        self.now_ms, self._records, self._events = now_ms, records, events
+        self.now_ms, self._records, self._keys, self._events = now_ms, records, sorted(records), events

@@ -10,7 +10,6 @@ An episode is one such world, from its seed to the moment when everybody has gon
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
@@ -28,7 +27,7 @@ from dibs.engine.sweeper import Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import ABSENT, Conflict, Due, Job, Page, Snapshot, StoreProxy, Versioned
+from dibs.stores.port import ABSENT, Conflict, Snapshot, StoreProxy, Versioned
 from dibs.stores.postgres.schema import LOST_EVENTS_MAX
 from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
@@ -82,13 +81,11 @@ class Participant(Protocol):
 
 
 class SimulatedStore(MemoryStore):
-    """Has every commit checked. Finds what is due, and events, without looking at all there are."""
+    """Has every commit checked, and nobody waits."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.time.clock)
         self._world = world
-        self._dues: dict[str, int] = {}
-        self._keys: list[str] = []  # sorted
         # Of the last commits: what was there before, and how many events it wrote.
         self._undo: deque[tuple[dict[str, Versioned | None], int]] = deque(maxlen=max(LOST_COMMITS))
 
@@ -99,24 +96,9 @@ class SimulatedStore(MemoryStore):
                 raise Conflict
         self._world.checker.committed(puts, events, self._world.time.now_ms)
         self._undo.append(({key: self._records.get(key) for key in puts}, len(events)))
-        for key, record in puts.items():
-            self._index(key, record)
         seq = super().commit({}, puts, events)
         self._world.on_commit(puts, self._events[len(self._events) - len(events) :])
         return seq
-
-    def _index(self, key: str, record: Stored | None) -> None:
-        """This is about to be the record of the key."""
-        if (record is None) == (key in self._records):
-            if record is None:
-                del self._keys[bisect_left(self._keys, key)]
-            else:
-                insort(self._keys, key)
-        due_ms = record.due_ms() if record is not None else None
-        if due_ms is None:
-            self._dues.pop(key, None)
-        else:
-            self._dues[key] = due_ms
 
     def lose(self, commits: int) -> list[Event]:
         """Be an older copy, without the last commits. Returns the events that it has. As with PostgreSQL
@@ -124,11 +106,7 @@ class SimulatedStore(MemoryStore):
         for _ in range(min(commits, len(self._undo))):
             before, events = self._undo.pop()
             for key, found in before.items():
-                self._index(key, found.record if found is not None else None)
-                if found is None:
-                    self._records.pop(key, None)
-                else:
-                    self._records[key] = found
+                self._put(key, found)
             del self._events[len(self._events) - events :]
         return self._events
 
@@ -138,31 +116,6 @@ class SimulatedStore(MemoryStore):
         meta = found if isinstance(found, Meta) else Meta()
         self._last_seq += LOST_EVENTS_MAX
         self.commit({}, {META_KEY: meta.replace(token_floor=max(meta.token_floor + 1, self._clock()))}, ())
-
-    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
-        found: Page = []
-        for key in self._keys[max(bisect_left(self._keys, prefix), bisect_right(self._keys, after)) :]:
-            if not key.startswith(prefix) or len(found) == limit:
-                break
-            record = self._records[key].record
-            if not live or record is None or record.is_live():
-                found.append((key, self._records[key]))
-        return found
-
-    def due(self, limit: int) -> Due:
-        now_ms = self._clock()
-        dues = self._dues
-        next_ms = min(dues.values(), default=None)
-        if next_ms is None or next_ms > now_ms:
-            return Due(keys=[], next_ms=next_ms)
-        found = sorted([(due_ms, key) for key, due_ms in dues.items() if due_ms <= now_ms])
-        return Due(keys=[key for _, key in found[:limit]], next_ms=next_ms)
-
-    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
-        if job is not None:
-            return super().events(after, limit, job, newest=newest)
-        first = bisect_right(self._events, after, key=lambda event: event.seq)
-        return self._events[max(first, len(self._events) - limit) :] if newest else self._events[first : first + limit]
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         return self._last_seq > after

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.compat.octostore.elections import lease_of, token_of
+from dibs.compat.octostore.elections import ElectionRoutes, PublicRooms, lease_of, token_of
 from dibs.core.limits import PUBLIC_CLIENTS_MAX, PUBLIC_REQUESTS_MS
 from dibs.engine.auth import RateLimited
 from dibs.server import event_stream
-from dibs.server.http.admission import PublicRooms
 from dibs.server.settings import PublicElections, ServerSettings
 from dibs.testing.clock import ManualClock
 from tests.server.harness import UNKNOWN_LEASE, running, wait_until
@@ -284,6 +283,14 @@ def test_a_stream_shows_when_the_session_of_a_leader_ends(public: Server) -> Non
         assert stream.next().document["leader"] is None
 
 
+def rooms_of(server: Server) -> PublicRooms:
+    """The public rooms of a server, which its election routes count."""
+    route, _ = server._inner.server_state.router.find(b"GET", b"/elections/x/watch")
+    assert route is not None
+    elections: ElectionRoutes = route.handler.__self__  # type: ignore[attr-defined]  # of a bound method
+    return elections._rooms
+
+
 def test_streams_are_bounded_per_client_and_in_all(public: Server) -> None:
     room = new_room(public)
     with StreamReader(public.port, f"/elections/{room}/watch", who=None) as one:
@@ -292,7 +299,7 @@ def test_streams_are_bounded_per_client_and_in_all(public: Server) -> None:
             two.next()
             with StreamReader(public.port, f"/elections/{room}/watch", who=None) as three:
                 assert (three.status, three.headers["retry-after"]) == (429, "30")
-    wait_until(lambda: not public.api.rooms._streams, "a stream that ended is still counted")
+    wait_until(lambda: not rooms_of(public)._streams, "a stream that ended is still counted")
 
 
 @pytest.mark.promise("events:told")
@@ -309,7 +316,7 @@ def test_a_reader_that_takes_nothing_is_told_and_cut(tmp_path: Path, monkeypatch
                 assert resign(server, room, token).status == 200
             monkeypatch.setattr(event_stream, "STALL_S", 0.3)
             wait_until(lambda: not len(server.api.streams), "it is cut off")
-            assert not server.api.rooms._streams, "its place among the public streams is free"
+            assert not rooms_of(server)._streams, "its place among the public streams is free"
             frames = deaf.rest()
             last = frames.pop()
             assert (last.kind, last.document["after"]) == ("dropped", frames[-1].id)

@@ -11,6 +11,7 @@ import pytest
 
 from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.contract import BIND_DEFAULT, OctoStoreContract, settings_from
+from dibs.compat.octostore.elections import PUBLIC_NAMESPACE
 from dibs.compat.octostore.locks import LOCKS_MAX
 from dibs.core.events import ACQUIRED, QUEUED, Event
 from dibs.core.limits import ADMIN_GUESSES_MAX
@@ -18,7 +19,6 @@ from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.records import LockRecord, lock_key, webhook_key
 from dibs.core.webhooks import Webhook
 from dibs.engine.webhooks.sender import delivery_headers
-from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.run import greeting
 from dibs.server.settings import PublicElections, ServerSettings
 from dibs.wire.webhooks import payload

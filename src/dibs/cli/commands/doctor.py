@@ -7,7 +7,6 @@ import sys
 
 from dibs._version import __version__
 from dibs.base import build_kind
-from dibs.base.cheap import Iterable
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
@@ -16,13 +15,12 @@ from dibs.cli.commands.config import in_effect
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.job_names import here
 from dibs.cli.framework.registry import part
-from dibs.cli.framework.result import Answer, yes
+from dibs.cli.framework.result import Answer, body_of, yes
 from dibs.cli.framework.spec import STORE, Command
 from dibs.client import store_admin
 from dibs.client.door import Ask, Door
 from dibs.client.embedded import EmbeddedDoor, default_store_url
-from dibs.client.event_reader import asked_events, why_away
-from dibs.client.http import HttpDoor
+from dibs.client.event_reader import why_away
 from dibs.client.settings import servers_at
 from dibs.client.urls import ServerAddress
 from dibs.core.durations import format_duration
@@ -50,14 +48,12 @@ class Findings:
 # What is in a store that somebody should look at: parked jobs, long waits, tokens that end soon.
 
 SHOWN_MAX = 3
-PAGES_MAX = 5
-EVENTS_MAX = 10_000
-LOOK_BACK_MS = 86_400_000
+WAITERS_MAX = 1_000
 WAIT_MS_MAX = 600_000
 TOKEN_LEFT_MS_MIN = 7 * 86_400_000
 
 
-def look_at_jobs(found: Findings, door: Door, now_ms: int) -> None:
+def look_at_jobs(found: Findings, door: Door) -> None:
     reply = door.ask(Ask("list", "", {"limit": 1_000, "status": "parked"}))
     if reply.status < 300 and reply.body is not None:
         names = [str(job["name"]) for job in reply.body["locks"]]
@@ -67,42 +63,22 @@ def look_at_jobs(found: Findings, door: Door, now_ms: int) -> None:
                 "parked",
                 f"{_these(names)}{more} failed too often. `dibs history` says why, `dibs free` lets it be claimed",
             )
-    waits = [wait for wait in waiting(_events(door)) if now_ms - wait[2] > WAIT_MS_MAX]
+    reply = door.ask(Ask("waiters", "", {"limit": WAITERS_MAX}))
+    body: Document = reply.body or {}
+    waits = [each for each in body.get("waiters", ()) if each["waiting_ms"] > WAIT_MS_MAX]
     if waits:
-        name, owner, since_ms = min(waits, key=lambda wait: wait[2])
+        longest = max(waits, key=lambda each: each["waiting_ms"])
+        more = f"{len(waits) - 1} {'or more' if body.get('next') else 'more'}"
         found.look(
             "waiting",
-            f"{owner} has waited {format_duration(now_ms - since_ms)} for {name}, and {len(waits) - 1} more over "
-            f"{format_duration(WAIT_MS_MAX)}. `dibs owner` says who has a job, `dibs break` takes it away",
+            f"{longest['owner']} has waited {format_duration(longest['waiting_ms'])} for {longest['name']}, and {more} "
+            f"over {format_duration(WAIT_MS_MAX)}. `dibs owner` says who has a job, `dibs break` takes it away",
         )
 
 
 def _these(names: list[str]) -> str:
     rest = len(names) - SHOWN_MAX
     return ", ".join(names[:SHOWN_MAX]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _events(door: Door) -> Iterable[Document]:
-    after: int | None = None
-    for _ in range(PAGES_MAX):
-        reply = door.ask(asked_events("", None, after, EVENTS_MAX, LOOK_BACK_MS))
-        body = reply.body or {}
-        if reply.status >= 300 or not body.get("events"):
-            return
-        yield from body["events"]
-        after = int(body["next_after"])
-
-
-def waiting(events: Iterable[Document]) -> list[tuple[str, str, int]]:
-    """Job, owner and since when, of all who got in line and did not leave it."""
-    queued: dict[tuple[str, str], int] = {}
-    for event in events:
-        who = str(event.get("name")), str(event.get("owner"))
-        if event["event"] == "queued":
-            queued.setdefault(who, instant_ms(event["at"]))
-        elif event["event"] in ("acquired", "left"):
-            queued.pop(who, None)
-    return [(name, owner, since_ms) for (name, owner), since_ms in queued.items()]
 
 
 def look_at_tokens(found: Findings, tokens: list[Document], now_ms: int) -> None:
@@ -133,23 +109,20 @@ def check_server(found: Findings, call: Call, address: ServerAddress) -> str | N
     found.good("server", f"{address.url} ({source})")
     _token(found, call, address)
     door = call.another_door(url=address.url)
-    if not isinstance(door, HttpDoor):
-        return None
     try:
-        health = _health(found, door)
+        return _health(found, door)
     except DibsError as error:
         found.bad("answers", error.details)
         return None
     finally:
         door.close()
-    return str(health["store"]) if health.get("store") else None
 
 
-def _health(found: Findings, door: HttpDoor) -> Document:
-    health = door.health()
-    if health.get("details"):
-        found.bad("answers", str(health["details"]))
-    elif "dibs" not in health:
+def _health(found: Findings, door: Door) -> str | None:
+    """The id of its store, if it says it."""
+    reply = door.ask(Ask("health"))
+    health = body_of(reply)
+    if "dibs" not in health:
         found.bad("answers", "this is not a dibs server; nothing can be claimed there")
     else:
         schema = f", schema {health['schema']}" if health.get("schema") else ""
@@ -161,21 +134,21 @@ def _health(found: Findings, door: HttpDoor) -> Document:
                 "one when you can, servers first",
             )
         now_ms = _clock(found, door) if "now" in health else wall_ms()
-        reply = door.ask(Ask("list", "", {"limit": 1}))
-        if reply.status < 300:
+        listed = door.ask(Ask("list", "", {"limit": 1}))
+        if listed.status < 300:
             found.good("allowed", "the token is accepted")
             _work(found, door, now_ms)
         else:
-            found.bad("allowed", str((reply.body or {}).get("details")))
-    return health
+            found.bad("allowed", str((listed.body or {}).get("details")))
+    return reply.headers.get("x-dibs-store")
 
 
-def _clock(found: Findings, door: HttpDoor) -> int:
+def _clock(found: Findings, door: Door) -> int:
     """Compare the clocks, and tell how long a request takes. Returns the time of the store's clock."""
     trips: list[tuple[int, int]] = []
     for _ in range(ROUND_TRIPS):
         began_us, began_ms = stopwatch_us(), wall_ms()
-        told_ms = instant_ms(str(door.health()["now"]))
+        told_ms = instant_ms(str(body_of(door.ask(Ask("health")))["now"]))
         took_us = stopwatch_us() - began_us
         trips.append((took_us, told_ms - began_ms - took_us // 2_000))
     trips.sort()
@@ -199,7 +172,7 @@ def _clock(found: Findings, door: HttpDoor) -> int:
     return wall_ms() + skew_ms
 
 
-def _work(found: Findings, door: HttpDoor, now_ms: int) -> None:
+def _work(found: Findings, door: Door, now_ms: int) -> None:
     reply = door.ask(Ask("whoami"))
     caller = reply.body
     if reply.status < 300 and caller is not None:
@@ -211,7 +184,7 @@ def _work(found: Findings, door: HttpDoor, now_ms: int) -> None:
             )
         if caller.get("role") == "admin":
             look_at_tokens(found, (door.ask(Ask("tokens")).body or {}).get("tokens", []), now_ms)
-    look_at_jobs(found, door, now_ms)
+    look_at_jobs(found, door)
 
 
 def check_one_store(found: Findings, stores: dict[str, str | None]) -> None:
@@ -272,7 +245,7 @@ def check_store(found: Findings, call: Call) -> None:
     _disk(found, facts["path"])
     if wrong := store_admin.miscounted(door.store()):
         found.bad("limits", f"what {', '.join(wrong[:5])} may have is counted wrong. Run: dibs gc")
-    look_at_jobs(found, door, facts["now_ms"])
+    look_at_jobs(found, door)
     look_at_tokens(found, (door.ask(Ask("tokens")).body or {}).get("tokens", []), facts["now_ms"])
     if facts["frozen"]:
         found.bad("frozen", facts["frozen"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +14,8 @@ from dibs.cli.live import screen as keys
 from dibs.cli.live.screen import LiveScreen, keys_of
 from dibs.cli.text import listing as board
 from dibs.cli.text.words import natural_key
-from dibs.client.door import Door
-from dibs.client.event_reader import EventCursor, why_away
+from dibs.client.event_reader import why_away
 from dibs.client.settings import place_of
-from dibs.core.events import ACQUIRED, EXPIRED
 from dibs.wire.codes import YES
 
 # What somebody looks at: which jobs, in which order, from which one on. Keys change it. Pure.
@@ -122,50 +119,6 @@ def _text(lock: Document) -> str:
     return "\n".join([str(each) for each in found if each]).casefold()
 
 
-# How many claims and expiries there are a second, from the stored events.
-
-WINDOW_MS = 60_000
-PAGES_MAX = 5  # of one look; on a very busy store the rest is skipped, and the rate is that of what was seen
-
-
-class EventRate:
-    """`update` reads what is new. Times are arguments."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._cursor = EventCursor(prefix, None, None)
-        self._seen: deque[tuple[int, int, int]] = deque()  # until when, and how many claims and expiries
-        self._since_ms: int | None = None
-
-    def update(self, door: Door, now_ms: int) -> None:
-        claims = expiries = 0
-        for _ in range(PAGES_MAX):
-            reply = door.ask(self._cursor.question())
-            if reply.status != 200:
-                return
-            self._cursor.take_page(reply.body or {})
-            for event in iter(self._cursor.pop, None):
-                claims += event["event"] == ACQUIRED
-                expiries += event["event"] == EXPIRED
-            if self._cursor.is_current:
-                break
-        else:
-            self._cursor = EventCursor(self._prefix, None, None)
-        if self._since_ms is None:
-            self._since_ms = now_ms
-            return
-        self._seen.append((now_ms, claims, expiries))
-        while self._seen[0][0] < now_ms - WINDOW_MS:
-            self._since_ms = self._seen.popleft()[0]
-
-    def rates(self, now_ms: int) -> tuple[float, float] | None:
-        """Claims and expiries a second, over the last minute. None before there are two looks."""
-        if self._since_ms is None or now_ms <= self._since_ms or not self._seen:
-            return None
-        seconds = (now_ms - self._since_ms) / 1000
-        return sum(each[1] for each in self._seen) / seconds, sum(each[2] for each in self._seen) / seconds
-
-
 # The jobs that are shown, read again and again on a thread of its own: keys do not wait for a server.
 
 SHARE = 20  # a look takes at most one part in so many of the time
@@ -176,18 +129,15 @@ class BoardFeed:
     """`locks` are those of the last look that succeeded; `failure` says why the last one did not. `wake` is called
     after each look, on `thread`, which is not started yet."""
 
-    def __init__(self, call: Call, fetch: Callable[[], Document], interval_ms: int, wake: Callable[[], None]) -> None:
-        self._call = call
+    def __init__(self, fetch: Callable[[], Document], interval_ms: int, wake: Callable[[], None]) -> None:
         self._fetch = fetch
         self._interval_ms = interval_ms
         self._wake = wake
-        self._rate = EventRate(call.values.get("prefix", ""))
         self._is_over = threading.Event()
         self.thread = threading.Thread(target=self._work, name="dibs-refresh", daemon=True)
         self.looks = 0  # how many there were
         self.locks: list[Document] = []
         self.locks_ms = 0  # when they were read
-        self.rates: tuple[float, float] | None = None
         self.failure: Answer | None = None
         self.error: BaseException | None = None  # an unexpected one, which ended the thread
 
@@ -216,8 +166,6 @@ class BoardFeed:
             self.failure = failure(error.reply)
             return
         self.locks_ms, self.failure = steady_ms(), None
-        self._rate.update(self._call.door(), steady_ms())
-        self.rates = self._rate.rates(steady_ms())
 
 
 FRAME_S = 1.0  # times on the board move once a second
@@ -233,7 +181,7 @@ def is_live(call: Call) -> bool:
 
 
 class Board:
-    """The jobs that `fetch` finds on a terminal, drawn again and again, with claims and expiries a second."""
+    """The jobs that `fetch` finds on a terminal, drawn again and again."""
 
     def __init__(self, call: Call, view: BoardView, fetch: Callable[[], Document], refresh_ms: int) -> None:
         assert call.stdout is not None
@@ -243,7 +191,7 @@ class Board:
         self._pretty = "utf" in (getattr(call.stdout, "encoding", None) or "").lower()
         keyboard = call.stdin.fileno() if call.stdin is not None and call.stdin.isatty() else None
         self._screen = LiveScreen(call.stdout.fileno(), keyboard)
-        self._feed = BoardFeed(call, fetch, refresh_ms, self._screen.wake)
+        self._feed = BoardFeed(fetch, refresh_ms, self._screen.wake)
         self._looks = 0  # how many were taken into the view
 
     def show(self) -> Answer:
@@ -305,7 +253,7 @@ class Board:
             cursor = "_" if view.is_typing else ""
             filtered = f"filter: {view.filter}{cursor}  " if view.filter or view.is_typing else ""
             order = view.order + (", reversed" if view.is_reversed else "")
-            about = f"{filtered}{board.summary(feed.locks, feed.rates)}, by {order}"
+            about = f"{filtered}{board.summary(feed.locks)}, by {order}"
         shown = [board.aged(lock, age_ms) for lock in view.window(self._rows())]
         last = view.first + len(shown)
         where = f"{view.first + 1}-{last} of {len(view.locks)}  " if len(shown) < len(view.locks) else ""

@@ -249,13 +249,12 @@ URGENT, LATE = 0.25, 0.1
 HEADER_ROWS, FOOTER_ROWS = 3, 1  # two lines about everything and the heads of the table; the help
 
 
-def summary(locks: list[Document], rates: tuple[float, float] | None) -> str:
-    """Count the jobs that are held, wait and are parked. `rates`: claims and expiries a second, if they are known."""
+def summary(locks: list[Document]) -> str:
+    """Count the jobs that are held, wait and are parked."""
     states = [lock["status"] for lock in locks]
     waiting = sum(number for lock in locks if isinstance(number := lock.get("waiting"), int))
     parts = [f"{states.count('held'):,} held", f"{waiting:,} waiting"]
     parts += [f"{states.count('parked'):,} parked"] if "parked" in states else []
-    parts += [f"{rates[0]:.1f} claims/s", f"{rates[1]:.1f} expiries/s"] if rates is not None else []
     return ", ".join(parts)
 
 

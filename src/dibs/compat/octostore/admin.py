@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+from dibs.base.clock import wall_ms
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput, InvalidName
 from dibs.base.jsontext import encode
 from dibs.base.reply import Reply
 from dibs.compat.octostore.bodies import user_id
+from dibs.compat.octostore.elections import PUBLIC_NAMESPACE
 from dibs.core import events
 from dibs.core.identity import ADMIN, AGENT, Caller
-from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX, REGISTRATIONS_MAX
+from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX, MINUTES_KEPT, REGISTRATIONS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_namespace
 from dibs.core.records import Holder, LockRecord
 from dibs.engine.auth import TokenGuard
 from dibs.engine.credentials import CredentialAdmin, credentials
 from dibs.engine.metrics import RequestCounts
 from dibs.engine.queries import claimed
+from dibs.engine.tally import Tally
 from dibs.server.annexes import Contract
 from dibs.server.handlers import Api
-from dibs.server.http.admission import PUBLIC_NAMESPACE, ClientWindows
+from dibs.server.http.admission import ClientWindows
 from dibs.server.http.parse import parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import HttpError, answer_document
@@ -121,9 +125,71 @@ def user_names(guard: TokenGuard, contract: Contract | None) -> set[str]:
     return guard.principals() - {caller.principal for caller in guard.callers() if caller.role == ADMIN}
 
 
+# In each of the last minutes, what this server saw: requests, new leases, releases, and leases.
+
+MINUTE_S = 60
+
+
+class Minute(NamedTuple):
+    at_s: int  # its beginning, in seconds since 1970
+    requests: int
+    acquires: int
+    releases: int
+    live: int
+
+
+class MinuteSeries:
+    """For one event loop. A timer compares running counts once a minute, so a request costs nothing more."""
+
+    def __init__(self, tally: Tally, wall: Callable[[], int] = wall_ms) -> None:
+        self._tally = tally
+        self._wall = wall
+        self._kept: deque[Minute] = deque(maxlen=MINUTES_KEPT)
+        self._requests: Callable[[], int] = lambda: 0
+        self._before = (0, 0, 0)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, requests: Callable[[], int]) -> None:
+        """`requests` counts all requests up to now."""
+        self._requests = requests
+        self._before = self._counts()
+        self._later()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def since(self, age_s: int) -> list[Minute]:
+        oldest_s = self._wall() // 1000 - age_s
+        return [minute for minute in self._kept if minute.at_s >= oldest_s]
+
+    def note(self) -> None:
+        now = self._counts()
+        requests, acquires, releases = (max(0, new - old) for new, old in zip(now, self._before, strict=True))
+        begun_s = self._wall() // 1000 - MINUTE_S // 2  # a timer may come a little early or late
+        begun_s -= begun_s % MINUTE_S
+        self._kept.append(Minute(begun_s, requests, acquires, releases, self._tally.live))
+        self._before = now
+
+    def _counts(self) -> tuple[int, int, int]:
+        kinds = self._tally.kinds
+        return self._requests(), kinds[events.ACQUIRED], kinds[events.RELEASED]
+
+    def _later(self) -> None:
+        wait_s = max(1.0, MINUTE_S - self._wall() / 1000 % MINUTE_S)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._tick)
+
+    def _tick(self) -> None:
+        self.note()
+        self._later()
+
+
 class AdminPages:
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._minutes = MinuteSeries(api.engine.tally)
+        api.on_start.append(self._minutes.start)
+        api.on_close.append(self._minutes.stop)
         self._guesses = ClientWindows(ADMIN_GUESSES_MAX, "wrong keys")
 
     async def status(self, call: HttpRequest) -> Reply:
@@ -136,7 +202,7 @@ class AdminPages:
         window = parse_query(call.query).get("window", "1h")
         if window not in WINDOWS_S:
             raise InvalidInput("window must be one of: 1h, 12h, 24h, 7d")
-        minutes = self._api.minutes.since(WINDOWS_S[window])
+        minutes = self._minutes.since(WINDOWS_S[window])
         rows = {name: [getattr(each, field) for each in minutes] for name, field in _MINUTES.items()}
         return answer_document({"window": window, **rows})
 

@@ -2,7 +2,7 @@
 token is the term, its lease id is what the leader token proves. The rules are those of claims; nothing here decides.
 
 With a token an election is in the token's namespace; without one, where that is allowed, in a namespace of its own
-(`admission.PublicRooms`). Every server has these routes.
+(`PublicRooms`). Every server has these routes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import asyncio
 import base64
 import binascii
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from dibs.base.clock import steady_ms
 from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl, Overloaded
 from dibs.base.ids import dashed, new_room_id
 from dibs.base.jsontext import Document
@@ -23,18 +25,21 @@ from dibs.core import events as kinds
 from dibs.core import lease_outcomes, limits, outcomes
 from dibs.core.commands import Command, Inspect
 from dibs.core.events import Event
-from dibs.core.identity import Caller
+from dibs.core.identity import AGENT, Caller, Limits
 from dibs.core.names import ELECTION_PREFIX, check_name, election_job
 from dibs.core.outcomes import Outcome
 from dibs.core.records import Holder
+from dibs.engine.auth import RateLimited
 from dibs.engine.event_log import EventFilter
 from dibs.server.event_stream import EventStream
 from dibs.server.handlers import Api
+from dibs.server.http.admission import ClientWindows
 from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import answer_document, answer_for
 from dibs.server.routes.operations import operations_in, routed
 from dibs.server.routes.table import Handler, Table
+from dibs.server.settings import PublicElections
 from dibs.wire.lease_documents import frame
 from dibs.wire.operations import in_path
 from dibs.wire.parts import timestamp
@@ -256,6 +261,54 @@ Elections
 )
 
 
+# Elections for callers without a token: who such a caller is, and the bounds on what all of them may do.
+
+# Public elections have a namespace of their own, so nothing in them can be in the way of a job.
+PUBLIC_NAMESPACE = "public-elections"
+PUBLIC_PRINCIPAL = "public"
+
+
+class PublicRooms:
+    """For one event loop. `settings` None: there are no public elections. Clients are counted as for connections."""
+
+    def __init__(self, settings: PublicElections | None, steady: Callable[[], int] = steady_ms) -> None:
+        self.settings = settings
+        most = 0 if settings is None else settings.requests
+        self.requests = ClientWindows(most, "ids and campaigns", steady)
+        self._streams: Counter[str] = Counter()
+
+    def caller(self) -> Caller:
+        """Anybody. The number of rooms is counted in the store, for all servers together."""
+        if self.settings is None:
+            raise AuthenticationRequired(
+                "Bearer token required: only a server with --public-elections lets anybody take part in elections."
+            )
+        most = Limits(held=self.settings.rooms)
+        return Caller(principal=PUBLIC_PRINCIPAL, role=AGENT, namespace=PUBLIC_NAMESPACE, limits=most)
+
+    def enter_stream(self, client: str) -> Callable[[], None]:
+        """Count one more stream; raises if it is one too many. Call what it returns at the end of the stream."""
+        assert self.settings is not None  # else nobody is let in without a token
+        if self._streams[client] >= self.settings.streams_per_client:
+            raise RateLimited(
+                f"One client may watch {self.settings.streams_per_client} public elections at a time.",
+                limits.PUBLIC_FULL_RETRY_MS,
+            )
+        if self._streams.total() >= self.settings.streams:
+            raise RateLimited(
+                f"This server has {self.settings.streams} streams of public elections, which is its limit.",
+                limits.OVERLOAD_RETRY_MS,
+            )
+        self._streams[client] += 1
+
+        def leave() -> None:
+            self._streams[client] -= 1
+            if not self._streams[client]:
+                del self._streams[client]
+
+        return leave
+
+
 def routes(api: Api) -> Table:
     return routed(ElectionRoutes(api).handlers(), OPERATIONS)
 
@@ -265,6 +318,7 @@ class ElectionRoutes:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._rooms = PublicRooms(api.settings.public_elections)
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -278,7 +332,7 @@ class ElectionRoutes:
         """A fresh id. It is not on record before the first campaign."""
         _, public = self._caller("election-open", call)
         if public:
-            self._api.rooms.requests.charge(call.client)
+            self._rooms.requests.charge(call.client)
         return answer_document(room_document(new_room_id()), 201)
 
     async def _change(self, verb: str, call: HttpRequest) -> Reply:
@@ -286,7 +340,7 @@ class ElectionRoutes:
         caller, public = self._caller(verb, call)
         if verb == CAMPAIGN:
             if public:
-                self._api.rooms.requests.charge(call.client)
+                self._rooms.requests.charge(call.client)
             self._api.check_open()
             caller = self._api.counted(caller)
         room, ns = self._room(call), self._namespace(caller, call)
@@ -319,7 +373,7 @@ class ElectionRoutes:
         self._api.check_open()
         self._api.streams.check_room(client)
         feed = self._api.engine.feed
-        leave = self._api.rooms.enter_stream(client) if public else lambda: None
+        leave = self._rooms.enter_stream(client) if public else lambda: None
         try:
             at = await feed.position_now()
             state = await self._api.engine.batcher.submit(command)
@@ -339,8 +393,8 @@ class ElectionRoutes:
         """When a stream ends: a public one after its time, another one with its token."""
         leave_registry = stream.on_end
         timer: asyncio.TimerHandle | None = None
-        if public and self._api.rooms.settings is not None:
-            timer = asyncio.get_running_loop().call_later(self._api.rooms.settings.stream_ms / 1000, stream.hurry)
+        if public and self._rooms.settings is not None:
+            timer = asyncio.get_running_loop().call_later(self._rooms.settings.stream_ms / 1000, stream.hurry)
         else:
             stream.is_allowed = self._api.still_allows(call.headers)
 
@@ -372,4 +426,4 @@ class ElectionRoutes:
         try:
             return self._api.caller_for(verb, call.headers), False
         except AuthenticationRequired:
-            return self._api.rooms.caller(), True
+            return self._rooms.caller(), True

@@ -15,7 +15,14 @@ from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.compat.octostore import bodies
 from dibs.compat.octostore.callers import Handlers, User, id_of
-from dibs.compat.octostore.elections import CAMPAIGN, RENEW, RESIGN, ElectionRoutes, election_document
+from dibs.compat.octostore.elections import (
+    CAMPAIGN,
+    PUBLIC_NAMESPACE,
+    RENEW,
+    RESIGN,
+    ElectionRoutes,
+    election_document,
+)
 from dibs.core import limits
 from dibs.core.commands import Acquire, Command, EndSession, Inspect, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import AGENT, Caller
@@ -25,7 +32,6 @@ from dibs.core.outcomes import NotCurrent, Outcome, QuotaExceeded, SessionOver, 
 from dibs.core.records import RELEASED
 from dibs.core.webhooks import EVERY, Webhook
 from dibs.engine.webhooks import TargetPolicy, TargetRefused, WebhookAdmin, check_addresses, parse_target
-from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.http.parse import decode_name
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_CONTENT, answer_document, answer_for
@@ -131,9 +137,9 @@ class Elections(ElectionRoutes):
         raise AuthenticationRequired("Bearer token required")
 
     def _caller(self, verb: str, call: HttpRequest) -> tuple[Caller, bool]:
-        if self._api.rooms.settings is None:
+        if self._rooms.settings is None:
             raise bodies.refused("forbidden", "Public elections are disabled on this server")
-        return self._api.rooms.caller(), True
+        return self._rooms.caller(), True
 
     def _namespace(self, caller: Caller, call: HttpRequest) -> str:
         return PUBLIC_NAMESPACE

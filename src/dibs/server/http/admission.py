@@ -14,21 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import socket
-from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import AuthenticationRequired, InvalidInput
+from dibs.base.errors import InvalidInput
 from dibs.base.logger import log
+from dibs.base.terminal import plain
 from dibs.core import limits
-from dibs.core.identity import AGENT, Caller, Limits
 from dibs.engine.auth import RateLimited
+from dibs.engine.metrics import Metrics
 from dibs.server.http.response import HttpError
 from dibs.system import socket_peer
-
-PublicElections = Any  # dibs.server.settings.PublicElections, which knows these
 
 
 class Waiting(Protocol):
@@ -153,55 +152,6 @@ class ClientWindows:
         return client if len(self._windows) < limits.PUBLIC_CLIENTS_MAX else _OTHERS
 
 
-# Elections for callers without a token: who such a caller is, and the bounds on what all of them may do.
-
-# Public elections have a namespace of their own, so nothing in them can be in the way of a job.
-PUBLIC_NAMESPACE = "public-elections"
-PUBLIC_PRINCIPAL = "public"
-
-
-class PublicRooms:
-    """For one event loop. `settings` None: there are no public elections. Clients are counted as for connections."""
-
-    def __init__(self, settings: PublicElections | None, steady: Callable[[], int] = steady_ms) -> None:
-        self.settings = settings
-        most = 0 if settings is None else settings.requests
-        self.requests = ClientWindows(most, "ids and campaigns", steady)
-        self._streams: Counter[str] = Counter()
-
-    def caller(self) -> Caller:
-        """Anybody. The number of rooms is counted in the store, for all servers together."""
-        if self.settings is None:
-            raise AuthenticationRequired(
-                "Bearer token required: only a server with --public-elections lets anybody take part in elections."
-            )
-        most = Limits(held=self.settings.rooms)
-        return Caller(principal=PUBLIC_PRINCIPAL, role=AGENT, namespace=PUBLIC_NAMESPACE, limits=most)
-
-    def enter_stream(self, client: str) -> Callable[[], None]:
-        """Count one more stream; raises if it is one too many. Call what it returns at the end of the stream."""
-        if self.settings is None:
-            return lambda: None
-        if self._streams[client] >= self.settings.streams_per_client:
-            raise RateLimited(
-                f"One client may watch {self.settings.streams_per_client} public elections at a time.",
-                limits.PUBLIC_FULL_RETRY_MS,
-            )
-        if self._streams.total() >= self.settings.streams:
-            raise RateLimited(
-                f"This server has {self.settings.streams} streams of public elections, which is its limit.",
-                limits.OVERLOAD_RETRY_MS,
-            )
-        self._streams[client] += 1
-
-        def leave() -> None:
-            self._streams[client] -= 1
-            if not self._streams[client]:
-                del self._streams[client]
-
-        return leave
-
-
 LOG_EVERY_MS = 10_000
 
 
@@ -266,6 +216,38 @@ class Admission:
         )
         self._turned_away = 0
         self._next_line_ms = now_ms + LOG_EVERY_MS
+
+
+# Requests of unknown callers and of callers who may not: counted, and told in the log, at most a line of each kind in
+#
+
+
+class Refusals:
+    """For one event loop."""
+
+    def __init__(self, metrics: Metrics, steady: Callable[[], int] = steady_ms) -> None:
+        self._counts = metrics.refused
+        self._steady = steady
+        self._told = dict.fromkeys(self._counts, 0)  # how many were refused at the last line
+        self._next_line_ms = dict.fromkeys(self._counts, 0)
+
+    def note(self, status: int, verb: str, client: str, principal: Callable[[], str]) -> None:
+        if status not in self._counts:
+            return
+        self._counts[status] += 1
+        now_ms = self._steady()
+        if now_ms < self._next_line_ms[status] or not log.isEnabledFor(logging.INFO):
+            return
+        log.info(
+            "refused %d request(s) with %d, the last: %s of %s from %s",
+            self._counts[status] - self._told[status],
+            status,
+            verb,
+            plain(principal()),
+            client,
+        )
+        self._told[status] = self._counts[status]
+        self._next_line_ms[status] = now_ms + LOG_EVERY_MS
 
 
 def counted_as(client: str) -> str:
