@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.cli.commands import wait as waits
+from dibs.client.door import Ask
+from dibs.client.queueing import PendingClaim
+from dibs.client.settings import Settings
+from dibs.wire.documents import Reply
 
 if TYPE_CHECKING:
+    from dibs.client.embedded import EmbeddedDoor
     from tests.cli.conftest import Terminal
 
 ACTOR = ("--actor", "7c1e-fix-login")
@@ -100,6 +105,80 @@ def test_a_wait_that_lasts_longer_than_the_session_keeps_place_and_claims(
     ran = terminal("claim", "job", *ACTOR, "--wait", "1m", "--json")
     assert (ran.exit, ran.everything.get("owner")) == (0, ACTOR[1])
     assert terminal("heartbeat", "mine", *ACTOR).exit == 0
+
+
+@pytest.mark.parametrize("named", ["flag", "variable"])
+def test_a_wait_for_others_that_lasts_longer_than_the_session_keeps_the_claims(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    lease = terminal.claim("job", "--owner", "agent-7", "--ttl", "1h")
+    terminal("claim", "mine", *ACTOR)
+    end_ms = terminal.now_ms + 40 * 60_000
+
+    def time_passes(*_: object) -> str:
+        terminal.now_ms += 4 * 60_000
+        if terminal.now_ms == end_ms:
+            terminal("release", "job", "--lease", lease)
+        return ""
+
+    monkeypatch.setattr(waits, "watching", time_passes)
+    monkeypatch.setattr(waits, "PAUSE_MS_MAX", waits.PAUSE_MS_MIN)
+    monkeypatch.setattr(waits, "BEAT_MS", 1)
+    if named == "variable":
+        terminal.env["DIBS_ACTOR"] = ACTOR[1]
+    assert terminal("wait", "job", "--for", "1m", *(ACTOR if named == "flag" else ())).exit == 0
+    assert terminal("heartbeat", "mine", *ACTOR).exit == 0
+
+
+def test_whoever_has_claimed_nothing_only_waits(terminal: Terminal) -> None:
+    assert terminal("wait", "job", *ACTOR).exit == 0
+    terminal.claim("job", "--ttl", "1h")
+    assert terminal("wait", "job", *ACTOR, "--for", "1s").exit == 1
+
+
+class StandsStill:
+    """A door to a server that answers no more from some time on. Only its own clock moves."""
+
+    TIMEOUT_MS = 10_000
+
+    def __init__(self, inner: EmbeddedDoor, still_ms: int) -> None:
+        self._inner = inner
+        self._still_ms = still_ms
+        self.now_ms = 0
+
+    def ask(self, asked: Ask) -> Reply:
+        document = dict(asked.document or {})
+        waits_ms = int(document.get("wait_seconds", 0) * 1000)
+        self.now_ms += waits_ms
+        if self.now_ms >= self._still_ms:
+            self.now_ms += self.TIMEOUT_MS
+            return Reply(503, {"code": "upstream_unavailable", "error": "Nobody", "details": "Nobody answers."})
+        return self._inner.ask(Ask(asked.verb, asked.name, document | ({"wait_seconds": 0.001} if waits_ms else {})))
+
+    def news(self, within_ms: int) -> None:
+        self.now_ms += within_ms
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("command", ["claim", "wait"])
+def test_a_server_that_stands_still_lengthens_a_wait_by_one_timeout_at_most(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    terminal.claim("job", "--owner", "agent-7", "--ttl", "1h")
+    terminal("claim", "mine", *ACTOR)
+    wait_ms = 65_000
+    terminal.screen = True  # each request waits for a second only
+    for still_ms in range(1_000, wait_ms + 1_000, 500):
+        door = StandsStill(terminal._open(Settings({}, terminal.env)), still_ms)
+        with monkeypatch.context() as patch:
+            patch.setattr(terminal, "_open", lambda settings, door=door: door)
+            patch.setattr(waits, "steady_ms", lambda door=door: door.now_ms)
+            patch.setitem(PendingClaim.__init__.__kwdefaults__, "steady", lambda door=door: door.now_ms)
+            words = (command, "job", *ACTOR, "--wait" if command == "claim" else "--for", f"{wait_ms // 1000}s")
+            assert terminal(*words, "--timeout", f"{door.TIMEOUT_MS // 1000}s").exit in (1, 69)
+        assert door.now_ms <= wait_ms + door.TIMEOUT_MS + 500, still_ms
 
 
 def test_an_actor_that_went_silent_is_told_that_it_lost_and_may_begin_anew(terminal: Terminal) -> None:

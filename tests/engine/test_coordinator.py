@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.base.errors import DibsError, InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.core import lease_outcomes, outcomes
 from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.commands import (
@@ -23,8 +23,8 @@ from dibs.core.commands import (
     SetAcl,
     Sweep,
 )
-from dibs.core.limits import CONFLICT_RETRIES_MAX, IDLE_RECORD_MS, UNKNOWN_RETRIES_MAX
-from dibs.core.records import META_KEY, LockRecord, lock_key
+from dibs.core.limits import COMMIT_BATCH_MAX, CONFLICT_RETRIES_MAX, IDLE_RECORD_MS, UNKNOWN_RETRIES_MAX
+from dibs.core.records import META_KEY, LockRecord, lock_key, session_key
 from dibs.engine.coordinator import CallerGone, Contended, Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy, CommitTooLarge, Conflict
@@ -525,6 +525,116 @@ def test_an_error_of_the_store_concerns_everyone(world: World) -> None:
     assert [type(each) for each in results] == [StoreFull] * 2
     assert world.history() == []
     assert not world.told
+
+
+# A fault of one record
+
+
+class Poisoned(WatchedStore):
+    """Fails in a way that no store should when it reads or writes a job, or when it reads another record."""
+
+    def __init__(self, fault: Exception, when: str, unread: str = lock_key(NS, "bad")) -> None:
+        super().__init__(lambda: 1_000_000)
+        self.fault = fault
+        self.when = when
+        self.unread = unread
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        asked = list(keys)
+        if self.when == "read" and self.unread in asked:
+            self.reads.append(asked)
+            raise self.fault
+        return super().read(asked)
+
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+        is_bad = lock_key(NS, "bad") in puts
+        if is_bad and self.when == "before it writes":
+            raise self.fault
+        last_seq = super().commit(expect, puts, events)
+        if is_bad and self.when == "after it has written":
+            raise self.fault
+        return last_seq
+
+
+@pytest.mark.fault("F-269")
+@pytest.mark.parametrize("when", ["read", "before it writes"])
+@pytest.mark.parametrize("fault", [KeyError("a field"), StoreCorrupt("damaged"), InvalidInput("no UTF-8")])
+def test_a_record_that_the_store_cannot_take_fails_only_who_needs_it_however_often_it_is_asked_for(
+    fault: Exception, when: str
+) -> None:
+    store = Poisoned(fault, when)
+    rules = Coordinator(store, pause=lambda seconds: None)
+    for at in range(5):
+        names = [f"job-{at}-{number}" for number in range(COMMIT_BATCH_MAX - 1)]
+        names.insert(100 * at, "bad")
+        before = len(store.reads) + store.commits
+        results = dict(zip(names, rules.run([acquire(f"a-{name}", name) for name in names]), strict=True))
+        bad = results.pop("bad")
+        assert all(isinstance(each, outcomes.Granted) for each in results.values())
+        assert len(store.reads) + store.commits - before < 80, "the bad one is found in a few steps"
+        if isinstance(fault, KeyError) and when != "read":
+            assert isinstance(bad, StoreUnavailable)
+            assert bad.unknown, "the store may have written before it failed"
+        else:
+            assert bad is fault
+
+
+@pytest.mark.fault("F-269")
+@pytest.mark.parametrize("fault", [KeyError("a field"), StoreCorrupt("damaged")])
+def test_a_record_that_cannot_be_read_during_a_decision_fails_only_that_one(fault: Exception) -> None:
+    store = Poisoned(fault, "never", session_key("s1"))
+    rules = Coordinator(store, pause=lambda seconds: None)
+    rules.one(OpenSession(ns=NS, principal="team", owner="a1", ttl_ms=60_000, fresh_id="s1"))
+    rules.one(acquire("a1", session="s1"))
+    store.when = "read"
+    results = rules.run([acquire("a2", "issue-2"), acquire("a2"), acquire("a2", "issue-3")])
+    assert results[1] is fault
+    assert [type(results[at]) for at in (0, 2)] == [outcomes.Granted] * 2
+    assert store.commits == 3, "the others were written together"
+
+
+@pytest.mark.fault("F-269")
+def test_a_store_that_fails_in_a_way_it_should_not_after_it_has_written_is_found_to_have_written() -> None:
+    store = Poisoned(KeyError("a field"), "after it has written")
+    rules = Coordinator(store, pause=lambda seconds: None)
+    broken = Break(ns=NS, name="bad", principal="op", reason="stuck")
+    results = rules.run([acquire("a1"), acquire("a1", "bad"), acquire("a2", "issue-2")])
+    assert [type(each) for each in results] == [outcomes.Granted] * 3
+    assert [event.kind for event in store.events(0, 10)] == ["acquired"] * 3, "each of them once"
+    told = rules.run([acquire("a2"), broken])[1]
+    assert isinstance(told, StoreUnavailable)
+    assert told.unknown, "a break cannot recognise its own effect"
+    lock = store.read([lock_key(NS, "bad")]).records[lock_key(NS, "bad")].record
+    assert isinstance(lock, LockRecord)
+    assert not lock.holders
+
+
+@pytest.mark.fault("F-269")
+def test_an_error_after_a_lost_reply_never_says_that_nothing_was_done(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for a fault of a rule, which is found when the command is decided again."""
+
+    def breaks_and_loses() -> None:
+        failing(ZeroDivisionError("a fault"), monkeypatch)
+        lost()
+
+    world.store.after_commit.append(breaks_and_loses)
+    told = world.coordinator.run([acquire("a1", "bad")])[0]
+    assert world.history() == [("acquired", "a1")]
+    assert isinstance(told, StoreUnavailable)
+    assert told.unknown
+
+
+@pytest.mark.fault("F-269")
+def test_what_was_committed_is_told_though_whoever_follows_commits_fails(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(events: Sequence[Event], last_seq: int) -> None:
+        raise ZeroDivisionError("a fault")
+
+    store = WatchedStore(lambda: 1_000_000)
+    results = Coordinator(store, on_commit=fails).run([acquire("a1"), acquire("a1", "issue-2")])
+    assert [type(each) for each in results] == [outcomes.Granted] * 2
+    assert "a fault" in caplog.text
 
 
 # The reply to a write is lost

@@ -61,7 +61,7 @@ export class PendingClaim {
   }
 
   async #once(ask: Asking, waitMs: number, signal?: AbortSignal): Promise<Reply> {
-    const failed = await this.#letGoOfRest(ask);
+    const failed = await this.#letGoOfRest(ask, signal);
     if (failed !== undefined) return failed;
     const document = { ...this.#document };
     if (this.#ticket !== undefined) document["ticket"] = this.#ticket;
@@ -80,13 +80,13 @@ export class PendingClaim {
     if (reply.body["rest"] === undefined) return reply;
     this.#rest = leasesIn(reply);
     const { rest: _, ...body } = reply.body;
-    return (await this.#letGoOfRest(ask)) ?? { ...reply, body };
+    return (await this.#letGoOfRest(ask, signal)) ?? { ...reply, body };
   }
 
   /** Release what an answer that we never read had given, according to a refusal. Returns the reply that failed: some may
    * be ours. Until this is answered nothing is asked again: a late release would take what the next answer gives. */
-  async #letGoOfRest(ask: Asking): Promise<Reply | undefined> {
-    const failed = await letGo(ask, this.#rest);
+  async #letGoOfRest(ask: Asking, signal?: AbortSignal): Promise<Reply | undefined> {
+    const failed = await letGo(ask, this.#rest, signal);
     if (failed === undefined) this.#rest = [];
     return failed;
   }
@@ -177,6 +177,8 @@ export class PendingClaim {
   /** Try once to give everything up. Returns the reply that failed. */
   async #leftOver(ask: Asking): Promise<Reply | undefined> {
     if (!this.#asked && this.#ticket === undefined) return undefined;
+    const failed = await this.#letGoOfRest(ask);
+    if (failed !== undefined) return failed;
     let got: Got = [];
     if (this.#ticket === undefined) {
       // The same key gives the place or the lease of the lost reply. If there was none, this makes one, for a second.
@@ -215,9 +217,10 @@ function leasesIn(reply: Reply): Got {
 
 /** Release them, without a verdict on the work. What another process of the session was told of meanwhile stays. Returns
  * the reply that failed. */
-async function letGo(ask: Asking, leases: Got): Promise<Reply | undefined> {
+async function letGo(ask: Asking, leases: Got, signal?: AbortSignal): Promise<Reply | undefined> {
   for (const [name, leaseId] of leases) {
-    const released = await ask({ verb: "release", name, document: { lease_id: leaseId, uncounted: true, unused: true } });
+    const document = { lease_id: leaseId, uncounted: true, unused: true };
+    const released = await ask({ verb: "release", name, document }, signal);
     if (isUnheard(released) || "retry_after_ms" in released.body) return released;
   }
   return undefined;

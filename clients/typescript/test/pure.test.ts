@@ -8,7 +8,7 @@ import { countSleepBy, steadyMs } from "../src/clock.js";
 import { DibsError, EXIT_CODES, FATE_UNKNOWN } from "../src/errors.js";
 import { KEY_SPENT, PendingClaim } from "../src/pending.js";
 import { decode, granted, yes } from "../src/reply.js";
-import type { Verb } from "../src/reply.js";
+import type { Reply, Verb } from "../src/reply.js";
 import type { Ask } from "../src/servers.js";
 import type { Document } from "../src/types.js";
 
@@ -79,6 +79,27 @@ test("nothing is asked again before that release was answered: it would take wha
   const away = { code: "upstream_unavailable", details: FATE_UNKNOWN };
   const found = await asked(60_000, away, { ...SPENT, rest: [{ name: "b", lease_id: "x" }] }, away, {}, { status: "done" });
   assert.deepEqual(found.map((each) => each.verb), ["acquire-all", "acquire-all", "release", "release", "acquire-all"]);
+});
+
+test("an abort is heard while that release is under way, and what it was about is given up, now or later", async () => {
+  const stopping = new AbortController();
+  const found: string[] = [];
+  let isAway = true;
+  const ask = async ({ verb, document }: Ask, signal?: AbortSignal): Promise<Reply> => {
+    found.push(verb);
+    if (verb === "acquire-all") return { status: 200, body: { ...SPENT, rest: [{ name: "b", lease_id: "x" }] }, sent: true };
+    assert.equal(document!["lease_id"], "x");
+    if (found.length === 2) stopping.abort(new Error("enough"));
+    signal?.throwIfAborted();
+    return { status: isAway ? 503 : 200, body: isAway ? { code: "upstream_unavailable", details: "" } : {}, sent: !isAway };
+  };
+  const pending = new PendingClaim("acquire-all", ["a", "b"], {});
+  await assert.rejects(pending.claim(ask, 60_000, stopping.signal), /enough/);
+  assert.equal(await pending.giveUp(ask), false, "it is owed");
+  isAway = false;
+  found.length = 0;
+  assert.equal(await pending.giveUp(ask), true);
+  assert.deepEqual(found, ["release", "acquire-all", "release"], "what was known first, then what the key says");
 });
 
 test("a turn for several jobs that came and went is waited for under a new key", async () => {

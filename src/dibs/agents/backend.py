@@ -159,11 +159,10 @@ class ToolBackend:
         """End the session, and with it all claims. This takes a bounded time: what cannot be ended in time expires."""
         if self._session is None:
             return
-        if self._session.joins is not None:  # it goes on, so each claim is released
-            own = [hold for name, hold in self._kept.items() if name not in self._elsewhere]
-            ends = [
-                asyncio.create_task(drive(self.door, release_at_exit(hold), LEAVING)) for hold in own if hold.let_go()
-            ]
+        if self._session.joins is not None:  # it goes on, so each claim is given back, as the end of a session would do
+            own = [hold for name, hold in self._kept.items() if name not in self._elsewhere and hold.let_go()]
+            over = asyncio.CancelledError()
+            ends = [asyncio.create_task(drive(self.door, release_at_exit(hold, over), LEAVING)) for hold in own]
             if ends:
                 await asyncio.wait(ends, timeout=CLOSE_SECONDS_MAX)
         await self._session.close()

@@ -16,9 +16,13 @@ others. Those are tried again after a short pause, and finally refused because t
 every error for its commands says that the outcome is unknown, whatever failed last.
 
 **A store takes every decision**, however many records it compares and writes. It may say how many commands are good
-for its speed in one commit (`batch_max`). A store may refuse a record that is too long: then the batch is halved until
-that command is alone. The coordinator is synchronous, and keeps no state that an answer depends on: the embedded client
-calls it directly, the server through `engine/batcher.py`.
+for its speed in one commit (`batch_max`).
+
+**A fault of one record costs only who needs it.** A record may be too long, damaged, or meet a fault of the store: then
+the batch is halved until that command is alone. Only a store that does not answer (StoreUnavailable) concerns everyone.
+
+The coordinator is synchronous, and keeps no state that an answer depends on: the embedded client calls it directly, the
+server through `engine/batcher.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from __future__ import annotations
 import time
 
 from dibs.base.cheap import Callable, Iterable, Sequence
-from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable, Unavailable
+from dibs.base.errors import DibsError, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction
 from dibs.core import limits
 from dibs.core.commands import Acquire, Break, Command, Free, Inspect, InspectSession, SetAcl, SetPool
@@ -35,7 +39,7 @@ from dibs.core.draft import Decision, HandedOver, Missing, View
 from dibs.core.events import Event
 from dibs.core.outcomes import Outcome
 from dibs.core.records import Stored
-from dibs.stores.port import CommitTooLarge, Conflict, Store
+from dibs.stores.port import Conflict, Store
 
 Result = Outcome | BaseException
 
@@ -46,6 +50,10 @@ class Contended(StoreUnavailable):
 
 class CallerGone(Unavailable):
     """The caller hung up before its command was decided. Nothing was done."""
+
+
+class StoreFault(StoreUnavailable):
+    """A commit failed in a way it should not, and may have been written."""
 
 
 class _Batch:
@@ -91,7 +99,7 @@ class _Batch:
 
     def decide(self, command: Command) -> Result:
         """The outcome. An error of a rule is an answer, too, and depends on the records it read: a fault in one rule
-        must not fail the whole batch. Raises errors of the store."""
+        must not fail the whole batch, nor must a record that cannot be read. Raises StoreUnavailable."""
         seen = self._view.seen = set()
         self._seen.append(seen)
         decision: Decision | None = None
@@ -102,8 +110,8 @@ class _Batch:
                 except Missing as missing:
                     self.load(missing.keys)
         except Exception as error:
-            self._looked |= seen
-            if isinstance(error, DibsError) and not isinstance(error, InvalidInput):  # that is a text it cannot keep
+            self._looked.update([key for key in seen if key in self.versions])  # else it is the one that failed
+            if isinstance(error, StoreUnavailable):
                 raise
             return error
         self._looked |= seen.union(decision.writes)
@@ -117,7 +125,13 @@ class _Batch:
         """Return the number of the store's last event after a write, else None. Raises Conflict."""
         if self.puts or self.events:
             expect = {key: self.versions[key] for key in self._looked}
-            return self._store.commit(expect, self.puts, self.events)
+            try:
+                return self._store.commit(expect, self.puts, self.events)
+            except (Conflict, DibsError):
+                raise
+            except Exception as error:
+                _log(error)
+                raise StoreFault(f"The store failed in a way it should not: {error!r}.", unknown=True) from error
         if not self._is_of_one_moment and self._changed():
             raise Conflict
         return None
@@ -130,6 +144,12 @@ class _Batch:
     def _changed(self) -> set[str]:
         records = self._store.read(self._looked).records
         return {key for key in self._looked if records[key].version != self.versions[key]}
+
+
+def _log(fault: Exception) -> None:
+    from dibs.base.logger import log  # a command that claims does without `logging`
+
+    log.error("a fault of dibs: %s", fault, exc_info=fault)
 
 
 # Commands that cannot recognise their own effect: they must not be decided again after a commit without an answer.
@@ -178,8 +198,8 @@ class Coordinator:
         return result
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
-        """One result per command, in order. Errors of the store are results, too: it may fail after it has written some
-        of the commands, or with some in doubt, and an error for all of them would say that nothing was done."""
+        """One result per command, in order. Errors are results, too: the store may fail after it has written some of
+        the commands, or with some in doubt, and an error for all of them would say that nothing was done."""
         results: dict[int, Result] = {}
         doubts: dict[int, StoreUnavailable] = {}  # commands that a commit without an answer may have written
         todo = list(range(len(commands)))
@@ -187,9 +207,14 @@ class Coordinator:
         while todo:
             try:
                 todo = [*self._run(commands, todo[:size], results, doubts), *todo[size:]]
-            except DibsError as error:
-                results.update({index: doubts.get(index, error) for index in todo})
+            except Exception as error:
+                if not isinstance(error, DibsError):  # of who was told of a commit
+                    _log(error)
+                results.update({index: error for index in todo if index not in results})
                 break
+        for index, doubt in doubts.items():
+            if isinstance(results[index], BaseException):
+                results[index] = doubt
         return [results[index] for index in range(len(commands))]
 
     def _run(
@@ -212,13 +237,13 @@ class Coordinator:
             if self._asks and not conflicts:
                 self._asks -= 1
             batch = _Batch(self.store, self._vouch, recalls=recalls)
-            batch.load({key: None for index in todo for key in keys_of(commands[index])})
-            for index in todo:
-                # After every read, which may have taken long.
-                if self._is_gone is not None and index not in doubts and self._is_gone(commands[index]):
-                    failed[index] = CallerGone("The caller hung up. Nothing was done.")
-            answers = {index: failed.get(index) or batch.decide(commands[index]) for index in todo}
             try:
+                batch.load({key: None for index in todo for key in keys_of(commands[index])})
+                for index in todo:
+                    # After every read, which may have taken long.
+                    if self._is_gone is not None and index not in doubts and self._is_gone(commands[index]):
+                        failed[index] = CallerGone("The caller hung up. Nothing was done.")
+                answers = {index: failed.get(index) or batch.decide(commands[index]) for index in todo}
                 last_seq = batch.commit()
             except Conflict:
                 if batch.has_recalled:
@@ -232,33 +257,38 @@ class Coordinator:
                 elif conflicts:  # for a random time, and not after the first: those in conflict must spread out
                     self._sleep(self._fraction() * min(2**conflicts, limits.CONFLICT_PAUSE_MS_MAX) / 1000)
                 continue
-            except CommitTooLarge as error:
-                if len(todo) == 1:
-                    failed[todo[0]] = doubts.get(todo[0], error)
-                half = max(1, len(todo) // 2)
-                left += todo[half:]
-                todo = todo[:half]
+            except Exception as error:
+                doubt = error if isinstance(error, StoreUnavailable) and error.unknown else None
+                if doubt is not None:
+                    # Did the write happen? Deciding again finds out: by the lease id of an acquire, the end of a
+                    # release.
+                    unknown += 1
+                    for index in todo:
+                        if index not in failed:  # those were not in the write
+                            doubts.setdefault(index, doubt)
+                            if isinstance(commands[index], _ONCE):
+                                failed[index] = doubts[index]
+                gives_up = doubt is None or unknown > limits.UNKNOWN_RETRIES_MAX
+                if isinstance(error, StoreUnavailable) and not isinstance(error, StoreFault):
+                    if gives_up:
+                        raise
+                elif len(todo) > 1:
+                    half = len(todo) // 2
+                    left += todo[half:]
+                    todo = todo[:half]
+                    unknown = 0
+                elif gives_up:
+                    results[todo[0]] = error
+                    return sorted(left)
                 continue
-            except StoreUnavailable as error:
-                # Did the write happen? Deciding again finds out: by the lease id of an acquire, the end of a release.
-                if not error.unknown:
-                    raise
-                unknown += 1
-                for index in todo:
-                    doubts.setdefault(index, error)
-                    if isinstance(commands[index], _ONCE):
-                        failed[index] = doubts[index]
-                if unknown > limits.UNKNOWN_RETRIES_MAX:
-                    raise
-                continue
+            results.update(answers)
             if last_seq is not None and self._on_commit is not None:
                 self._on_commit(batch.events, last_seq)
             if batch.handed and self._on_handed is not None:
                 self._on_handed(batch.handed)
-            results.update(answers)
             return sorted(left)
         busy = Contended("The store is too busy: others kept changing the same records. Try again.")
-        results.update({index: doubts.get(index, busy) for index in todo})
+        results.update(dict.fromkeys(todo, busy))
         return sorted(left)
 
     def _overtaken(self, todo: list[int], batch: _Batch, failed: dict[int, BaseException]) -> list[int]:

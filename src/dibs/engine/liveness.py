@@ -42,7 +42,7 @@ from dibs.core.records import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX, LockRec
 from dibs.core.upkeep import accounted_ms, gone_servers, live_servers
 from dibs.engine.coordinator import LOOKS, Coordinator
 from dibs.engine.metrics import Metrics
-from dibs.stores.port import Busy, Conflict, Snapshot, Store, StoreProxy
+from dibs.stores.port import Busy, Conflict, RecordCorrupt, Snapshot, Store, StoreProxy
 
 Result = Outcome | BaseException
 
@@ -330,8 +330,8 @@ class ObservedStore(StoreProxy):
         except Busy:
             self._metrics.add("busy")
             raise
-        except Conflict:
-            self._metrics.add("conflicts")
+        except (Conflict, RecordCorrupt) as error:
+            self._metrics.add("conflicts" if isinstance(error, Conflict) else "read_errors")
             liveness.answered(asked_ms)
             raise
         except (StoreUnavailable, StoreBroken):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import DibsError, StoreBroken, StoreUnavailable
+from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.base.logger import log
 from dibs.core import limits
 from dibs.core.commands import Sweep
@@ -152,7 +152,7 @@ class Sweeper(EngineThread):
         if not keys:
             return has_more
         for key, result in zip(keys, self._decider.upkeep([Sweep(key=key) for key in keys]), strict=True):
-            if isinstance(result, StoreUnavailable | StoreBroken):
+            if isinstance(result, StoreUnavailable):
                 raise result
             if isinstance(result, BaseException):  # a fault of one record must not keep the others waiting
                 log.error("%s cannot be swept: %s", key, result)

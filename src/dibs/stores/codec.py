@@ -10,10 +10,11 @@ import os
 import sys
 
 from dibs.base.cheap import Any, Callable
-from dibs.base.errors import InvalidInput, StoreCorrupt, StoreTooNew
+from dibs.base.errors import InvalidInput, StoreTooNew
 from dibs.core import class_of
 from dibs.core.events import Event
 from dibs.core.records import Stored
+from dibs.stores.port import RecordCorrupt
 
 # Keys as text in the order of code points.
 
@@ -92,7 +93,7 @@ def encode(record: Stored | Event) -> str:
 
 
 def decode(key: str, text: str) -> Stored:
-    """The record under `key`. Raises StoreCorrupt for other text: dibs did not write it."""
+    """The record under `key`. Raises RecordCorrupt for other text: dibs did not write it."""
     try:
         kind = class_of(key)
     except LookupError:
@@ -103,7 +104,7 @@ def decode(key: str, text: str) -> Stored:
     try:
         return kind.load(_from_text(text))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise StoreCorrupt(
+        raise RecordCorrupt(
             f"The record under {key!r} cannot be read ({error!r}). Restore the store from a backup."
         ) from None
 
@@ -113,4 +114,4 @@ def decode_event(seq: int, text: str) -> Event:
     try:
         return Event.load(_from_text(text)).replace(seq=seq)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise StoreCorrupt(f"Event {seq} cannot be read ({error!r}). Restore the store from a backup.") from None
+        raise RecordCorrupt(f"Event {seq} cannot be read ({error!r}). Restore the store from a backup.") from None

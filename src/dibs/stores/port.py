@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 
 from dibs.base.cheap import AbstractContextManager, Any, Callable, Iterable, Mapping, Sequence, TypeVar
 from dibs.base.clock import steady_ms
-from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
+from dibs.base.errors import DibsError, InvalidInput, StoreCorrupt, StoreUnavailable
 from dibs.base.record import Record
 from dibs.core.events import Event
 from dibs.core.limits import COMMIT_BATCH_MAX
@@ -43,6 +43,10 @@ class Conflict(Exception):
 
 class CommitTooLarge(InvalidInput):
     """A record has more text than the store can keep. Nothing was written; the other commands of the batch may fit."""
+
+
+class RecordCorrupt(StoreCorrupt):
+    """One record or event cannot be read. The store answers."""
 
 
 class Busy(StoreUnavailable):

@@ -32,6 +32,7 @@ for line in sys.stdin.buffer:
         sys.stdout.buffer.write(server.stdout.readline())
         sys.stdout.buffer.flush()
 """
+OF_AGENTS = pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 HELLO = {
     "capabilities": {},
     "clientInfo": {"name": "test client", "version": "1"},
@@ -105,7 +106,7 @@ def test_a_client_that_closes_its_end_lets_go_of_everything(env: dict[str, str])
         assert dibs(env, "session", "list", "--json").data["sessions"] == []
 
 
-@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
+@OF_AGENTS
 def test_an_agent_is_one_holder_in_mcp_and_in_its_shells(env: dict[str, str]) -> None:
     agent = {**env, "CLAUDE_CODE_SESSION_ID": "3f2a77c0-1"}
     with connected(agent) as client:
@@ -142,17 +143,24 @@ def test_a_client_that_reads_no_more_lets_go_of_everything(env: dict[str, str]) 
         assert not is_held(env, "issue-42")
 
 
-def test_a_client_that_is_killed_lets_go_of_everything(env: dict[str, str]) -> None:
-    with Connection(env, [sys.executable, "-c", CLIENT, *DIBS, "mcp"]) as client:
+@pytest.mark.promise("attempts")
+@pytest.mark.parametrize("of_agent", [[], pytest.param(["env", "CLAUDE_CODE_SESSION_ID=3f2a77c0-1"], marks=OF_AGENTS)])
+def test_a_client_that_is_killed_lets_go_of_everything_without_a_verdict(
+    env: dict[str, str], of_agent: list[str]
+) -> None:
+    dibs(env, "claim", "issue-42", "--actor", "before")
+    dibs(env, "release", "issue-42", "--actor", "before", "--failed")
+    with Connection(env, [sys.executable, "-c", CLIENT, *of_agent, *DIBS, "mcp"]) as client:
         server = int(client.line())
         client.begin()
-        assert client.call("claim_job", job="issue-42")["claimed"] is True
+        assert client.call("claim_job", job="issue-42")["owner"].startswith("claude" if of_agent else "test-client")
         client.process.kill()
         wait_until(lambda: not is_held(env, "issue-42"), "the job is free")
         # Nobody need have waited for it: whoever adopted it may leave its entry in the list of processes.
         wait_until(lambda: (found := table().entry(server)) is None or found.has_ended, "the server has ended")
     history = dibs(env, "history", "issue-42", "--json").data["events"]
-    assert history[-1]["event"] == "released", history
+    assert (history[-1]["event"], history[-1].get("uncounted")) == ("released", True), history
+    assert dibs(env, "claim", "issue-42", "--json").data["attempt"] == 2, "it was no success"
 
 
 def test_a_server_that_is_told_to_end_lets_go_first(env: dict[str, str]) -> None:

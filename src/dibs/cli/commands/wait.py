@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.cheap import Callable, Mapping
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import exit_code, is_actor, next_words, seconds
+from dibs.cli.framework.flags import ACTOR, exit_code, is_actor, next_words, seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
@@ -32,12 +32,16 @@ def wait(call: Call) -> Answer:
     done_exit = exit_code(call, "done_exit_code", YES)
     until_ms = None if length is None else steady_ms() + length * 1000
     pause_ms = PAUSE_MS_MIN
+    session = _actors_session(call)
+    beat = None if session is None else _beats(call, session, due_ms=0)
     with StopSignals(), StatusLine(call) as status:
         while True:
             found = [call.body("inspect", name) for name in names]
             taken = [body for body in found if body["status"] == "held" or body.get("overlapping")]
             if not taken:
                 return _over(call, found, done_exit)
+            if beat is not None:
+                beat(None)
             left_ms = None if until_ms is None else until_ms - steady_ms()
             if left_ms is not None and left_ms <= 0:
                 return _not_yet(call, found, taken, (length or 0) * 1000)
@@ -68,12 +72,12 @@ def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms
 
 PAGES = """
 wait
-    Claims nothing and takes no place in line; `dibs claim --wait` does. Prints the state of the job at the end: free,
-        done, delayed or parked; with --quiet only that word. With several jobs it waits until nobody has any of them,
-        and --quiet prints name, tab and word of each.
+    Claims nothing and takes no place in line; `dibs claim --wait` does. Renews the claims of --actor meanwhile. Prints
+        the state at the end: free, done, delayed or parked; with --quiet only that word. Of several jobs it
+        waits for all, and --quiet prints name, tab and word of each.
     $ dibs wait migrate-db --for 10m && ./deploy  # until the migration is over
     $ dibs wait migrate-db build-image && ./deploy  # both of them
-    $ test "$(dibs wait -q issue-1842)" = done  # was the job done, or only released
+    $ test "$(dibs wait -q issue-1842)" = done  # done, or only released
     $ dibs wait issue-1842 --done-exit-code 4; test $? = 4 && echo done  # the same by exit code
     exits 0 nobody has it | 1 somebody still has it at the end of --for | 4 with --done-exit-code 4: it is done
 """
@@ -82,7 +86,8 @@ COMMANDS = {
         wait,
         JOBS,
         Option("--for TIME", "wait for at most this long (default: no limit)"),
-        Option("--done-exit-code N", "the exit code if all of the jobs are done (default 0)"),
+        Option("--done-exit-code N", "the exit code if all jobs are done (default 0)"),
+        ACTOR,
     ),
 }
 
@@ -235,7 +240,8 @@ def wait_in_line(
     if not wait_ms:  # a caller that comes back later wants to keep the place
         return drive(door, pending.ask_once())
     if meanwhile is None and "session_id" in document and is_actor(call):
-        meanwhile = _beats(call, document["session_id"])
+        now_ms = steady_ms()
+        meanwhile = _beats(call, document["session_id"], due_ms=now_ms + BEAT_MS, until_ms=now_ms + wait_ms)
     with StatusLine(call) as status:
         if status.on:
             pending.slice_seconds = SLICE_SECONDS_LIVE
@@ -245,14 +251,27 @@ def wait_in_line(
     return reply
 
 
-def _beats(call: Call, session: str) -> Meanwhile:
-    """Renews an actor's session, which lasts for a time after each command: the wait may be longer than that."""
-    due_ms = steady_ms() + BEAT_MS
+def _actors_session(call: Call) -> str | None:
+    """The session that an earlier claim of the caller's actor opened, if there is one."""
+    if not is_actor(call):
+        return None
+    from dibs.cli.framework.actor_session import actor_session
+
+    actor = actor_session(call, claims=False)
+    return None if actor is None else actor.known()
+
+
+def _beats(call: Call, session: str, *, due_ms: int, until_ms: int | None = None) -> Meanwhile:
+    """Renews an actor's session, which lasts for a time after each command: the wait may be longer than that. Not when
+    less than a timeout is left `until_ms`: a server that stands still would take it all, and more for the next ask."""
+    spare_ms = min(call.settings.timeout_ms, BEAT_MS)
 
     def meanwhile(_: Document | None) -> int:
         nonlocal due_ms
-        if steady_ms() >= due_ms:
-            call.ask("session-keep", session, {})  # if nobody answers, the wait finds that out
+        now_ms = steady_ms()
+        if now_ms >= due_ms:
+            if until_ms is None or now_ms + spare_ms <= until_ms:
+                call.ask("session-keep", session, {})  # if nobody answers, the wait finds that out
             due_ms = steady_ms() + BEAT_MS
         return max(1, due_ms - steady_ms())
 

@@ -9,7 +9,7 @@ hooks have noted (`agents/harness/clients.py`). Where the harness's process is k
 
 The session's id is kept in a private file under `actors` in the state folder, one for each store, namespace and name.
 The file proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor
-renews the session; a claim that waits in line does so each minute. ACTOR_TTL_MS after the last time the session ends
+renews the session; a command that waits does so each minute. ACTOR_TTL_MS after the last time the session ends
 and its jobs are released.
 """
 
