@@ -305,6 +305,8 @@ class Predicted(Life):
         had_place = {place.wish.lease for place in self.world.line}
         outcome = self.ask(command)
         assert WORDS[type(outcome)] in expected
+        if isinstance(outcome, outcomes.Refused):
+            self.world.name_rest(wish, command.ticket_id)
         if isinstance(outcome, outcomes.Queued) and outcome.ticket_id not in had_place:
             self.world.queue(wish)
         elif isinstance(outcome, REFUSED) or waitable(outcome, command):
