@@ -524,7 +524,9 @@ class World:
             self.serve()
             return {"granted"}
         self.serve()
-        answer = "queued" if wait and waitable else "refused" if len(wish.jobs) > 1 else bad[0]
+        own = [self.mine(wish, job, ticket) for job in wish.jobs]
+        for_itself = any(each is not None and self.owned(wish, each.job) is not each for each in own)
+        answer = "queued" if wait and waitable and not for_itself else "refused" if len(wish.jobs) > 1 else bad[0]
         if waitable and any(self.otherwise(wish, job) for job in wish.jobs):
             return {"differs" if len(wish.jobs) == 1 else "refused"}
         if waitable and wish.session is not None:

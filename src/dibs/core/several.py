@@ -18,6 +18,7 @@ from dibs.core.draft import Draft
 from dibs.core.exclusion import own_hold
 from dibs.core.grants import grant
 from dibs.core.names import in_tree, overlaps
+from dibs.core.proof import same
 from dibs.core.queue import give_up, join_line, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import SHARED, Holder, lock_key
@@ -181,7 +182,8 @@ def _wait_for_all(
     if cycle:
         note_want(draft, command, refused)
         return outcomes.Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
-    if not may_wait(command):
+    # In line it would wait for a hold that its own key has outside its session: the end of a lost job is forgotten.
+    if not may_wait(command) or not all(same(each.session, command.session) for each in mine.values()):
         note_want(draft, command, refused)
         return _refused(draft, command, bad, mine)
     if command.replaces is not None:
