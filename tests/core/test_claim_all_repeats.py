@@ -109,8 +109,19 @@ def test_a_refusal_does_not_name_what_another_ask_of_the_session_was_told_of() -
 
 @pytest.mark.fault("F-262")
 @pytest.mark.promise("all-or-nothing")
-@pytest.mark.parametrize("claim", [CLAIM, AcquireAny(**TERMS, fresh_lease_id="l1", request_key="k", count=3)])
-def test_what_is_left_is_named_though_the_end_of_the_lost_job_is_long_forgotten(claim: AcquireAll | AcquireAny) -> None:
+@pytest.mark.parametrize(
+    ("claim", "waits"),
+    [
+        (CLAIM, {}),
+        (CLAIM, {"wait": True}),
+        (AcquireAny(**TERMS, fresh_lease_id="l1", request_key="k", count=3), {}),
+    ],
+    ids=["all", "all, in line", "so many"],
+)
+def test_what_is_left_is_named_though_the_end_of_the_lost_job_is_long_forgotten(
+    claim: AcquireAll | AcquireAny, waits: dict[str, Any]
+) -> None:
+    """Who waits for all of them would wait for itself: it has the others."""
     rules = Coordinator(MemoryStore(lambda: 1_000))
     rules.one(claim)
     rules.one(Break(ns="default", name="a", principal="op", reason="stuck"))
@@ -119,4 +130,4 @@ def test_what_is_left_is_named_though_the_end_of_the_lost_job_is_long_forgotten(
         rules.one(Acquire(**others, owner="q", ttl_ms=60_000, fresh_lease_id=lease))
         rules.one(Release(**others, lease_id=lease))
     rules.one(Acquire(**others, owner="q", ttl_ms=60_000, fresh_lease_id="last"))
-    assert left(rules.one(claim.replace(fresh_lease_id="l2"))) == [("b", "l1"), ("c", "l1")]
+    assert left(rules.one(claim.replace(fresh_lease_id="l2", **waits))) == [("b", "l1"), ("c", "l1")]

@@ -223,9 +223,9 @@ def granted_in(outcome: Outcome) -> tuple[outcomes.Granted, ...]:
     return (outcome,) if isinstance(outcome, outcomes.Granted) else ()
 
 
-def waitable(outcome: Outcome, command: Command) -> bool:
-    """Whether a claim of several jobs was refused that could have waited, and did not."""
-    if not isinstance(outcome, outcomes.Refused) or getattr(command, "wait", False):
+def waitable(outcome: Outcome) -> bool:
+    """Whether a claim of several jobs was refused that could have waited, if not for itself."""
+    if not isinstance(outcome, outcomes.Refused):
         return False
     return all(isinstance(each, outcomes.Held | outcomes.Delayed) for each in outcome.outcomes)
 
@@ -305,9 +305,11 @@ class Predicted(Life):
         had_place = {place.wish.lease for place in self.world.line}
         outcome = self.ask(command)
         assert WORDS[type(outcome)] in expected
+        if isinstance(outcome, outcomes.Refused):
+            self.world.name_rest(wish, command.ticket_id)
         if isinstance(outcome, outcomes.Queued) and outcome.ticket_id not in had_place:
             self.world.queue(wish)
-        elif isinstance(outcome, REFUSED) or waitable(outcome, command):
+        elif isinstance(outcome, REFUSED) or waitable(outcome):
             self.world.refuse(wish)
         elif not isinstance(outcome, outcomes.Granted | outcomes.GrantedAll | outcomes.Queued):
             self.world.move_on(wish)

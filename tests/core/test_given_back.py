@@ -10,6 +10,7 @@ import pytest
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
+    AcquireAny,
     Break,
     EndSession,
     Inspect,
@@ -20,7 +21,7 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.lease_outcomes import Released
-from dibs.core.outcomes import Granted, NotCurrent, Refused
+from dibs.core.outcomes import Granted, GrantedAll, NotCurrent, Refused
 from dibs.core.records import SHARED
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -196,17 +197,38 @@ def test_a_heartbeat_may_give_a_session_claim_that_only_its_owner_knows_a_ttl() 
     assert isinstance(rules.one(STRANGER), Granted)
 
 
+REFUSED = {"waits": {"wait": True}, "polls": {}, "over its limit": {"payer": "default/p", "held_max": 2}}
+
+
 @pytest.mark.promise("all-or-nothing")
-@pytest.mark.parametrize("waits", [False, True], ids=["refused", "queued"])
-def test_a_claim_of_several_that_gets_none_changes_nothing_that_it_was_not_told_of(waits: bool) -> None:
+@pytest.mark.parametrize("key", ["k", "other"])
+@pytest.mark.parametrize("how", REFUSED.values(), ids=REFUSED)
+def test_a_claim_of_several_that_gets_none_changes_nothing_that_it_was_not_told_of(
+    how: dict[str, Any], key: str
+) -> None:
     now_ms, rules = rules_with_time()
-    rules.one(STRANGER.replace(name="a", ttl_ms=3_600_000))
-    rules.one(OTHERS.replace(ttl_ms=5_000))
+    if "payer" not in how:
+        rules.one(STRANGER.replace(name="a", ttl_ms=3_600_000))
+    rules.one(OTHERS.replace(ttl_ms=5_000, payer=how.get("payer"), request_key=key))
+    rules.one(Renew(**RENEWED))  # so another process of the session may know of it
     before = rules.one(Inspect(**JOB)).lock.holders  # type: ignore[attr-defined]
-    rules.one(CLAIM.replace(wait=waits))
+    outcome = rules.one(CLAIM.replace(names=("a", "b", "c"), **how))
+    assert not isinstance(outcome, GrantedAll)
     assert rules.one(Inspect(**JOB)).lock.holders == before  # type: ignore[attr-defined]
     now_ms[0] += 30_000
     assert isinstance(rules.one(STRANGER), Granted)
+
+
+@pytest.mark.promise("all-or-nothing")
+def test_a_repeat_of_a_claim_of_any_changes_only_the_job_that_it_is_told_of() -> None:
+    _, rules = rules_with_time()
+    for name in "ab":
+        rules.one(Acquire(**ASK, name=name, fresh_lease_id="l5", request_key="k").replace(ttl_ms=5_000))
+    before = rules.one(Inspect(**JOB)).lock  # type: ignore[attr-defined]
+    told = rules.one(AcquireAny(**ASK, names=("a", "b"), fresh_lease_id="l6", request_key="k"))
+    assert isinstance(told, Granted)
+    assert told.name == "a"
+    assert rules.one(Inspect(**JOB)).lock == before  # type: ignore[attr-defined]
 
 
 @pytest.mark.promise("lease:never-early")

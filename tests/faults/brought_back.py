@@ -104,7 +104,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeat of a claim sets the TTL of its lease."""
     later = "until_ms > own_deadline_ms(draft, mine)"
-    rewrite(patch, claims, "_regrant", ("max(mine.ttl_ms, ask.ttl_ms)", "ask.ttl_ms"), (later, "True"))
+    rewrite(patch, claims, "grant_again", ("max(mine.ttl_ms, ask.ttl_ms)", "ask.ttl_ms"), (later, "True"))
 
 
 @fault("F-007", 18, 3028, jobs=2)
@@ -207,7 +207,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-113", 1, 650, jobs=3)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeated claim of several jobs, one of which was broken, is refused, and leaves the others held."""
-    rewrite(patch, several, "_refused", ("left=_left(verdicts), ", ""))
+    rewrite(patch, several, "_refused", ("left=tuple(left), ", ""))
 
 
 @fault("F-130", 3, 1118)

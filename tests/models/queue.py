@@ -477,6 +477,16 @@ class World:
             mine.until_ms = self.now_ms + wish.ttl_ms
             mine.wish = _with(mine.wish, ttl_ms=wish.ttl_ms)
 
+    def name_rest(self, wish: Wish, ticket: str | None) -> None:
+        """A refusal names what an earlier answer to this claim gave. The session's other asks may know of it: then not.
+        What the caller is not told of stays as it is."""
+        for job in wish.jobs:
+            mine = self.mine(wish, job, ticket)
+            if mine is not None and self.judge(wish, job, ticket) == "mine":
+                same = mine.wish.lease in (ticket, wish.lease)
+                if same or (self.is_repeat(wish, mine, ticket) and not mine.known):
+                    self.extend(wish, job, ticket)
+
     def is_repeat(self, wish: Wish, hold: Hold, ticket: str | None) -> bool:
         return hold.wish.lease in (ticket, wish.lease) or bool(wish.key and hold.wish.key == wish.key)
 
@@ -498,10 +508,6 @@ class World:
         verdicts = [self.judge(wish, job, ticket) for job in wish.jobs]
         bad = [verdict for verdict in verdicts if verdict not in ("mine", "free")]
         waitable = all(verdict in ("held", "delayed") for verdict in bad)
-        for job, verdict in zip(wish.jobs, verdicts, strict=True):
-            mine = self.mine(wish, job, ticket)
-            if verdict == "mine" and mine is not None and (not bad or self.is_repeat(wish, mine, ticket)):
-                self.extend(wish, job, ticket)
         if place is not None:
             if bad and waitable and wish.units not in (1, place.wish.units):
                 return {"differs" if len(wish.jobs) == 1 else "refused"}
@@ -518,7 +524,9 @@ class World:
             self.serve()
             return {"granted"}
         self.serve()
-        answer = "queued" if wait and waitable else "refused" if len(wish.jobs) > 1 else bad[0]
+        own = [self.mine(wish, job, ticket) for job in wish.jobs]
+        for_itself = any(each is not None and self.owned(wish, each.job) is not each for each in own)
+        answer = "queued" if wait and waitable and not for_itself else "refused" if len(wish.jobs) > 1 else bad[0]
         if waitable and any(self.otherwise(wish, job) for job in wish.jobs):
             return {"differs" if len(wish.jobs) == 1 else "refused"}
         if waitable and wish.session is not None:

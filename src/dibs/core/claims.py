@@ -16,7 +16,7 @@ from dibs.core.grants import apply_policy, for_session, grant, swap
 from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
-from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list, session_owner
+from dibs.core.proof import allowed, ended, held_by, not_current, own_claim, own_session, put_list, session_owner
 from dibs.core.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Ending, Holder, LockRecord, SessionRecord, Ticket
@@ -58,7 +58,9 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     if may_wait(command):
         ticket = place_of(draft, command, (command.name,))
         lock = draft.lock(command.ns, command.name)
-    verdict = judge(draft, command, lock, command.ticket_id, command.lease_id)
+    verdict = judge(draft, command, lock)
+    if isinstance(verdict, Holder):
+        verdict = grant_again(draft, command, command.name, verdict)
     if ticket is not None:
         if isinstance(verdict, _PASSES):
             return other_units(draft, command, ticket) or queued(draft, keep(draft, ticket, command))
@@ -139,26 +141,19 @@ def check_session(draft: Draft, ask: AcquireTerms) -> outcomes.SessionUnknown | 
     return None if isinstance(session, SessionRecord) else session
 
 
-def judge(
-    draft: Draft,
-    ask: AcquireTerms,
-    lock: LockRecord,
-    ticket_id: str | None = None,
-    lease_id: str | None = None,
-    *,
-    by_session: bool = True,
-) -> JobOutcome | None:
-    """The answer to a newcomer's claim on a refreshed lock; None if it can be granted now.
+def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Holder | None:
+    """The verdict on a newcomer's claim on a refreshed lock: why it is refused; or the hold that its caller has
+    (`grant_again`); None if it can be granted now. It writes nothing: what a claim is not told of does not change.
 
-    The checks come in the order of the code below. `Granted` if the caller holds the job already."""
+    The checks come in the order of the code below."""
     now_ms, name = draft.now_ms, lock.name
     if lock.holders:
-        mine = own_claim(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
+        mine = own_claim(lock, ask)
         if mine is not None:
-            return _regrant(draft, ask, lock, mine, ticket_id, lease_id)
+            return _differs(draft, ask, name, mine.mode, len(mine.slot_numbers) or 1) or mine
     if not ask.admin and not allowed(draft, lock, ask):
         return outcomes.Forbidden(now_ms=now_ms, name=name)
-    spent = _spent(draft, lock, ask, lease_id)
+    spent = _spent(draft, lock, ask)
     if spent is not None:
         return spent
     if lock.parked:
@@ -190,9 +185,7 @@ def judge(
     return over_held(draft, ask, name) if ask.over_quota or ask.payer is not None else None
 
 
-def _spent(
-    draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | None
-) -> outcomes.KeySpent | outcomes.NotCurrent | None:
+def _spent(draft: Draft, lock: LockRecord, ask: AcquireTerms) -> outcomes.KeySpent | outcomes.NotCurrent | None:
     """The caller proves a hold that has ended: a late repeat must not become a lease that nobody knows of."""
     for ending in lock.endings:
         if ending.principal != ask.principal:
@@ -201,24 +194,25 @@ def _spent(
             return outcomes.KeySpent(now_ms=draft.now_ms, name=lock.name, ending=ending)
         if ending.lease_id == ask.fresh_lease_id:
             return not_current(draft, lock, ending)
-    if lease_id is not None:
-        return not_current(draft, lock, ended(lock, lease_id, None, ask.principal))
+    if ask.lease_id is not None:
+        return not_current(draft, lock, ended(lock, ask.lease_id, None, ask.principal))
     return None
 
 
-def _regrant(
-    draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None, lease_id: str | None
-) -> JobOutcome:
-    """Claiming a held job again gives the same lease, never with a shorter TTL or in another mode. Who shows a lease
-    that was renewed a moment ago is told without a write: a server asks so for a waiter that another has served."""
-    if mine.mode != ask.mode:
-        return outcomes.Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
-    units = len(mine.slot_numbers) or 1
-    if ask.units not in (1, units):
-        return outcomes.Differs(now_ms=draft.now_ms, name=lock.name, what="units", has=str(units), asked=str(ask.units))
-    again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
-    held_before = again and (ask.request_key is None or mine.request_key != ask.request_key or is_known(mine))
-    is_fresh = mine.lease_id == lease_id and ask.ttl_ms <= mine.ttl_ms
+def was_held_before(ask: AcquireTerms, mine: Holder) -> bool:
+    """Return whether `ask` does not repeat the claim that got this hold, or another of its session knows of it."""
+    if mine.lease_id in (ask.fresh_lease_id, ask.ticket_id):
+        return False
+    return ask.request_key is None or mine.request_key != ask.request_key or is_known(mine)
+
+
+def grant_again(draft: Draft, ask: AcquireTerms, name: str, mine: Holder) -> outcomes.Granted:
+    """Claiming a held job again gives the same lease, never with a shorter TTL. Who shows a lease that was renewed a
+    moment ago is told without a write: a server asks so for a waiter that another has served."""
+    lock = draft.lock(ask.ns, name)
+    mine = held_by(lock, mine.lease_id, None, None) or mine  # who was served since the verdict may know of it, too
+    held_before = was_held_before(ask, mine)
+    is_fresh = mine.lease_id == ask.lease_id and ask.ttl_ms <= mine.ttl_ms
     is_fresh = is_fresh and draft.now_ms - mine.renewed_ms < min(REGRANT_MS, mine.ttl_ms // 12)
     seat = next_seat(mine, ask)
     if held_before and not is_fresh and seat != ask.fresh_lease_id:
@@ -233,10 +227,10 @@ def _regrant(
         draft.put(swap(lock, kept))
     return outcomes.Granted(
         now_ms=draft.now_ms,
-        name=lock.name,
+        name=name,
         lease=shown(draft, kept),
         previous=_previous(lock),
-        again=again,
+        again=mine.lease_id not in (ask.fresh_lease_id, ask.ticket_id),
         held_before=held_before,
     )
 
@@ -245,19 +239,23 @@ def waits_otherwise(draft: Draft, ask: AcquireTerms, name: str) -> outcomes.Diff
     """A session that waits for a job in one mode cannot get it in another: it would wait for itself. Nor more units: it
     would be given those that it waits for first."""
     for ticket in session_places(draft, ask.session, ask.ns, name):
-        if ticket.mode != ask.mode:
-            return outcomes.Differs(now_ms=draft.now_ms, name=name, what="mode", has=ticket.mode, asked=ask.mode)
-        if differs := other_units(draft, ask, ticket):
+        if differs := _differs(draft, ask, name, ticket.mode, ticket.units):
             return differs
     return None
 
 
 def other_units(draft: Draft, ask: AcquireTerms, ticket: Ticket) -> outcomes.Differs | None:
-    """A place is for as many units as its first ask said. One is what a claim has that names none."""
-    if ask.units in (1, ticket.units):
+    """A place is for as many units as its first ask said."""
+    return _differs(draft, ask, ticket.name, ask.mode, ticket.units)
+
+
+def _differs(draft: Draft, ask: AcquireTerms, name: str, mode: str, units: int) -> outcomes.Differs | None:
+    """Compare a claim with what its caller has, or waits for. One unit is what a claim has that names none."""
+    if mode != ask.mode:
+        return outcomes.Differs(now_ms=draft.now_ms, name=name, what="mode", has=mode, asked=ask.mode)
+    if ask.units in (1, units):
         return None
-    has, asked = str(ticket.units), str(ask.units)
-    return outcomes.Differs(now_ms=draft.now_ms, name=ticket.name, what="units", has=has, asked=asked)
+    return outcomes.Differs(now_ms=draft.now_ms, name=name, what="units", has=str(units), asked=str(ask.units))
 
 
 def inspect(draft: Draft, command: Inspect) -> Outcome:

@@ -26,16 +26,16 @@ class AcquireTerms(Terms):
     follows: str | None = None  # the ask that the caller's ticket was the answer to (`tickets.next_seat`)
     # What another contract wants otherwise, of a claim that does not wait. None: dibs' own rules.
     policy: ClaimPolicy | None = None
+    ticket_id: str | None = None  # proof of the caller's place in the line
+    lease_id: str | None = None  # proof that the caller has a lease on the one job that it claims
 
 
 class Acquire(AcquireTerms):
     name: str
-    lease_id: str | None = None  # proof that the caller has a lease on this job
     acl: tuple[str, ...] | None = None
     # Get in line, and stay for the answer; with a ticket, it is a place in line in any case.
     wait: bool = False
     ticket: int = 0  # the caller's place in the line
-    ticket_id: str | None = None  # and the proof of it
 
 
 class AcquireAny(AcquireTerms):
@@ -51,7 +51,6 @@ class AcquireAll(AcquireTerms):
     names: tuple[str, ...]  # sorted, so that all claims look in the same order
     wait: bool = False
     ticket: int = 0  # in the line of the first name
-    ticket_id: str | None = None
 
 
 class PlainCommand(Record):

@@ -10,7 +10,7 @@ credential for all namespaces is the same principal in each.
 
 from __future__ import annotations
 
-from dibs.core.commands import AcquireTerms
+from dibs.core.commands import AcquireAny, AcquireTerms
 from dibs.core.draft import Draft
 from dibs.core.events import ACCESS_SET
 from dibs.core.exclusion import live_holders
@@ -61,14 +61,14 @@ def note_list(draft: Draft, lock: LockRecord) -> None:
     draft.put(tree.replace(listed=(*listed, lock.name) if lock.acl else listed))
 
 
-def own_claim(
-    lock: LockRecord, ask: AcquireTerms, ticket_id: str | None, lease_id: str | None, session: str | None
-) -> Holder | None:
+def own_claim(lock: LockRecord, ask: AcquireTerms) -> Holder | None:
     """The hold that this caller proves: by lease id, session or request key, by the ticket that became it, or because
     this same command was committed and its reply was lost.
 
-    The same credential alone proves nothing (`excl:same-token`)."""
-    proofs = (lease_id, ticket_id, ask.fresh_lease_id)
+    The same credential alone proves nothing (`excl:same-token`). A claim of any of several jobs passes over what its
+    session has."""
+    session = None if isinstance(ask, AcquireAny) else ask.session
+    proofs = (ask.lease_id, ask.ticket_id, ask.fresh_lease_id)
     for holder in lock.holders:
         if holder.principal != ask.principal:
             continue

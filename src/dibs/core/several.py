@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Sequence
 from dibs.core import groups, outcomes
-from dibs.core.claims import check_session, closed_circle, judge, other_units, waits_otherwise
+from dibs.core.claims import (
+    check_session,
+    closed_circle,
+    grant_again,
+    judge,
+    other_units,
+    waits_otherwise,
+    was_held_before,
+)
 from dibs.core.commands import AcquireAll, AcquireAny
 from dibs.core.draft import Draft
 from dibs.core.exclusion import own_hold
 from dibs.core.grants import grant
 from dibs.core.names import in_tree, overlaps
+from dibs.core.proof import same
 from dibs.core.queue import give_up, join_line, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
-from dibs.core.records import SHARED, lock_key
+from dibs.core.records import SHARED, Holder, lock_key
 from dibs.core.tickets import forget_want, keep, note_want, note_wanted
 
 
@@ -37,7 +47,7 @@ def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, outcomes.
     grants: list[outcomes.Granted] = []
     for name in command.names:
         lock = refresh(draft, command.ns, name, command.mode)
-        verdict = circles.get(name) or judge(draft, command, lock, by_session=False)
+        verdict = circles.get(name) or judge(draft, command, lock)
         own = own_hold(draft, lock, command.session, command.mode)
         if verdict is None and own is not None:  # one of several owners already
             verdict = outcomes.Held(now_ms=draft.now_ms, name=name, blockers=(outcomes.Blocker(name=name, holder=own),))
@@ -52,8 +62,8 @@ def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, outcomes.
             if command.count:
                 return outcomes.GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
             return grants[0].replace(skipped=tuple(answers))
-        if isinstance(verdict, outcomes.Granted):
-            return verdict
+        if isinstance(verdict, Holder):
+            return grant_again(draft, command, name, verdict)
         answers.append(verdict)
     if grants:  # too few are free
         draft.discard()
@@ -69,13 +79,16 @@ def _answer_again(draft: Draft, command: AcquireAny) -> outcomes.Outcome | None:
         return None
     for name in names:
         refresh(draft, command.ns, name, command.mode)
-    verdicts = [judge(draft, command, draft.lock(command.ns, name), by_session=False) for name in names]
     if not command.count:
-        return verdicts[0]
-    grants = tuple([verdict for verdict in verdicts if isinstance(verdict, outcomes.Granted)])
-    if len(grants) == len(verdicts) >= command.count:  # fewer: the end of one that was lost is forgotten
-        return outcomes.GrantedAll(now_ms=draft.now_ms, grants=grants)
-    return _refused(draft, command, verdicts, command.count)
+        names = names[:1]
+    bad, mine = _judged(draft, command, names)
+    if len(mine) == len(names) >= command.count:  # fewer: the end of one that was lost is forgotten
+        grants = [grant_again(draft, command, name, mine[name]) for name in names]
+        return outcomes.GrantedAll(now_ms=draft.now_ms, grants=tuple(grants)) if command.count else grants[0]
+    if not command.count:
+        return bad[0] if bad else None
+    forget_want(draft, command)
+    return _refused(draft, command, bad, mine)
 
 
 def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
@@ -98,77 +111,68 @@ def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome:
     for name in command.names:
         refresh(draft, command.ns, name, command.mode)
     ticket = place_of(draft, command, command.names) if may_wait(command) else None
-    before = dict(draft.writes)
-    verdicts = [judge(draft, command, draft.lock(command.ns, name), command.ticket_id) for name in command.names]
-    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, outcomes.Granted)])
-    for verdict in verdicts:
-        # Nobody is told of what another claim of the session has, so nothing of it changes.
-        if bad and isinstance(verdict, outcomes.Granted) and _is_of_another(verdict, command):
-            key = lock_key(command.ns, verdict.name)
-            draft.writes.pop(key, None)
-            draft.writes.update({key: before[key]} if key in before else {})
+    bad, mine = _judged(draft, command, command.names)
+    new = tuple([name for name in command.names if name not in mine])  # if none is bad
     waitable = all(isinstance(verdict, outcomes.Held | outcomes.Delayed | outcomes.Closed) for verdict in bad)
     if ticket is not None:
         if bad and waitable:
             differs = other_units(draft, command, ticket)
             if differs is not None:
-                return outcomes.Refused(now_ms=draft.now_ms, outcomes=(differs,), all_of=len(command.names))
+                return _refused(draft, command, (differs,), mine)
             return queued(draft, keep(draft, ticket, command))
         give_up(draft, ticket, "answered")
-    held = all(isinstance(verdict, outcomes.Granted) for verdict in verdicts)
-    if command.replaces is not None and waitable and not held and may_wait(command):
+    if command.replaces is not None and waitable and new and may_wait(command):
         newer = groups.superseded(draft, command, command.names)
         if newer is not None:
             return newer
-    over = over_held(draft, command, command.names[0], verdicts.count(None)) if not bad else None
-    if over is not None:
-        forget_want(draft, command)
-        return outcomes.Refused(now_ms=draft.now_ms, outcomes=(over,), left=_left(verdicts), all_of=len(command.names))
-    if all(verdict is None or isinstance(verdict, outcomes.Granted) for verdict in verdicts):
+    if not bad and (over := over_held(draft, command, command.names[0], len(new))) is not None:
+        bad = (over,)
+    elif not bad:
         grants = [
-            verdict
-            if isinstance(verdict, outcomes.Granted)
+            grant_again(draft, command, name, mine[name])
+            if name in mine
             else grant(draft, command, draft.lock(command.ns, name), command.fresh_lease_id)
-            for name, verdict in zip(command.names, verdicts, strict=True)
+            for name in command.names
         ]
-        new = tuple([name for name, verdict in zip(command.names, verdicts, strict=True) if verdict is None])
         if (circle := closed_circle(draft, command, new)) is not None:
             note_want(draft, command, new)
             return circle
         if command.session is not None:
             serve_own(draft, command.ns, command.session)
-        if command.replaces is not None and not held:
+        if command.replaces is not None and new:
             groups.replace_older(draft, command, command.names)
         return outcomes.GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
-    others = [each for name in command.names if (each := waits_otherwise(draft, command, name)) is not None]
-    if waitable and others:
-        forget_want(draft, command)
-        return outcomes.Refused(now_ms=draft.now_ms, outcomes=tuple(others), all_of=len(command.names))
-    if not waitable:
-        return _refused(draft, command, verdicts, len(command.names))
-    return _wait_for_all(draft, command, bad, _left(verdicts))
+    elif waitable:
+        others = [each for name in command.names if (each := waits_otherwise(draft, command, name)) is not None]
+        if not others:
+            return _wait_for_all(draft, command, bad, mine)
+        bad = tuple(others)
+    forget_want(draft, command)
+    return _refused(draft, command, bad, mine)
 
 
-def _is_of_another(granted: outcomes.Granted, command: AcquireAll) -> bool:
-    return granted.held_before and (command.request_key is None or granted.lease.request_key != command.request_key)
+def _judged(
+    draft: Draft, command: AcquireAll | AcquireAny, names: Sequence[str]
+) -> tuple[tuple[outcomes.JobOutcome, ...], dict[str, Holder]]:
+    """The refusals, and the holds that the caller has. What is in neither can be granted."""
+    verdicts = {name: judge(draft, command, draft.lock(command.ns, name)) for name in names}
+    mine = {name: verdict for name, verdict in verdicts.items() if isinstance(verdict, Holder)}
+    return tuple([verdict for verdict in verdicts.values() if isinstance(verdict, outcomes.JobOutcome)]), mine
 
 
 def _refused(
-    draft: Draft, command: AcquireAll | AcquireAny, verdicts: list[outcomes.JobOutcome | None], all_of: int
+    draft: Draft, command: AcquireAll | AcquireAny, bad: tuple[outcomes.JobOutcome, ...], mine: dict[str, Holder]
 ) -> outcomes.Refused:
-    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, outcomes.Granted)])
-    forget_want(draft, command)
-    return outcomes.Refused(now_ms=draft.now_ms, outcomes=bad, left=_left(verdicts), all_of=all_of)
-
-
-def _left(verdicts: list[outcomes.JobOutcome | None]) -> tuple[outcomes.Granted, ...]:
     """A refusal takes nothing away, and names what an earlier answer to this claim gave and is still there."""
-    granted = [verdict for verdict in verdicts if isinstance(verdict, outcomes.Granted)]
-    return tuple([verdict for verdict in granted if not verdict.held_before])
+    left = [
+        grant_again(draft, command, name, each) for name, each in mine.items() if not was_held_before(command, each)
+    ]
+    all_of = command.count if isinstance(command, AcquireAny) else len(command.names)
+    return outcomes.Refused(now_ms=draft.now_ms, outcomes=bad, left=tuple(left), all_of=all_of)
 
 
 def _wait_for_all(
-    draft: Draft, command: AcquireAll, bad: tuple[outcomes.JobOutcome, ...], left: tuple[outcomes.Granted, ...]
+    draft: Draft, command: AcquireAll, bad: tuple[outcomes.JobOutcome, ...], mine: dict[str, Holder]
 ) -> outcomes.Outcome:
     """Wait in all lines: not all jobs are free now, but all may become free."""
     from dibs.core.deadlock import find_cycle  # only for one who waits
@@ -178,9 +182,10 @@ def _wait_for_all(
     if cycle:
         note_want(draft, command, refused)
         return outcomes.Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
-    if not may_wait(command):
+    # In line it would wait for a hold that its own key has outside its session: the end of a lost job is forgotten.
+    if not may_wait(command) or not all(same(each.session, command.session) for each in mine.values()):
         note_want(draft, command, refused)
-        return outcomes.Refused(now_ms=draft.now_ms, outcomes=bad, left=left, all_of=len(command.names))
+        return _refused(draft, command, bad, mine)
     if command.replaces is not None:
         return groups.take_place(draft, command, command.names)
     over = over_waiting(draft, command, command.names[0], len(command.names))
