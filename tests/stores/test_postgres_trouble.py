@@ -13,7 +13,7 @@ import pytest
 from dibs.base.errors import InvalidInput, NotAllowed, StoreBroken, StoreFull, StoreUnavailable
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.port import Conflict
-from dibs.stores.postgres import PostgresLocation
+from dibs.stores.postgres import PostgresLocation, pool
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
@@ -235,8 +235,14 @@ def count_one(store: PostgresStore) -> None:
     ],
 )
 def test_what_postgresql_refuses_is_said_in_words_and_changes_nothing(
-    schema: Schema, store: PostgresStore, sqlstate: str, error: type[Exception], says: str
+    schema: Schema,
+    store: PostgresStore,
+    sqlstate: str,
+    error: type[Exception],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(pool, "TRY_MS_MIN", 1_500)  # a stall in the last try would be no answer
     schema.run(
         "CREATE FUNCTION {s}.no() RETURNS trigger LANGUAGE plpgsql AS"
         f" $$ BEGIN RAISE EXCEPTION 'as the test asked' USING ERRCODE = '{sqlstate}'; END $$"

@@ -98,8 +98,8 @@ def test_a_push_whose_reply_was_lost_is_found_by_reading(remote: Remote, http: G
 @pytest.mark.promise("idem:acquire")
 def test_a_push_that_took_too_long_and_is_not_there_yet_is_in_doubt(remote: Remote) -> None:
     """The server may still be at it: asking again settles it, and there is never a second owner."""
-    remote.hook("pre-receive", f"test -e {remote.folder}/go || sleep 3")
-    store = store_at(remote.clone("one"), "git:origin?timeout=1s")
+    remote.hook("pre-receive", f"test -e {remote.folder}/go || sleep 5")
+    store = store_at(remote.clone("one"), "git:origin?timeout=2500ms")
     with pytest.raises(StoreUnavailable) as caught:
         acquire(store, "job", "one")
     assert caught.value.unknown
