@@ -95,7 +95,7 @@ NOVEMBER_MS = 784_111_777_000  # Sun, 06 Nov 1994 08:49:37 GMT
         (429, ["Retry-After: Sun, 06 Nov 9999999999999999999999 08:50:37 GMT"], 0),
         (429, ["Retry-After: Sun, 06 Foo 1994 08:50:37 GMT"], 0),
         (429, ["Retry-After: Sun, 06 Nov 1994 08:50:37 CET"], 0),
-        (429, ["Retry-After: Sunday, 06-Nov-94 08:50:37 GMT"], 0),
+        (429, ["Retry-After: Sunday, 06-Nov-94 08:50:37 GMT"], 60_000),
     ],
 )
 def test_how_long_a_target_asks_to_be_left_alone(

@@ -87,14 +87,13 @@ def _shown(lease: Lease, fields: Sequence[ToolField]) -> Document:
 
 
 def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
-    names = ", ".join([lease.name for lease in leases[: sentences.NAMES_SHOWN]])
-    more = f" and {len(leases) - sentences.NAMES_SHOWN} more" if len(leases) > sentences.NAMES_SHOWN else ""
+    names = sentences.few([lease.name for lease in leases])
     stays = "They stay yours while this connection lives, without heartbeats."
     if not kept:
         left = format_duration(min([lease.remaining_ms for lease in leases]))
         stays = f"They stay yours for {left}; call heartbeat_job for each before that is over."
     return {
-        "message": f"All are yours: {names}{more}. {stays} Release each when you are finished with it.",
+        "message": f"All are yours: {names}. {stays} Release each when you are finished with it.",
         "claimed": True,
         "status": "claimed",
         "expires_in_seconds": None if kept else seconds(leases[0].remaining_ms),

@@ -231,21 +231,13 @@ class ReplyReader:
         return ReplyTooLarge(f"The reply is larger than {self._body_max} bytes.")
 
 
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
 def http_date_ms(text: str) -> int | None:
-    """Return the milliseconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT`. None: it is in another form."""
-    from calendar import timegm  # rare, and slow to import
+    """Return the milliseconds since 1970 of a date such as `Sun, 06 Nov 1994 08:49:37 GMT`. None: it is no date."""
+    from email.utils import mktime_tz, parsedate_tz  # rare, and slow to import
 
     try:
-        _, day, month, year, clock, zone = text.split()
-        numbers = (year, day, *clock.split(":"))
-        if not all(each.isascii() and each.isdecimal() for each in numbers):
-            return None
-        month_number = _MONTHS.index(month) + 1
-        hour, minute, second = map(int, numbers[2:])
-        moment = timegm((int(year), month_number, int(day), hour, minute, second, 0, 0, 0))
+        # A header that came twice has both values, and HTTP knows no other zone.
+        found = parsedate_tz(text) if text.endswith("GMT") and text.count(":") == 2 else None
+        return None if found is None else mktime_tz(found) * 1000
     except (ValueError, OverflowError):
         return None
-    return moment * 1000 if zone == "GMT" else None

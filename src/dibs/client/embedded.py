@@ -312,7 +312,7 @@ class SharedStore:
         self._coordinator: Coordinator | None = None
         self._pid = os.getpid()
         self._opened: list[Store] = []
-        finalize(self, _close_all, self._opened, self._pid).atexit = False
+        finalize(self, close_all, self._opened, self._pid).atexit = False
         self._left_alone: list[Store] = []  # dropping the parent's store would close it
 
     def coordinator(self) -> Coordinator:
@@ -336,11 +336,11 @@ class SharedStore:
                 self._opened.clear()
 
 
-def _close_all(stores: list[Store], pid: int) -> None:
-    """Close the stores of a client that was dropped without being closed. In a forked child they are the parent's."""
+def close_all(opened: list[Any], pid: int) -> None:
+    """Close what a client has opened that was dropped without being closed. In a forked child it is the parent's."""
     if os.getpid() == pid:
-        for store in stores:
-            store.close()
+        for each in opened:
+            each.close()
 
 
 def _with_ends_written(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:

@@ -138,17 +138,15 @@ class EventCursor:
         return found
 
 
-class StreamFrames:
+class StreamFrames(FrameReader):
     """The events and positions in the bytes of a stream. `is_over`: the server told of a gap, or that the reader is too
     slow. A page of events says the same, so whoever follows learns of it there."""
 
-    def __init__(self) -> None:
-        self._reader = FrameReader()
-        self.is_over = False
+    is_over = False
 
     def read(self, part: bytes) -> Iterator[Streamed]:
         """Raises ValueError for what is no stream of events."""
-        for kind, data, last_id in self._reader.feed(part):
+        for kind, data, last_id in self.feed(part):
             if kind in (GAP, DROPPED):
                 self.is_over = True
                 return

@@ -12,18 +12,13 @@ from weakref import finalize
 
 from dibs.base.errors import StoreUnavailable
 from dibs.client.door import Door
-from dibs.client.embedded import EmbeddedDoor, SharedStore
+from dibs.client.embedded import EmbeddedDoor, SharedStore, close_all
 from dibs.client.http import HttpDoor
 from dibs.client.queueing import SLICE_SECONDS
 from dibs.client.settings import Settings, naming_of, servers_of
 
 IDLE_MAX = 8
 _left_alone: list[object] = []  # the parent's doors; dropping them would close them
-
-
-def _hang_up(doors: list[Door], pid: int) -> None:
-    for door in doors if os.getpid() == pid else ():
-        door.close()
 
 
 class LentDoor:
@@ -61,7 +56,7 @@ class Doors:
         self._open: Callable[[bool], Door]
         if servers is not None:
             self._open = lambda keep: HttpDoor(servers, naming=naming, timeout_ms=self.timeout_ms, keep=keep)
-            finalize(self, _hang_up, self._idle, self._pid).atexit = False  # of a client that is dropped without a word
+            finalize(self, close_all, self._idle, self._pid).atexit = False
         else:
             self.store = SharedStore(settings.url)
             self._open = lambda _: EmbeddedDoor(self.store.coordinator, naming)

@@ -169,9 +169,13 @@ def pool(document: Document) -> str:
 
 def several(entries: Sequence[Document]) -> str:
     """Jobs, each with its state: `a (held by w1), b (done) and 3 more`."""
-    shown = ", ".join([f"{each.get('name') or '?'} ({_in_short(each)})" for each in entries[:NAMES_SHOWN]])
-    more = len(entries) - NAMES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+    return few([f"{each.get('name') or '?'} ({_in_short(each)})" for each in entries])
+
+
+def few(texts: Sequence[str], most: int = NAMES_SHOWN) -> str:
+    """The first of several: `a, b and 3 more`."""
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _in_short(entry: Document) -> str:

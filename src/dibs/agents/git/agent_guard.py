@@ -19,7 +19,7 @@ from dibs.base.jsontext import Document
 from dibs.base.terminal import plain, quoted
 from dibs.cli.framework.context import Call
 from dibs.core.durations import span
-from dibs.wire.sentences import life, waiters
+from dibs.wire.sentences import few, life, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -291,14 +291,12 @@ def _present(others: list[Document]) -> str:
             files.append(file)
     lines = []
     for owner, files in list(by_owner.items())[: _LINES_MAX - 1]:
-        more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
-        lines.append(f"{owner} has claimed {', '.join(files[:_FILES_SHOWN])}{more}.")
+        lines.append(f"{owner} has claimed {few(files, _FILES_SHOWN)}.")
     return "\n".join(["Others work in this checkout (dibs):", *lines]) if lines else ""
 
 
 def _still_held(held: list[str]) -> str:
     if not held:
         return ""
-    shown = ", ".join([plain(file) for file in held[:20]])
-    more = f" and {len(held) - 20} more" if len(held) > 20 else ""
-    return f"This session still has these files claimed with dibs: {shown}{more}."
+    shown = few([plain(file) for file in held], 20)
+    return f"This session still has these files claimed with dibs: {shown}."

@@ -23,7 +23,7 @@ from dibs.client.door import Door
 from dibs.client.queueing import all_pages, drive
 from dibs.core.names import above
 from dibs.wire.codes import NO, UNREACHABLE, YES
-from dibs.wire.sentences import life
+from dibs.wire.sentences import few, life
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ def _next(hook: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequen
 
 
 def _listed(paths: Sequence[str]) -> str:
-    shown = ", ".join(_shown(path) for path in paths[:_SHOWN_MAX])
-    return shown if len(paths) <= _SHOWN_MAX else f"{shown} and {len(paths) - _SHOWN_MAX} more"
+    return few([_shown(path) for path in paths], _SHOWN_MAX)
 
 
 def _shown(path: str) -> str:

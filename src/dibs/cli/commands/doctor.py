@@ -27,6 +27,7 @@ from dibs.core.durations import format_duration
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import UNREACHABLE
 from dibs.wire.parts import instant_ms
+from dibs.wire.sentences import few
 
 
 class Findings:
@@ -61,7 +62,8 @@ def look_at_jobs(found: Findings, door: Door) -> None:
             more = " or more" if reply.body.get("next") else ""
             found.look(
                 "parked",
-                f"{_these(names)}{more} failed too often. `dibs history` says why, `dibs free` lets it be claimed",
+                f"{few(names, SHOWN_MAX)}{more} failed too often. `dibs history` says why, `dibs free` lets it be "
+                "claimed",
             )
     reply = door.ask(Ask("waiters", "", {"limit": WAITERS_MAX}))
     body: Document = reply.body or {}
@@ -76,17 +78,12 @@ def look_at_jobs(found: Findings, door: Door) -> None:
         )
 
 
-def _these(names: list[str]) -> str:
-    rest = len(names) - SHOWN_MAX
-    return ", ".join(names[:SHOWN_MAX]) + (f" and {rest} more" if rest > 0 else "")
-
-
 def look_at_tokens(found: Findings, tokens: list[Document], now_ms: int) -> None:
     """All tokens of the store, as an admin sees them."""
     ending = [each for each in tokens if each["valid"] and _ends_soon(each, now_ms)]
     if ending:
         names = [f"{each['name']} ({each['id']}, {each['expires_at']})" for each in ending]
-        found.look("tokens", f"{_these(names)} end within 7 days. Run: dibs token rotate NAME --id ID")
+        found.look("tokens", f"{few(names, SHOWN_MAX)} end within 7 days. Run: dibs token rotate NAME --id ID")
 
 
 def _ends_soon(token: Document, now_ms: int) -> bool:

@@ -13,6 +13,7 @@ from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import Paint, ago, instant_ms, plain, shell_line, span
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import NOT_YOURS
+from dibs.wire.sentences import few
 
 
 def session(document: Document, paint: Paint) -> str:
@@ -33,9 +34,8 @@ def session(document: Document, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def _names(names: list[str], most: int = 3) -> str:
-    shown = ", ".join(plain(name) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "-"
+def _names(names: list[str]) -> str:
+    return few([plain(name) for name in names], 3) or "-"
 
 
 def open_(call: Call) -> Answer:
