@@ -175,7 +175,7 @@ def test_a_server_that_stands_still_lengthens_a_wait_by_one_timeout_at_most(
         with monkeypatch.context() as patch:
             patch.setattr(terminal, "_open", lambda settings, door=door: door)
             patch.setattr(waits, "steady_ms", lambda door=door: door.now_ms)
-            patch.setitem(PendingClaim.__init__.__kwdefaults__, "steady", lambda door=door: door.now_ms)
+            patch.setitem(PendingClaim.__init__.__kwdefaults__ or {}, "steady", lambda door=door: door.now_ms)
             words = (command, "job", *ACTOR, "--wait" if command == "claim" else "--for", f"{wait_ms // 1000}s")
             assert terminal(*words, "--timeout", f"{door.TIMEOUT_MS // 1000}s").exit in (1, 69)
         assert door.now_ms <= wait_ms + door.TIMEOUT_MS + 500, still_ms

@@ -31,7 +31,7 @@ from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
 from dibs.stores.codec import decode
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict, Due, Snapshot, StoreProxy, Versioned
+from dibs.stores.port import Conflict, Due, StoreProxy
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import lock
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.engine.liveness import Result
-    from dibs.stores.port import Store
+    from dibs.stores.port import Page, Snapshot, Store
 
 
 class Recorded(Decider):
@@ -419,8 +419,14 @@ class Damaged(StoreProxy):
     def read(self, keys: Iterable[str]) -> Snapshot:
         asked = list(keys)
         if self.is_damaged and "lock/d/bad" in asked:
-            return Snapshot(now_ms=0, records={"lock/d/bad": Versioned(version=1, record=decode("lock/d/bad", "{"))})
+            decode("lock/d/bad", "{")
         return self.inner.read(asked)
+
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
+        found = self.inner.scan(prefix, after, limit, live=live)
+        if self.is_damaged and "lock/d/bad" in dict(found):
+            decode("lock/d/bad", "{")
+        return found
 
 
 @pytest.mark.fault("F-269")

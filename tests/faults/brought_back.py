@@ -214,6 +214,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 def _(patch: pytest.MonkeyPatch) -> None:
     """A claim that may be written is told as not done when its caller hangs up."""
     rewrite(patch, coordinator.Coordinator, "_run", ("index not in doubts and self._is_gone", "self._is_gone"))
+    rewrite(patch, coordinator.Coordinator, "run", ("doubts.items()", "()"))
 
 
 @fault("F-131", 15, 2356, jobs=3)

@@ -100,16 +100,19 @@ def after_gap(store: Store, beat: Beat, ended_ms: int) -> Beat:
 def is_idle(store: Store, since_ms: int = ALL_TIME_MS) -> bool:
     """Return whether nobody who was there before that time holds anything, waits, or has a session. Servers write no
     pulse while nobody does, so a missing pulse means nothing then."""
-    for prefix in (LOCK_PREFIX, SESSION_PREFIX):
-        after, limit = "", 1
-        while page := store.scan(prefix, after, limit, live=True):
-            for record in [found.record for _, found in page]:
-                if isinstance(record, LockRecord):  # one that is parked is live, too; nobody can lose it
-                    if record.line or any(holder.since_ms < since_ms for holder in record.holders):
+    try:
+        for prefix in (LOCK_PREFIX, SESSION_PREFIX):
+            after, limit = "", 1
+            while page := store.scan(prefix, after, limit, live=True):
+                for record in [found.record for _, found in page]:
+                    if isinstance(record, LockRecord):  # one that is parked is live, too; nobody can lose it
+                        if record.line or any(holder.since_ms < since_ms for holder in record.holders):
+                            return False
+                    elif isinstance(record, SessionRecord) and record.since_ms < since_ms:
                         return False
-                elif isinstance(record, SessionRecord) and record.since_ms < since_ms:
-                    return False
-            after, limit = page[-1][0], min(8 * limit, limits.LIST_PAGE_DEFAULT)
+                after, limit = page[-1][0], min(8 * limit, limits.LIST_PAGE_DEFAULT)
+    except RecordCorrupt:
+        return False  # whoever has it may lose it
     return True
 
 
