@@ -57,6 +57,8 @@ class Raw(NamedTuple):
     def hold_live(self, holder: Holder) -> bool:
         if holder.session is not None and holder.ephemeral and not self.session_live(holder.session):
             return False
+        if holder.relied and self.session_live(holder.session):
+            return True
         if not holder.ttl_ms:
             return holder.ephemeral or self.now_ms < holder.expires_ms
         return self.now_ms < self.credited(holder.expires_ms, holder.renewed_ms, holder.ttl_ms)

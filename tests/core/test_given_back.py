@@ -18,6 +18,7 @@ from dibs.core.commands import (
     OpenSession,
     Release,
     Renew,
+    Sweep,
     Transfer,
 )
 from dibs.core.lease_outcomes import Released
@@ -194,6 +195,48 @@ def test_a_heartbeat_may_give_a_session_claim_that_only_its_owner_knows_a_ttl() 
     rules.one(OTHERS)
     rules.one(Renew(**RENEWED, ttl_ms=5_000))
     now_ms[0] += 30_000
+    assert isinstance(rules.one(STRANGER), Granted)
+
+
+@pytest.mark.fault("F-268")
+@pytest.mark.promise("excl")
+@pytest.mark.promise("lease:never-early")
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "in line"])
+def test_a_lease_that_outlives_its_session_lasts_as_long_as_it_for_who_claims_so(waits: bool) -> None:
+    """Its own TTL would run out beneath that claim. After the end of the session the TTL counts, as it did before."""
+    now_ms, rules = rules_with_time()
+    rules.one(STRANGER.replace(fresh_lease_id="l0"))
+    lasting = OTHERS.replace(ttl_ms=5_000, ephemeral=False, request_key="lasting", fresh_lease_id="l5")
+    if waits:
+        rules.one(lasting.replace(wait=True))
+        rules.one(OTHERS.replace(wait=True))
+    rules.one(Release(**JOB, principal="p", lease_id="l0"))
+    if not waits:
+        rules.one(lasting)
+        told = rules.one(OTHERS)
+        assert isinstance(told, Granted)
+        assert told.lease.expires_ms == 61_000
+    for _ in range(3):
+        now_ms[0] += 50_000
+        rules.one(KeepSession(session="s", principal="p"))
+        rules.one(Sweep(key="lock/default/b"))
+        assert not isinstance(rules.one(STRANGER), Granted)
+        due_ms = rules.one(Inspect(**JOB)).lock.due_ms()  # type: ignore[attr-defined]
+        assert due_ms == now_ms[0] + 60_000, "a sweep looks at it again when the session may be over, not before"
+    now_ms[0] += 59_000
+    rules.one(Renew(**JOB, principal="p", lease_id="l5"))
+    rules.one(EndSession(session="s", principal="p"))
+    now_ms[0] += 4_999
+    assert not isinstance(rules.one(STRANGER), Granted)
+    now_ms[0] += 1
+    assert isinstance(rules.one(STRANGER), Granted)
+
+
+def test_a_lease_that_outlives_its_session_ends_by_its_ttl_if_only_its_owner_knows_of_it() -> None:
+    now_ms, rules = rules_with_time()
+    rules.one(OTHERS.replace(ttl_ms=5_000, ephemeral=False, fresh_lease_id="l5"))
+    rules.one(Renew(**JOB, principal="p", lease_id="l5"))
+    now_ms[0] += 5_000
     assert isinstance(rules.one(STRANGER), Granted)
 
 

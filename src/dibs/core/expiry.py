@@ -93,10 +93,13 @@ def ticket_over(draft: Draft, ticket: Ticket) -> bool:
 def deadline_ms(draft: Draft, holder: Holder) -> int:
     """Return when `holder` may be replaced."""
     deadline = own_deadline_ms(draft, holder) if holder.ttl_ms else None
-    if holder.session is not None and holder.ephemeral:
+    if holder.session is not None and (holder.ephemeral or holder.relied):
         session = draft.session(holder.session)
         ends_ms = session_deadline_ms(draft, session) if session is not None else 0
-        deadline = ends_ms if deadline is None else min(deadline, ends_ms)
+        if holder.relied:
+            deadline = max(deadline or 0, ends_ms)
+        else:
+            deadline = ends_ms if deadline is None else min(deadline, ends_ms)
     if deadline is None:
         deadline = holder.expires_ms
     return capped_ms(deadline, holder.ends_ms) if holder.ends_ms else deadline

@@ -114,9 +114,12 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
 
 def for_session(draft: Draft, ask: AcquireTerms | Ticket, mine: Holder) -> Holder:
     """The session's hold, of which `ask` is told. It lasts as long as the session if that was asked: whoever claims so
-    renews the session only, and a TTL of an earlier claim would run out beneath it."""
-    if not mine.ttl_ms or ask.ttl_ms or mine.session != ask.session or not mine.ephemeral:
+    renews the session only, and a TTL of an earlier claim would run out beneath it. A hold that outlives its session
+    keeps its TTL for the time after."""
+    if not mine.ttl_ms or ask.ttl_ms or mine.session != ask.session:
         return mine
+    if not mine.ephemeral:
+        return mine.replace(relied=True)
     session = draft.session(mine.session) if mine.session is not None else None
     if session is None:
         return mine

@@ -88,6 +88,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         charge=charge(draft, payer_of(payer.charge), "held"),
         wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
         told=0,
+        relied=False,
     )
 
 

@@ -126,6 +126,7 @@ class Holder(Record):
     delays_release: bool = False  # the delay also follows a release
     ends_ms: int = 0  # its ceiling: when it ends, whatever is renewed; 0: it has none
     slot_numbers: tuple[int, ...] = ()  # which slots it has, one for each unit; none: it has no slot
+    relied: bool = False  # not ephemeral: it lasts as long as its session, and for its TTL (`grants.for_session`)
     # In answers only, never stored: the last sign of life of its session; and when the worker itself last was at work.
     heard_ms: int = 0
     active_ms: int = 0
