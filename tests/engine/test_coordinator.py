@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import DibsError, InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.base.errors import (
+    DibsError,
+    InvalidInput,
+    NotAllowed,
+    StoreBroken,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+)
 from dibs.core import lease_outcomes, outcomes
 from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.commands import (
@@ -27,7 +35,7 @@ from dibs.core.limits import COMMIT_BATCH_MAX, CONFLICT_RETRIES_MAX, IDLE_RECORD
 from dibs.core.records import META_KEY, LockRecord, lock_key, session_key
 from dibs.engine.coordinator import CallerGone, Contended, Coordinator
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Busy, CommitTooLarge, Conflict
+from dibs.stores.port import Busy, CommitTooLarge, Conflict, RecordCorrupt
 from dibs.testing.faulty import FaultyStore
 from dibs.wire.documents import reply_to
 from tests.rules import put_rule
@@ -558,7 +566,7 @@ class Poisoned(WatchedStore):
 
 @pytest.mark.fault("F-269")
 @pytest.mark.parametrize("when", ["read", "before it writes"])
-@pytest.mark.parametrize("fault", [KeyError("a field"), StoreCorrupt("damaged"), InvalidInput("no UTF-8")])
+@pytest.mark.parametrize("fault", [KeyError("a field"), RecordCorrupt("damaged"), InvalidInput("no UTF-8")])
 def test_a_record_that_the_store_cannot_take_fails_only_who_needs_it_however_often_it_is_asked_for(
     fault: Exception, when: str
 ) -> None:
@@ -580,7 +588,7 @@ def test_a_record_that_the_store_cannot_take_fails_only_who_needs_it_however_oft
 
 
 @pytest.mark.fault("F-269")
-@pytest.mark.parametrize("fault", [KeyError("a field"), StoreCorrupt("damaged")])
+@pytest.mark.parametrize("fault", [KeyError("a field"), RecordCorrupt("damaged")])
 def test_a_record_that_cannot_be_read_during_a_decision_fails_only_that_one(fault: Exception) -> None:
     store = Poisoned(fault, "never", session_key("s1"))
     rules = Coordinator(store, pause=lambda seconds: None)
@@ -904,3 +912,23 @@ def test_a_read_that_fails_in_the_midst_of_a_batch_fails_the_batch_and_nothing_o
     results = rules.run([claim("b", "one"), claim("a", "two").replace(ticket=1, ticket_id="two")])
     assert [type(each) for each in results] == [StoreUnavailable] * 2
     assert store.newest_seq() == last
+
+
+@pytest.mark.fault("F-269")
+@pytest.mark.parametrize("call", ["read", "commit"])
+@pytest.mark.parametrize("fault", [StoreBroken("the schema was dropped"), NotAllowed("may not write")])
+def test_a_store_that_is_broken_is_not_asked_thousands_of_times_by_one_batch(
+    monkeypatch: pytest.MonkeyPatch, fault: Exception, call: str
+) -> None:
+    """Each ask is a round trip to a network store, and nobody is answered before the last of them."""
+    store = MemoryStore(lambda: 1_000_000)
+    asked: list[object] = []
+
+    def breaks(*args: object) -> None:
+        asked.append(args)
+        raise fault
+
+    monkeypatch.setattr(store, call, breaks)
+    results = Coordinator(store).run([acquire(f"a-{number}", f"job-{number}") for number in range(256)])
+    assert results == [fault] * 256
+    assert len(asked) < 64

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreBroken, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core import events
 from dibs.core.commands import Acquire, EndSession, OpenSession, Renew, Sweep
@@ -558,11 +558,14 @@ def test_the_next_round_follows_at_once_if_there_is_more(
     assert world.sweeper.sweep() == has_more
 
 
-def test_a_store_that_fails_in_a_sweep_fails_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), StoreBroken("another format")])
+def test_a_store_that_fails_in_a_sweep_fails_the_round(
+    monkeypatch: pytest.MonkeyPatch, error: StoreUnavailable | StoreBroken
+) -> None:
     world = World()
     monkeypatch.setattr(world.store, "due", lambda limit: Due(keys=["lock/d/a"], next_ms=0))
-    monkeypatch.setattr(world.decider, "upkeep", lambda commands: [StoreUnavailable("gone")])
-    with pytest.raises(StoreUnavailable):
+    monkeypatch.setattr(world.decider, "upkeep", lambda commands: [error])
+    with pytest.raises(type(error)):
         world.sweeper.sweep()
 
 

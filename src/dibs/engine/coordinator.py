@@ -19,7 +19,7 @@ every error for its commands says that the outcome is unknown, whatever failed l
 for its speed in one commit (`batch_max`).
 
 **A fault of one record costs only who needs it.** A record may be too long, damaged, or meet a fault of the store: then
-the batch is halved until that command is alone. Only a store that does not answer (StoreUnavailable) concerns everyone.
+the batch is halved until that command is alone. A store that cannot be used concerns everyone, and is asked once.
 
 The coordinator is synchronous, and keeps no state that an answer depends on: the embedded client calls it directly, the
 server through `engine/batcher.py`.
@@ -39,7 +39,7 @@ from dibs.core.draft import Decision, HandedOver, Missing, View
 from dibs.core.events import Event
 from dibs.core.outcomes import Outcome
 from dibs.core.records import Stored
-from dibs.stores.port import Conflict, Store
+from dibs.stores.port import Conflict, Store, concerns_all
 
 Result = Outcome | BaseException
 
@@ -99,7 +99,7 @@ class _Batch:
 
     def decide(self, command: Command) -> Result:
         """The outcome. An error of a rule is an answer, too, and depends on the records it read: a fault in one rule
-        must not fail the whole batch, nor must a record that cannot be read. Raises StoreUnavailable."""
+        must not fail the whole batch, nor must a record that cannot be read. Raises errors of the whole store."""
         seen = self._view.seen = set()
         self._seen.append(seen)
         decision: Decision | None = None
@@ -111,7 +111,7 @@ class _Batch:
                     self.load(missing.keys)
         except Exception as error:
             self._looked.update([key for key in seen if key in self.versions])  # else it is the one that failed
-            if isinstance(error, StoreUnavailable):
+            if concerns_all(error):
                 raise
             return error
         self._looked |= seen.union(decision.writes)
@@ -269,7 +269,7 @@ class Coordinator:
                             if isinstance(commands[index], _ONCE):
                                 failed[index] = doubts[index]
                 gives_up = doubt is None or unknown > limits.UNKNOWN_RETRIES_MAX
-                if isinstance(error, StoreUnavailable) and not isinstance(error, StoreFault):
+                if concerns_all(error) and not isinstance(error, StoreFault):
                     if gives_up:
                         raise
                 elif len(todo) > 1:

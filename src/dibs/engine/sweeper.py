@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.base.errors import DibsError
 from dibs.base.logger import log
 from dibs.core import limits
 from dibs.core.commands import Sweep
@@ -24,6 +24,7 @@ from dibs.core.lease_outcomes import Swept
 from dibs.core.upkeep import is_swept
 from dibs.engine.liveness import Decider, EngineThread, SweepShare, is_idle
 from dibs.engine.tally import Tally
+from dibs.stores.port import concerns_all
 
 NEWS_MS = 25
 NEVER_MS = 2**62
@@ -152,7 +153,7 @@ class Sweeper(EngineThread):
         if not keys:
             return has_more
         for key, result in zip(keys, self._decider.upkeep([Sweep(key=key) for key in keys]), strict=True):
-            if isinstance(result, StoreUnavailable):
+            if isinstance(result, BaseException) and concerns_all(result):
                 raise result
             if isinstance(result, BaseException):  # a fault of one record must not keep the others waiting
                 log.error("%s cannot be swept: %s", key, result)

@@ -49,6 +49,11 @@ class RecordCorrupt(StoreCorrupt):
     """One record or event cannot be read. The store answers."""
 
 
+def concerns_all(error: BaseException) -> bool:
+    """Return whether the store itself cannot be used. Else the error is that of one record or command."""
+    return isinstance(error, DibsError) and not isinstance(error, RecordCorrupt | InvalidInput)
+
+
 class Busy(StoreUnavailable):
     """Others use the store, and the caller does not wait for them (`Store.at_once`). Nothing was written."""
 

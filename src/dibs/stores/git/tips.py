@@ -9,7 +9,6 @@ import time
 from _thread import RLock
 from collections.abc import Mapping, Sequence
 
-from dibs.base.errors import StoreCorrupt
 from dibs.core.limits import GIT_TOKENS_KEPT, GIT_TORN_TRIES_MAX
 from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, shifted
 from dibs.stores.git.entries import BadEntry, Entry, parse, tail_of
@@ -17,7 +16,7 @@ from dibs.stores.git.location import GitLocation
 from dibs.stores.git.refs import Refs
 from dibs.stores.git.repository import file_lock, load_json, save_json
 from dibs.stores.git.times import LOCK, Clocks, StoreTime
-from dibs.stores.port import ABSENT, Puts, Versioned
+from dibs.stores.port import ABSENT, Puts, RecordCorrupt, Versioned
 
 # The highest fencing numbers that this clone has seen, kept in the clone.
 #
@@ -148,10 +147,10 @@ class Tips:
         return entries  # a server that died during a push leaves such a state for good
 
     def entry(self, key: str) -> Entry | None:
-        """Return what was last seen of a key. Raises StoreCorrupt if it cannot be read."""
+        """Return what was last seen of a key. Raises RecordCorrupt if it cannot be read."""
         tail = tail_of(key)
         if tail in self.broken:
-            raise StoreCorrupt(
+            raise RecordCorrupt(
                 f"The record of {key!r} is invalid: {self.refs.name(tail)} was not written by dibs: "
                 f"{self.broken[tail]}. See `git log`, then delete the ref. "
                 "Its fencing tokens start again."
