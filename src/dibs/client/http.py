@@ -6,11 +6,12 @@ from time import sleep
 
 from dibs.base.cheap import Iterator
 from dibs.base.clock import steady_ms
-from dibs.base.errors import DibsError, ServerUnreachable
+from dibs.base.errors import BadReply, DibsError, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost
+from dibs.base.jsontext import Document
 from dibs.client.door import ANYWHERE, Ask, JobNamespaces, Streamed
-from dibs.client.exchange import Attempts, Result, ask_servers
+from dibs.client.exchange import Attempts, Result, ask_servers, document_of
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import Servers
 from dibs.client.transport import CLOSED, Deadline, NotConnected, ServerConnection, needs_https, speaks_tls
@@ -64,6 +65,19 @@ class HttpDoor:
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
+
+    def health(self) -> Document:
+        """Return what GET /health says, of the first server. Raises what went wrong."""
+        address = self.servers.addresses[0]
+        request = self._builder.request(Ask("health"), address)
+        try:
+            reply = self._connections[address.url].exchange(request, Deadline(self.timeout_ms), repeatable=True)
+        except ConnectionLost:
+            raise ServerUnreachable(f"{address.url} {CLOSED}") from None
+        document = document_of(reply, address)
+        if document is None:
+            raise BadReply(f"{address.url} answered /health with nothing.")
+        return document | {"store": reply.headers.get("x-dibs-store")}
 
     def _attempt(self, attempt: Attempts) -> Result:
         connection = self._connections[attempt.address.url]

@@ -15,12 +15,13 @@ from dibs.cli.commands.config import in_effect
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.job_names import here
 from dibs.cli.framework.registry import part
-from dibs.cli.framework.result import Answer, body_of, yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command
 from dibs.client import store_admin
 from dibs.client.door import Ask, Door
 from dibs.client.embedded import EmbeddedDoor, default_store_url
 from dibs.client.event_reader import why_away
+from dibs.client.http import HttpDoor
 from dibs.client.settings import servers_at
 from dibs.client.urls import ServerAddress
 from dibs.core.durations import format_duration
@@ -106,20 +107,23 @@ def check_server(found: Findings, call: Call, address: ServerAddress) -> str | N
     found.good("server", f"{address.url} ({source})")
     _token(found, call, address)
     door = call.another_door(url=address.url)
+    if not isinstance(door, HttpDoor):
+        return None
     try:
-        return _health(found, door)
+        health = _health(found, door)
     except DibsError as error:
         found.bad("answers", error.details)
         return None
     finally:
         door.close()
+    return str(health["store"]) if health.get("store") else None
 
 
-def _health(found: Findings, door: Door) -> str | None:
-    """The id of its store, if it says it."""
-    reply = door.ask(Ask("health"))
-    health = body_of(reply)
-    if "dibs" not in health:
+def _health(found: Findings, door: HttpDoor) -> Document:
+    health = door.health()
+    if health.get("details"):
+        found.bad("answers", str(health["details"]))
+    elif "dibs" not in health:
         found.bad("answers", "this is not a dibs server; nothing can be claimed there")
     else:
         schema = f", schema {health['schema']}" if health.get("schema") else ""
@@ -131,21 +135,21 @@ def _health(found: Findings, door: Door) -> str | None:
                 "one when you can, servers first",
             )
         now_ms = _clock(found, door) if "now" in health else wall_ms()
-        listed = door.ask(Ask("list", "", {"limit": 1}))
-        if listed.status < 300:
+        reply = door.ask(Ask("list", "", {"limit": 1}))
+        if reply.status < 300:
             found.good("allowed", "the token is accepted")
             _work(found, door, now_ms)
         else:
-            found.bad("allowed", str((listed.body or {}).get("details")))
-    return reply.headers.get("x-dibs-store")
+            found.bad("allowed", str((reply.body or {}).get("details")))
+    return health
 
 
-def _clock(found: Findings, door: Door) -> int:
+def _clock(found: Findings, door: HttpDoor) -> int:
     """Compare the clocks, and tell how long a request takes. Returns the time of the store's clock."""
     trips: list[tuple[int, int]] = []
     for _ in range(ROUND_TRIPS):
         began_us, began_ms = stopwatch_us(), wall_ms()
-        told_ms = instant_ms(str(body_of(door.ask(Ask("health")))["now"]))
+        told_ms = instant_ms(str(door.health()["now"]))
         took_us = stopwatch_us() - began_us
         trips.append((took_us, told_ms - began_ms - took_us // 2_000))
     trips.sort()
@@ -169,7 +173,7 @@ def _clock(found: Findings, door: Door) -> int:
     return wall_ms() + skew_ms
 
 
-def _work(found: Findings, door: Door, now_ms: int) -> None:
+def _work(found: Findings, door: HttpDoor, now_ms: int) -> None:
     reply = door.ask(Ask("whoami"))
     caller = reply.body
     if reply.status < 300 and caller is not None:
