@@ -114,3 +114,12 @@ def test_a_store_without_a_server_says_who_waits() -> None:
     assert door.ask(Ask("acquire", "wanted", {"owner": "patient", "wait_seconds": 0.001})).body["status"] == "queued"  # type: ignore[index]
     [waiter] = (door.ask(Ask("waiters", "", {"limit": 10})).body or {})["waiters"]
     assert (waiter["owner"], waiter["name"], waiter["holders"][0]["owner"]) == ("patient", "wanted", "holder")
+
+
+def test_a_server_that_answers_with_a_fault_of_its_store_is_told_with_that_fault(outside: Terminal) -> None:
+    """It is up, and /health says what is wrong: a damaged record, a full disk, a frozen store."""
+    health = {"status": "degraded", "dibs": "0.2.0", "storage": "sqlite", "details": "The disk is full."}
+    with ScriptedServer([reply_of(503, health)]) as server:
+        ran = outside("doctor", server.url, "--json")
+    says = {each["check"]: each["says"] for each in ran.data["checks"]}
+    assert says["answers"] == "The disk is full."
