@@ -18,7 +18,7 @@ import uvloop
 
 from dibs.base.clock import steady_ms
 from dibs.compat.action_llama.routes import Gateway
-from dibs.core.limits import LOCKS_PER_PRINCIPAL_MAX
+from dibs.core.limits import KEEP_ALIVE_MS, LOCKS_PER_PRINCIPAL_MAX
 from dibs.engine.auth import TokenGuard
 from dibs.engine.credentials import CredentialDirectory
 from dibs.engine.sweeper import NEVER_MS
@@ -122,6 +122,7 @@ class Server:
         self.port = port
         self.engine = engine
         self.guard = guard
+        self._asked_s = 0.0
         self._connection = (
             http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S_MAX)
             if trust is None
@@ -145,8 +146,12 @@ class Server:
             body = json.dumps(body).encode()
             sent = {**JSON, **sent}
         # Nobody asked, so what can be read is the end: tests in between had short limits, which count for every server
-        # of this process. Only what ended unasked is replaced: a server that hangs up on a request must be seen.
-        if (kept := self._connection.sock) is not None and select.select([kept], [], [], 0)[0]:
+        # of this process. Only what ended unasked is replaced: a server that hangs up on a request must be seen. One
+        # that was idle for long may end at this very moment.
+        idle_s, self._asked_s = time.monotonic() - self._asked_s, time.monotonic()
+        if (kept := self._connection.sock) is not None and (
+            idle_s > KEEP_ALIVE_MS / 2_000 or select.select([kept], [], [], 0)[0]
+        ):
             self._connection.close()
         try:
             self._connection.request(method, path, body, sent)

@@ -102,6 +102,7 @@ def test_a_reader_that_never_reads_is_cut_off_over_tls_too(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "REQUEST_S", 0.3)
+    monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.3)
     contexts = files.tls().context, files.authority.trusted()
     with running(tmp_path, tls=contexts) as server, server.raw_from("127.0.0.1") as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -110,7 +111,6 @@ def test_a_reader_that_never_reads_is_cut_off_over_tls_too(
         try:
             with contextlib.suppress(OSError):
                 lazy.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 200_000)
-            monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.3)  # not before: a handshake takes its time
             wait_until(lambda: server.connections() == 0, "the connection stays")
         finally:
             lazy.close()

@@ -165,11 +165,9 @@ def test_a_job_whose_delivery_fails_keeps_its_order_and_holds_up_no_other_job(
     assert len(target.to(path)) == len(told) + 1
     assert [each.json["event"] for each in told] == ["acquired"] * tries + ["released"]
     assert [int(each.headers["x-dibs-try"]) for each in told] == [*range(1, tries + 1), 1]
-    assert Counter((each["try"], each["status"], each["error"]) for each in log["deliveries"]) == {
-        (1, 200, None): 2,
-        (tries, 200, None): 1,
-        **{(number, 500, "answered 500"): 1 for number in range(1, tries)},
-    }
+    failed = [(number, 500, "answered 500") for number in range(1, tries)]
+    logged = Counter((each["try"], each["status"], each["error"]) for each in log["deliveries"])
+    assert logged == Counter([(1, 200, None), (1, 200, None), (tries, 200, None), *failed])
 
 
 @pytest.mark.promise("webhook:bounded")

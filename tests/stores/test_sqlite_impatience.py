@@ -54,8 +54,7 @@ def test_the_write_lock_of_another_process_is_not_waited_for(store: SqliteStore,
         assert store.read([X]).records[X].record == lock("x", token=round_)
 
 
-def test_another_thread_of_this_process_is_not_waited_for_and_may_wait_itself(tmp_path: Path) -> None:
-    store = SqliteStore(str(tmp_path / "dibs.db"), busy_ms=int(WAIT_S_MAX * 1000))
+def test_another_thread_of_this_process_is_not_waited_for_and_may_wait_itself(store: SqliteStore) -> None:
     inside, leave, done = threading.Event(), threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -79,7 +78,6 @@ def test_another_thread_of_this_process_is_not_waited_for_and_may_wait_itself(tm
         thread.join(WAIT_S_MAX)
     with store.at_once():
         assert store.read([X]).records[X].record == lock("x")
-    store.close()
 
 
 def test_a_file_that_has_to_be_opened_again_is_left_to_others(store: SqliteStore) -> None:

@@ -80,7 +80,7 @@ def test_a_lock_that_was_not_renewed_in_time_is_not_said_to_be_held(coordinator:
     assert lock.acquired
     wait_until(lambda: not lock.acquired, "the lock's time is over, by this machine's clock")
     other = coordinator(b"two", lock_timeout=60).get_lock(b"job")
-    assert other.acquire(timeout=WAIT_S_MAX)
+    assert other.acquire(timeout=int(WAIT_S_MAX))
     assert not lock.is_still_owner()
     assert not lock.release()
     assert other.is_still_owner()
