@@ -53,6 +53,7 @@ export function send(group: number, signal: NodeJS.Signals): void {
 export const machineMs = (): number => uptime() * 1000;
 
 function guard(): void {
+  if (!process.connected) return process.exit(); // who started it was gone before it could hear of that
   let [group, untilMs, killAfterMs] = [0, Infinity, 0];
   const tell = (report: Report) => {
     if (process.connected) process.send!(report, undefined, undefined, () => undefined); // who is gone hears nothing

@@ -100,11 +100,17 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
   });
 
   test("passes on a signal that comes before its guard has said what it started", async () => {
-    const late = "const tell = process.send; if (tell) process.send = (...all) => setTimeout(() => tell.apply(process, all), 500)";
-    const env = { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(late)}` };
-    const child = start(["run", "early", "--", "sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"], env);
+    const late = withGuard("process.send = (...all) => setTimeout(() => tell.apply(process, all), 500)");
+    const child = start(["run", "early", "--", "sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"], late);
     child.stdout.once("data", () => child.kill("SIGTERM"));
     assert.equal((await ended(child))[0], 7);
+  });
+
+  test("that is killed before its guard hears anything leaves no guard behind", async () => {
+    const child = start(["run", "orphan", "--", "sleep", "60"], withGuard("await new Promise((resolve) => setTimeout(resolve, 1_500))"));
+    const guard = await until("its guard starts", () => processes().find((pid) => statOf(pid)?.parent === child.pid));
+    child.kill("SIGKILL");
+    await until("the guard has ended", () => isGone(guard));
   });
 
   test("stops the whole group when the claim is lost, and exits with 20", async () => {
@@ -118,7 +124,7 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
 
   test("stops the command when its guard is killed, because nobody else would", async () => {
     const { child, group } = await started("unguarded");
-    process.kill(statOf(group).parent, "SIGKILL");
+    process.kill(statOf(group)!.parent, "SIGKILL");
     assert.equal((await ended(child))[0], 137);
     assert.ok(isOver(group));
     assert.equal((await server.client("bob").inspect("unguarded")).status, "free");
@@ -137,19 +143,30 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
   }
 });
 
-function statOf(pid: number | string): { state: string; parent: number; group: number } {
-  const [state, parent, group] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)!.split(" ");
-  return { state: state!, parent: Number(parent), group: Number(group) };
+/** A setting with which each guard first does that; `tell` is how it reports. */
+function withGuard(does: string): NodeJS.ProcessEnv {
+  const program = `const tell = process.send; if (tell) { ${does} }`;
+  return { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(program)}` };
+}
+
+function processes(): number[] {
+  return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number);
+}
+
+/** Undefined if it has ended. */
+function statOf(pid: number): { state: string; parent: number; group: number } | undefined {
+  try {
+    const [state, parent, group] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)!.split(" ");
+    return { state: state!, parent: Number(parent), group: Number(group) };
+  } catch {
+    return undefined;
+  }
 }
 
 /** Tell whether nothing of a group runs. What is dead and not buried yet still takes signals. */
 function isOver(group: number): boolean {
-  return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).every((pid) => {
-    try {
-      const found = statOf(pid);
-      return found.group !== group || found.state === "Z";
-    } catch {
-      return true; // it has ended meanwhile
-    }
+  return processes().every((pid) => {
+    const found = statOf(pid);
+    return found?.group !== group || found.state === "Z";
   });
 }

@@ -219,7 +219,7 @@ class Admission:
 
 
 # Requests of unknown callers and of callers who may not: counted, and told in the log, at most a line of each kind in
-#
+# LOG_EVERY_MS.
 
 
 class Refusals:
