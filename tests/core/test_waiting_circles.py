@@ -51,6 +51,7 @@ WORLDS = {
     "jobs": ("a", "b", "c"),
     "slots": ("a", "b", "gpu"),
     "a tree": ("a", "path:s", "path:s/x", "path:t"),
+    "slots in a tree": ("a", "path:s", "path:s/gpu", "path:t"),
 }
 
 
@@ -101,8 +102,9 @@ class Life:
         names = chance.sample(self.jobs, chance.choice((1, 1, 2, 2)))
         tree = [name for name in names if name.startswith("path:s")]
         if len(names) == 1 or len(tree) > 1:
-            slots = 2 if names[0] == "gpu" and mode == EXCLUSIVE else 1
-            return Acquire(name=names[0], slots=slots, **asked)
+            if names[0].endswith("gpu") and mode == EXCLUSIVE:
+                asked |= {"slots": 2, "units": chance.choice((1, 1, 1, 2))}
+            return Acquire(name=names[0], **asked)
         return AcquireAll(names=tuple(sorted(names)), **asked)
 
     def command(self) -> Command:
@@ -168,6 +170,29 @@ def test_a_session_waits_for_what_one_left_behind_that_is_known_no_more() -> Non
     assert store.read(["session/gone"]).records["session/gone"].record is None
     asked = Acquire(name="a", session="here", fresh_lease_id="L3", wait=True, **terms)
     assert isinstance(coordinator.one(asked), outcomes.Queued)
+
+
+@pytest.mark.fault("F-270")
+@pytest.mark.promise("deadlock")
+def test_slots_that_places_ahead_will_have_count_while_another_path_is_in_the_way() -> None:
+    """The second has a job, and waits for both slots behind the first, which will have one of them by then."""
+    coordinator = Coordinator(MemoryStore(lambda: 1_000_000))
+    terms: dict[str, Any] = {"ns": NS, "principal": "team", "ttl_ms": 60_000}
+    for one in ("owner", "first", "second"):
+        coordinator.one(OpenSession(fresh_id=one, owner=one, **terms))
+
+    def ask(session: str, name: str, units: int = 1, slots: int = 2) -> type[Outcome]:
+        fresh = f"{session}-{name}"
+        asked = Acquire(
+            name=name, slots=slots, units=units, session=session, owner=session, fresh_lease_id=fresh, **terms
+        )
+        return type(coordinator.one(asked.replace(wait=True)))
+
+    assert ask("owner", "path:s", slots=1) is outcomes.Granted
+    assert ask("second", "b") is outcomes.Granted
+    assert ask("first", "path:s/gpu") is outcomes.Queued
+    assert ask("second", "path:s/gpu", units=2) is outcomes.Queued
+    assert ask("first", "b", units=2) is outcomes.Deadlock
 
 
 def free_of(needs: dict[Node, list[_Need]]) -> set[Node]:

@@ -280,15 +280,16 @@ class _Graph:
             others = [each.holder for each in in_way if each.name != lock.name and wanted.met(each.holder)]
             alone += [(each.session, each.owner) for each in others if self.waits(each.session)]
         needs = [_Need([(self.place(each), (each.owner, each.name), 1) for each in ahead] + _sessions(alone))]
+        counted = [each for each in later if of_slots and _alike(lock, each, wanted)]
+        stuck = wanted.slots - wanted.units + 1
         if not (of_slots and lock.slots == wanted.slots):
             if self._is_blocked(wanted, lock):
                 needs += self._owners_need(wanted, lock, [], 1)
-            return needs
+            # Once those who have it otherwise have left, the slots are those of the places ahead.
+            return [*needs, _slots_need(_taken(counted), stuck)] if counted else needs
         if lock.pooled and owners_of(draft, lock).bare:  # an owner without a slot must leave
             bare = [each for each in self._owners_of(wanted, lock) if not each.slot_numbers]
             needs.append(_Need(_sessions([(each.session, each.owner) for each in bare])))
-        counted = [each for each in later if _alike(lock, each, wanted)]
-        stuck = wanted.slots - wanted.units + 1
         # A pool that is paused is not for its owners to free.
         return [*needs, *self._owners_need(wanted, lock, counted, stuck)] if stuck > 0 else needs
 
@@ -299,16 +300,11 @@ class _Graph:
         is_alike = not counted and owners is self._owners[key]
         if is_alike and (key, stuck) in self._alike:
             return [self._alike[key, stuck]]
-        # A session has a job's slots once, by the first of its places, unless some were handed to it.
-        taken = {each.session: (each.owner, each.units) for each in counted}
         held: dict[str | None, tuple[str, int]] = {}
         for each in owners:
             units = len(each.slot_numbers) or int(not lock.pooled)
             held[each.session] = each.owner, units + held.get(each.session, ("", 0))[1]
-        need = _Need(
-            [(("session", session or ""), (owner,), units) for session, (owner, units) in {**taken, **held}.items()],
-            stuck,
-        )
+        need = _slots_need({**_taken(counted), **held}, stuck)
         if is_alike:
             self._alike[key, stuck] = need
         return [need]
@@ -467,6 +463,15 @@ def _free(needs: dict[Node, list[_Need]]) -> set[Node]:
 
 def _sessions(owners: list[tuple[str | None, str]]) -> list[tuple[Node, Words, int]]:
     return [(("session", session), (owner,), 1) for session, owner in owners if session is not None]
+
+
+def _taken(counted: list[Ticket]) -> dict[str | None, tuple[str, int]]:
+    """A session has a job's slots once, by the first of its places, unless some were handed to it."""
+    return {each.session: (each.owner, each.units) for each in counted}
+
+
+def _slots_need(takers: dict[str | None, tuple[str, int]], stuck: int) -> _Need:
+    return _Need([(("session", session or ""), (owner,), units) for session, (owner, units) in takers.items()], stuck)
 
 
 def _alike(lock: LockRecord, ticket: Ticket, wanted: _Wanted) -> bool:
