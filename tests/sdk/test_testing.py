@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 import dibs
 from dibs.testing.clients import MemoryDibs, memory_client
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-pytest_plugins = ["pytester"]
 
 
 def test_clients_of_one_memory_exclude_each_other_and_time_moves_when_told() -> None:
@@ -88,20 +89,24 @@ def test_a_client_of_its_own_takes_one_call() -> None:
         assert claim.owner == "agent"
 
 
-def test_the_fixture_gives_each_test_its_own_jobs(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["dibs.testing.fixtures"]')
-    pytester.makepyfile(
-        """
-        import dibs
+FIXTURE_USED = """
+import dibs
 
-        def test_one(memory_dibs):
-            with dibs.claim("job") as claim:
-                assert claim.fencing_token == 1
-                claim.done()
+def test_one(memory_dibs):
+    with dibs.claim("job") as claim:
+        assert claim.fencing_token == 1
+        claim.done()
 
-        def test_two(memory_dibs):
-            with dibs.claim("job") as claim:
-                assert claim.fencing_token == 1
-        """
-    )
-    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
+def test_two(memory_dibs):
+    with dibs.claim("job") as claim:
+        assert claim.fencing_token == 1
+"""
+
+
+def test_the_fixture_gives_each_test_its_own_jobs(tmp_path: Path) -> None:
+    """In a process of its own: pytest's `pytester` forgets all modules that any thread has imported meanwhile, so that
+    later tests import some of them twice."""
+    (tmp_path / "test_used.py").write_text(FIXTURE_USED)
+    words = [sys.executable, "-m", "pytest", "-p", "dibs.testing.fixtures", "-p", "no:cacheprovider", "test_used.py"]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False)
+    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr

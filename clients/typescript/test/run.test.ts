@@ -42,10 +42,12 @@ async function ended(child: ReturnType<typeof start>, input = ""): Promise<[numb
 
 /** A command with a process in the background, and its process group. */
 async function started(job: string, ...flags: string[]) {
-  const child = start(["run", "--ttl", TTL, "--kill-after", "1s", ...flags, job, "--", "sh", "-c", "sleep 60 & echo $$; wait"]);
+  const child = start(["run", "--ttl", TTL, "--kill-after", "1s", ...flags, job, "--", "sh", "-c", "trap '' USR2; sleep 60 & trap 'echo heard' USR2; echo $$; while :; do wait; done"]);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const group = Number((await soon("the command runs", lines.next())).value);
   assert.ok(group > 0 && !isGone(group));
+  child.kill("SIGUSR2"); // it is passed on once the guard has said what it started
+  assert.equal((await soon("the command is known", lines.next())).value, "heard");
   return { child, group };
 }
 
