@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 from zlib import crc32
 
@@ -101,19 +101,24 @@ def is_idle(store: Store, since_ms: int = ALL_TIME_MS) -> bool:
     """Return whether nobody who was there before that time holds anything, waits, or has a session. Servers write no
     pulse while nobody does, so a missing pulse means nothing then."""
     try:
-        for prefix in (LOCK_PREFIX, SESSION_PREFIX):
-            after, limit = "", 1
-            while page := store.scan(prefix, after, limit, live=True):
-                for record in [found.record for _, found in page]:
-                    if isinstance(record, LockRecord):  # one that is parked is live, too; nobody can lose it
-                        if record.line or any(holder.since_ms < since_ms for holder in record.holders):
-                            return False
-                    elif isinstance(record, SessionRecord) and record.since_ms < since_ms:
-                        return False
-                after, limit = page[-1][0], min(8 * limit, limits.LIST_PAGE_DEFAULT)
+        return not any(_is_somebody(record, since_ms) for record in _live_records(store))
     except RecordCorrupt:
         return False  # whoever has it may lose it
-    return True
+
+
+def _is_somebody(record: Stored | None, since_ms: int) -> bool:
+    if isinstance(record, LockRecord):  # one that is parked is live, too; nobody can lose it
+        return bool(record.line) or any(holder.since_ms < since_ms for holder in record.holders)
+    return isinstance(record, SessionRecord) and record.since_ms < since_ms
+
+
+def _live_records(store: Store) -> Iterator[Stored | None]:
+    """Jobs, then sessions. The first pages are short: mostly one record is enough."""
+    for prefix in (LOCK_PREFIX, SESSION_PREFIX):
+        after, limit = "", 1
+        while page := store.scan(prefix, after, limit, live=True):
+            yield from [found.record for _, found in page]
+            after, limit = page[-1][0], min(8 * limit, limits.LIST_PAGE_DEFAULT)
 
 
 class SweepShare:
