@@ -1,5 +1,6 @@
 # Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv,
-# use_node, want_quint, use_memory, wait_for, WAITING, test_beside_others, test_alone, write_bytecode, make_compiled.
+# python_of, use_node, want_quint, use_memory, wait_for, QUICK, REST, test_beside_others, test_alone, write_bytecode,
+# make_compiled.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -16,8 +17,9 @@ need_debian() {
     local line="apt-get install -y --no-install-recommends $*" sudo=()
     command -v apt-get >/dev/null || die "Missing: $*. Install it with your system's package manager, then run this again."
     if [ "$(id -u)" -ne 0 ]; then
-        sudo -n true 2>/dev/null || die "Missing: $*. This helps, then run the command again:" "  sudo $line"
-        sudo=(sudo -n)
+        # Who said --install may be asked for a password.
+        if [ -n "${INSTALL:-}" ]; then sudo=(sudo); else sudo=(sudo -n); fi
+        "${sudo[@]}" true || die "Missing: $*. This helps, then run the command again:" "  sudo $line"
     fi
     say "installing $*"
     if [ -z "${APT_UPDATED:-}" ]; then
@@ -28,37 +30,48 @@ need_debian() {
         die "This failed: $line"
 }
 
-can_install() { command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; }
+may_install() { command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || [ -n "${INSTALL:-}" ]; }; }
 
-# want_programs: the programs that tests use besides Python. Installs missing ones if it may. If it may not, it names
-# them: their tests are skipped at home and fail in CI.
+# want_programs [rest]: the programs that tests use besides Python, with `rest` those of all tests. Says what is missing and why it
+# is wanted, then installs it as root or with INSTALL=1. Otherwise it names the line to type: their tests are skipped at
+# home and fail in CI.
 want_programs() {
-    local missing=() program
-    for program in bash chromium curl git jq openssl; do
-        command -v "$program" >/dev/null || missing+=("$program")
-    done
-    # Tests start a PostgreSQL of their own, so its programs must be here.
-    command -v postgres >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
-    # The same for etcd, the server alone.
-    command -v etcd >/dev/null || missing+=(etcd-server)
-    # The proxies whose configurations the pages show.
-    command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
-    command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
-    command -v caddy >/dev/null || missing+=(caddy)
-    command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
-    # The compiled build needs a C compiler, and the headers of the Python that runs the tests. Debian has those of its
-    # own Python; another one brings them.
-    command -v cc >/dev/null || missing+=(gcc libc6-dev)
-    has_headers || missing+=(python3-dev)
-    [ ${#missing[@]} -gt 0 ] || return 0
-    if can_install; then
-        need_debian "${missing[@]}"
+    local packages=() reasons=()
+    want() {  # PACKAGE WHY PROGRAM...: one of the programs is enough
+        local package=$1 why=$2 program
+        for program in "${@:3}"; do
+            if command -v "$program" >/dev/null || { [[ $program == /* ]] && compgen -G "$program" >/dev/null; }; then return 0; fi
+        done
+        packages+=("$package")
+        reasons+=("  $package: $why")
+    }
+    want git "claims in git refs, and the work tree of an agent" git
+    want postgresql "the store, on servers that the tests start" postgres '/usr/lib/postgresql/*/bin/postgres'
+    want etcd-server "the store, on servers that the tests start" etcd
+    want chromium "the dashboard" chromium
+    want curl "what people type" curl
+    want jq "what people type" jq
+    want openssl "certificates" openssl
+    if [ "${1:-}" = rest ]; then
+        want haproxy "the proxies whose configurations the pages show" haproxy /usr/sbin/haproxy
+        want nginx-light "the same" nginx /usr/sbin/nginx
+        want caddy "the same" caddy
+        want pgbouncer "in front of PostgreSQL" pgbouncer /usr/sbin/pgbouncer
+        want gcc "the compiled build" cc
+        want libc6-dev "the compiled build" /usr/include/stdio.h
+        want python3-dev "the compiled build" "$(headers)"
+    fi
+    [ ${#packages[@]} -gt 0 ] || return 0
+    say "The tests use programs that are not here:" "${reasons[@]}"
+    if may_install; then
+        need_debian "${packages[@]}"
     else
-        say "Not installed: ${missing[*]}. Their tests are skipped. This helps:" "  sudo apt-get install ${missing[*]}"
+        say "THEIR TESTS ARE SKIPPED. This installs them, as does --install:" "  sudo apt-get install ${packages[*]}"
     fi
 }
 
-has_headers() { "$VENV/bin/python" -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null; }
+# headers: the path of Python.h. Debian has that of its own Python apart; another Python brings it.
+headers() { "$(find_python)" -c 'import sysconfig; print(sysconfig.get_path("include") + "/Python.h")'; }
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
@@ -90,6 +103,18 @@ make_venv() {
         need_debian "$package"
         "$python" -m venv "$VENV"
     fi
+}
+
+# python_of VERSION: prints an interpreter of this version: one on the path that starts, else one that pyenv has.
+python_of() {
+    local candidate
+    for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python; do
+        if [ "$(version_of "$candidate" 2>/dev/null)" = "$1" ]; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
 }
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
@@ -182,13 +207,17 @@ wait_for() {
     done
 }
 
+# Which tests run before a commit, and which only in `scripts/test --all`.
+QUICK="not slow and (quick or not full)"
+REST="not slow and full and not quick"
+
 # The folders whose tests wait most, for real processes and real time.
 WAITING=(tests/faults tests/processes tests/stores tests/server tests/sdk)
 
 # test_beside_others WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two
 # cores need. A file stays together: it may have a server of its own. Files are taken in the order of the words: by the
 # number of their tests, as is the default, the long ones with few tests would come last, when one worker is left with them.
-test_beside_others() { python -m pytest -n 6 --dist loadfile --no-loadscope-reorder "$@"; }
+test_beside_others() { python -m pytest -n "${WORKERS:-6}" --dist loadfile --no-loadscope-reorder "$@" "${WAITING[@]}" tests; }
 
 # write_bytecode: in a fresh clone each worker would prepare the assertions of every test file, in the same order as the
 # others. Two processes do it once.
@@ -205,8 +234,9 @@ write_bytecode() {
 
 # test_alone CODE WORD...: what failed in the last run with these words, alone and three times. CODE is how pytest ended: 1 if
 # all tests ran and some failed; anything else excuses nothing. Real processes of several workers can starve one another on a
-# busy machine. That excuses nothing by itself: a race looks the same. `scripts/starved` says what does; in CI any other test
-# that failed once fails the run. A test that fails alone while the machine stands still is run again, twice in all.
+# busy machine. That excuses nothing by itself: a race looks the same. Only a standstill of the machine that was measured does
+# (`scripts/dev/stood-still`); in CI any other test that failed once fails the run. A test that fails alone while the machine
+# stands still is run again, twice in all.
 test_alone() {
     local code=$1 cache=.pytest_cache word passed=0 again=0
     shift
@@ -220,7 +250,7 @@ test_alone() {
         rm -f "$stalls"
         if python -m pytest --last-failed --last-failed-no-failures none "$@"; then
             passed=$((passed + 1))
-        elif [ "$again" -lt 2 ] && python "$ROOT/scripts/starved" --again "$failed" "$stalls"; then
+        elif [ "$again" -lt 2 ] && python "$ROOT/scripts/dev/stood-still" "$failed" "$stalls"; then
             again=$((again + 1))
             printf '\n== THE MACHINE STOOD STILL while these ran alone: once more\n'
         else
@@ -228,7 +258,7 @@ test_alone() {
         fi
     done
     printf '\nThese failed beside others and passed three times alone:\n'
-    python "$ROOT/scripts/starved" "$cache/failed-first" "$cache/stalls-first" || [ "${CI:-}" != true ]
+    python "$ROOT/scripts/dev/stood-still" "$cache/failed-first" "$cache/stalls-first" || [ "${CI:-}" != true ]
 }
 
 # make_compiled [LEVEL]: builds the package with its rules as machine code into build/compiled, and build/compiled/venv, which

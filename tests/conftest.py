@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 settings.register_profile("dibs", deadline=None, max_examples=tries(100))
 settings.load_profile("dibs")
 
+FAULTS = Path(__file__).with_name("faults")
+
 # These steer the test run itself.
 KEPT = {"DIBS_PORTABLE", "DIBS_REQUIRE_ALL", "DIBS_SOAK", "DIBS_TEST_COMPILED"}
 
-# How long the machine stood still while a test ran that failed, in ms. `scripts/starved` reads it in the cache.
+# How long the machine stood still while a test ran that failed, in ms. `scripts/dev/stood-still` reads it in the cache.
 STALLS = "dibs/stalls"
 _stalls: dict[str, int] = {}
 _began_s = [0.0]
@@ -61,11 +64,31 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With DIBS_PORTABLE=1, skip what only Linux's own ways can do."""
+    """Kills and pauses in real time run in `scripts/test --all`. With DIBS_PORTABLE=1, skip what only Linux's own ways can
+    do. A test in quarantine may fail until its day."""
+    for item in items:
+        if FAULTS in item.path.parents:
+            item.add_marker(pytest.mark.full)
     for item in items if ways.IS_PORTABLE else ():
         for mark in item.iter_markers("linux"):
             item.add_marker(pytest.mark.skip(reason=f"Linux only: {mark.args[0]}"))
+    for item in items:
+        for mark in item.iter_markers("quarantine"):
+            item.add_marker(quarantined(*mark.args, **mark.kwargs, today=date.today()))
+
+
+def quarantined(reason: str, *, until: str, today: date) -> pytest.MarkDecorator:
+    """What becomes of a test in quarantine: it may fail until that day, and then it does."""
+    if today <= date.fromisoformat(until):
+        return pytest.mark.xfail(reason=f"in quarantine until {until}: {reason}", strict=False)
+    return pytest.mark.usefixtures("quarantine_is_over")
+
+
+@pytest.fixture
+def quarantine_is_over() -> None:
+    pytest.fail("the quarantine of this test is over: mend the test or dibs, and take the mark away")
 
 
 @pytest.hookimpl(wrapper=True)

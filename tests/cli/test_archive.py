@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Ran, Terminal
 
+pytestmark = pytest.mark.full
+
 
 def dibs(*words: str, home: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     env = {

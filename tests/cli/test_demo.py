@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.result import Answer
 
+pytestmark = pytest.mark.full
+
 SMALL = ("demo", "--workers", "3", "--jobs", "3")
 
 

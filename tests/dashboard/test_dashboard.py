@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Locator, Page
 
+pytestmark = pytest.mark.full
+
 AN_HOUR_AHEAD = """
 const Real = Date;
 globalThis.Date = class extends Real {
@@ -192,6 +194,7 @@ def test_hostile_names_are_text(visit: Visit) -> None:
     assert page.title() == "Held \N{MIDDLE DOT} dibs"
 
 
+@pytest.mark.quick
 @pytest.mark.promise("board:live")
 def test_what_happens_is_seen_without_asking(visit: Visit, server: Server) -> None:
     page = visit.enter("viewer", "/")

@@ -17,6 +17,8 @@ from tests.docs.transcript import SAVED, Said, is_known, run_page, shape_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.full
+
 # Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 TUTORIALS = [DOCS / "tutorial/first-claim.md", DOCS / "tutorial/in-python.md"]

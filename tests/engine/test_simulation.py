@@ -20,6 +20,8 @@ from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.faults.brought_back import FAULTS, Fault
 
+pytestmark = pytest.mark.full
+
 SEEDS = tries(14)
 OPERATIONS = int(os.environ.get("DIBS_SIMULATED", "100000000"))
 LONG_SEEDS = 100
@@ -61,6 +63,7 @@ def test_servers_keep_every_promise_through_faults(seed: int, servers: int) -> N
     assert made.faults > 50, "too little went wrong to show anything"
 
 
+@pytest.mark.quick
 @pytest.mark.promise("deadlock", "audit", "tree")
 def test_the_records_agree_with_each_other_after_every_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(EpisodeSettings("records.1", operations=400), SimulatedClient)
@@ -74,6 +77,7 @@ def test_the_records_agree_with_each_other_after_every_commit(monkeypatch: pytes
     assert world.run() == []
 
 
+@pytest.mark.quick
 def test_a_seed_repeats_a_run_to_the_last_step() -> None:
     first, again = (episode(EpisodeSettings("same.1", operations=600)) for _ in range(2))
     assert first == again
@@ -92,6 +96,7 @@ def test_a_run_that_breaks_a_promise_is_made_smaller(monkeypatch: pytest.MonkeyP
     assert episode(least.settings).found == least.found, "the command repeats it"
 
 
+@pytest.mark.quick
 @pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.id))
 def test_every_fault_can_still_be_brought_back(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 ANNEXES = ("agents", "compat", "contrib", "testing")
 EACH_AND_ALL = [(each,) for each in ANNEXES] + [ANNEXES]
 

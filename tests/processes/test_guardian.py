@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def pipes() -> Iterator[tuple[int, int, int, int]]:

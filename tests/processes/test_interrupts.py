@@ -19,7 +19,7 @@ from tests.programs import ServerProcess, pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 INTERRUPTED = Path(__file__).with_name("interrupted.py")
 KEY = "github://acme/app/issues/1"

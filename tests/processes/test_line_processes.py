@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 # From a release to the next owner's process being done with its answer, interpreter start and exit included.
 HAND_OFF_SECONDS_MAX = 3.0

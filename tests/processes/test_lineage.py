@@ -14,6 +14,8 @@ from dibs.system import table
 from dibs.system.processes import LinuxProcesses, ProcessTable
 from dibs.system.ps_processes import PsProcesses
 
+pytestmark = pytest.mark.full
+
 TREE = "sh -c 'sleep 600 & echo $!; wait' & sleep 600 & echo $!; wait"
 
 

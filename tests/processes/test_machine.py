@@ -19,7 +19,7 @@ from tests.programs import DIBS, ServerProcess, clean_env, dibs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 NOBODY = 65534
 

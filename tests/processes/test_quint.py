@@ -14,7 +14,7 @@ from tests.programs import ROOT, ending_with_us
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 LIVES = 60
 LIMIT_S = 280
 

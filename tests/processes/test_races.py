@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dibs.client.door import Door
     from dibs.core.events import Event
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 RACERS = 40
 ROUNDS = tries(8, 40)

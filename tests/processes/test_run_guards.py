@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.e2e, pytest.mark.promise("loss:told")]
+pytestmark = [pytest.mark.e2e, pytest.mark.promise("loss:told"), pytest.mark.full]
 
 STAMPER = Path(__file__).with_name("stamper.py")
 MANNER = "leave" if LEAVES_GROUP else "stay"

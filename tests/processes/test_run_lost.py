@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.promise("loss:told")]
+pytestmark = [pytest.mark.e2e, pytest.mark.promise("loss:told"), pytest.mark.full]
 
 TTL_MS = 10_000
 # A command, its child, one that left the group (Linux only), and one that is nobody's child; all say their number.

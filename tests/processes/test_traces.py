@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+pytestmark = pytest.mark.full
+
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 UNSET, ERROR = 0, 2  # codes of a span's status
 

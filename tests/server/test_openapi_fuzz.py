@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.server.harness import Server
 
+pytestmark = pytest.mark.full
+
 SEED = 20261116
 # Other protocols: MCP has its own tests, and these are passed on to a gateway that is not here.
 OTHERS = ("mcp", "gateway-signals-of", "gateway-calls", "gateway-calls-of", "gateway-shutdown")

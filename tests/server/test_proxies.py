@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.server.harness import Server
 
+pytestmark = pytest.mark.full
+
 PROXY = "10.0.0.2"
 PROXIES = TrustedProxies([PROXY, "192.168.7.0/24", "fd00::/16"])
 FAR, NEAR = "203.0.113.9", "198.51.100.4"

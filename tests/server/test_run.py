@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 PROGRAM = """
 import sys
 from dibs.server.run import serve

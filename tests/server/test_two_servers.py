@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from dibs.stores.port import Store
 
+pytestmark = pytest.mark.full
+
 # What is looked for every 25 ms, asked for again and committed; on a machine that is busy with other things.
 HEARD_WITHIN_S = 2.0
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from tests.postgres_pair import PostgresPair
 
+pytestmark = pytest.mark.full
+
 
 def url_of(pair: PostgresPair, *, timeout: str = "3s") -> str:
     hosts = ",".join(f"127.0.0.1:{node.port}" for node in pair.nodes)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.postgres import Schema
 
-pytestmark = [pytest.mark.fault("F-063"), pytest.mark.promise("damage:told")]
+pytestmark = [pytest.mark.fault("F-063"), pytest.mark.promise("damage:told"), pytest.mark.full]
 
 
 @pytest.fixture

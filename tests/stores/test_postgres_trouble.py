@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from tests.postgres import Schema
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def schema(postgres_schema: Callable[[], Schema]) -> Schema:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import CodeType, FrameType
 
+pytestmark = pytest.mark.full
+
 INTERRUPTS = 300
 AGAIN_S = 1.0  # an interrupt in somebody's __del__ is ignored: without another one the loop would never end
 OURS = tuple(module.__file__ for module in (connection, opener, rows, store_module))

@@ -20,6 +20,8 @@ from dibs.stores.sqlite import SqliteStore
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 WORKERS, ROUNDS, TURNS = 5, 40, 60
 TTL_MS = 1_000
 PATIENCE_S = 120

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from dibs.core.outcomes import Outcome
 
+pytestmark = pytest.mark.full
+
 WORKER = Path(__file__).with_name("worker.py")
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -23,7 +23,7 @@ from tests.programs import dibs as run_dibs
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CONFIGS = sorted((EXAMPLES / "mcp").iterdir())
 JOBS = [f"issue-{number}" for number in range(1, 11)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 # A client that starts `dibs mcp` on pipes of its own, passes on what it is told, and can be killed.
 CLIENT = """

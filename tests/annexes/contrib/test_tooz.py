@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Coordinators = Callable[..., coordination.CoordinationDriver]
 
+pytestmark = pytest.mark.full
+
 # It asks for one of four drivers of tooz by class, because it calls a private method of theirs.
 NOT_FOR_US = {"test_watch_join_group_disappear"}
 COORDINATION, PARTITIONER = "tooz.tests.test_coordination", "tooz.tests.test_partitioner"

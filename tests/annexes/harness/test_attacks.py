@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.harness.conftest import AgentProcess, Yard
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 KILLS = 25
 
 

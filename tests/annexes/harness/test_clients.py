@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.annexes.harness.conftest import Yard
 
 PROGRAM = Path(__file__).parent / "client_program.py"
-pytestmark = pytest.mark.linux("elsewhere the process above a shell may not be seen")
+pytestmark = [pytest.mark.linux("elsewhere the process above a shell may not be seen"), pytest.mark.full]
 
 
 class Client:

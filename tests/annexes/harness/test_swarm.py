@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.harness.conftest import AgentProcess, Yard
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 FILES = ("src/a", "src/b")
 ROUNDS = tries(2, 3)
 STOPS = {"claude": "Stop", "codex": "Stop", "gemini": "AfterAgent", "cursor": "stop", "copilot": "Stop"}

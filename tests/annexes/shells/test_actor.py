@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.shells.conftest import Shells
 
-pytestmark = [pytest.mark.e2e, pytest.mark.promise("excl:same-token")]
+pytestmark = [pytest.mark.e2e, pytest.mark.promise("excl:same-token"), pytest.mark.full]
 
 GET = "dibs lock acquire job --ttl 10m --json"
 

@@ -11,7 +11,7 @@ from dibs.cli.text.words import plain
 if TYPE_CHECKING:
     from tests.annexes.shells.conftest import Clone
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 REFUSED = "dibs: this commit is refused."
 ODD = [

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.shells.conftest import Clone, Shells
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.shells.conftest import Shells
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 @pytest.fixture

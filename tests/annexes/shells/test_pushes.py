@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.annexes.shells.conftest import Clone
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.shells.conftest import Shells
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 CLAIMING_AN_ISSUE = r"""
 # Check for existing lock

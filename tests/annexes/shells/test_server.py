@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.shells.conftest import Clone
 
-pytestmark = [pytest.mark.e2e, pytest.mark.promise("same-answer")]
+pytestmark = [pytest.mark.e2e, pytest.mark.promise("same-answer"), pytest.mark.full]
 
 
 def test_the_hooks_answer_the_same_through_a_server(clone: Clone, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from tests.annexes.tracker.conftest import end
 if TYPE_CHECKING:
     from tests.annexes.tracker.conftest import Clone, GitHubStandIn
 
+pytestmark = pytest.mark.full
+
 ISSUE = "github://acme/app/issues/42"
 PULL = "https://github.com/acme/app/pull/77"
 

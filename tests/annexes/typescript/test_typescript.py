@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 CLIENT = ROOT / "clients" / "typescript"
 TYPES = CLIENT / "src" / "types.ts"
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"

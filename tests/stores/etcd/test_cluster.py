@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.etcd import Cluster
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def three(etcd_program: str) -> Iterator[Cluster]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 HERE = "-c user.name=n -c user.email=e".split()
 
 

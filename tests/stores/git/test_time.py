@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from tests.stores.git.harness import GitHttp, Remote
 
+pytestmark = pytest.mark.full
+
 TEN_MINUTES_MS = 600_000
 
 

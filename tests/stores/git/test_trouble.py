@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from dibs.stores.git.store import GitStore
     from tests.stores.git.harness import GitHttp, Remote
 
+pytestmark = pytest.mark.full
+
 JOB = f"refs/dibs/{tail_of('lock/default/job')}"
 
 
