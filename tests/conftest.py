@@ -66,8 +66,8 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Kills and pauses in real time run in `scripts/test --all`. With DIBS_PORTABLE=1, skip what only Linux's own ways can
-    do. A test in quarantine may fail until its day."""
+    """Kills and pauses in real time run in `scripts/test --all`. With DIBS_PORTABLE=1, skip what only Linux's own ways
+    can do. A test in quarantine may fail until its day."""
     for item in items:
         if FAULTS in item.path.parents:
             item.add_marker(pytest.mark.full)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.etcd import Cluster
     from tests.postgres import Schema
 
+pytestmark = pytest.mark.full
+
 NS = "default"
 JOBS = 600  # more than one part
 

@@ -25,7 +25,7 @@ from tests.programs import ServerProcess, clean_env, dibs, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 ROOT = Path(__file__).parents[3]
 KEY = "github://acme/app/issues/42"

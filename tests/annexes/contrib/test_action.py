@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 ACTION = ROOT / "action"
 # The parent of both scripts, as the runner's worker process is. It reads which script to run and the state of the first
 # one, and says the exit code. Not a shell: shells drop variables whose names have a dash, such as INPUT_IF-HELD.

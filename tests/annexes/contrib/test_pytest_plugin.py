@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 RUN_S_MAX = 60.0  # a run with workers starts several processes that import pytest
 
 # Each test notes when it has the resource, and fails if another one has it at that moment.

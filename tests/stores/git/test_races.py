@@ -12,6 +12,8 @@ from tests.stores.git.harness import Machine, Race, git, pass_time, store_at
 if TYPE_CHECKING:
     from tests.stores.git.harness import GitHttp, Remote
 
+pytestmark = pytest.mark.full
+
 CLONES = 6
 ROUNDS = 2  # of three races each; the soak has more
 SOAK_ROUNDS = tries(20, 200)

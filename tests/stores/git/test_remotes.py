@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.stores.git.harness import GitHttp, Remote
 
+pytestmark = pytest.mark.full
+
 JOB = f"refs/dibs/{tail_of('lock/default/job')}"
 BRANCHES = "git:origin?prefix=refs/heads/dibs"  # git's own strictness is about branches
 
