@@ -43,7 +43,7 @@ class _RecordType(type):
     """Turns annotations into slots and keeps the defaults aside (a slot and a class attribute cannot share a name)."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> _RecordType:
-        if "__annotate_func__" in space or "__annotate__" in space:  # Python 3.14 would make them later: a record of nothing
+        if "__annotate_func__" in space:  # Python 3.14 would make them later: a record without fields
             raise TypeError(f"{name}: its module must begin with `from __future__ import annotations`")
         types = {f: kind for f, kind in space.get("__annotations__", {}).items() if f[0] != "_"}
         space["__slots__"] = tuple(types)
