@@ -26,6 +26,8 @@ from tests.models.queue import Hold, Place, Run, Wish, World, overlap
 from tests.models.replay import ReplayedHold, replay
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.memory import MemoryStore
@@ -84,6 +86,10 @@ class Raw(NamedTuple):
 
 def raw_of(store: MemoryStore, now_ms: int) -> Raw:
     records: dict[str, Stored | None] = {key: found.record for key, found in store.scan("", limit=1_000_000)}
+    return raw_of_records(records, store.events(0, 1_000_000), now_ms)
+
+
+def raw_of_records(records: Mapping[str, Stored | None], events: list[Event], now_ms: int) -> Raw:
     meta, tree = records.get(META_KEY), records.get(f"tree/{NS}")
     kept = [record for record in records.values() if record is not None]
     return Raw(
@@ -94,7 +100,7 @@ def raw_of(store: MemoryStore, now_ms: int) -> Raw:
         {each.id: each for each in kept if isinstance(each, SessionRecord)},
         tree if isinstance(tree, Tree) else Tree(ns=NS),
         {each.page: each for each in kept if isinstance(each, Tree) and each.page},
-        store.events(0, 1_000_000),
+        events,
     )
 
 
@@ -177,7 +183,7 @@ def owners_are_compatible(raw: Raw) -> None:
             assert related, f"{lock.name} has more owners than slots"
     for (one, first), (other, second) in itertools.combinations(raw.live(), 2):
         if one.name != other.name and overlap(one.name, other.name):
-            same = first.session is not None and first.session == second.session
+            same = first.lease_id == second.lease_id or (first.session is not None and first.session == second.session)
             both_shared = first.mode == second.mode == SHARED
             related = raw.are_kin(first, second)
             assert same or both_shared or related, f"{one.name} and {other.name} overlap"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from zlib import crc32
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.base.errors import DibsError, InvalidName
+from dibs.base.errors import InvalidName
 from dibs.core.references import (
     Tracker,
-    Trackers,
     has_secret,
     is_plain,
     is_tracked,
@@ -22,17 +17,8 @@ from dibs.core.references import (
     reference_of,
     tracker_at,
 )
-from tests.recorded import first_change, if_rewriting, rewrite
-
-TEAM = Trackers(
-    github=["ghe.example.com"],
-    gitlab=["git.example.com"],
-    jira={"jira.example.com": ["PROJ", "BOTH"]},
-    linear={"acme": ["ENG", "BOTH"]},
-)
-HUB = Tracker("github", "github.com", "acme/app")
-ENTERPRISE = Tracker("github", "ghe.example.com", "acme/app")
-LAB = Tracker("gitlab", "gitlab.com", "acme/tools/app")
+from tests.walks import references
+from tests.walks.references import ENTERPRISE, HUB, LAB, TEAM
 
 ISSUE = "github://acme/app/issues/42"
 SAME = [
@@ -347,80 +333,11 @@ def test_an_address_of_linear_that_is_no_issue_stays_as_it_is(path: str) -> None
     assert reference_of(f"https://linear.app/{path}", TEAM, HUB) is None
 
 
-# One change of a good form: most are none, and none may be the name of something else. The table was read when it was
-# recorded; `DIBS_REWRITE=1` records it anew.
-NEAR = Path(__file__).with_name("recorded_references.txt")
-FORMS = [
-    "https://github.com/acme/app/issues/42",
-    "https://github.com/acme/app/pull/42/files",
-    "https://api.github.com/repos/acme/app/pulls/42",
-    "https://ghe.example.com/acme/app/issues/42",
-    "https://gitlab.com/acme/tools/app/-/issues/42",
-    "https://gitlab.com/acme/app/merge_requests/42/diffs",
-    "https://git.example.com/acme/app/-/work_items/42",
-    "https://linear.app/acme/issue/ENG-42/title",
-    "https://acme.atlassian.net/jira/projects/PROJ/issues/PROJ-42",
-    "https://jira.example.com/browse/PROJ-42",
-    "https://jira.example.com/board?selectedIssue=PROJ-42",
-    "github://acme/app/pull/42",
-    "github://ghe.example.com/acme/app/issues/42",
-    "gitlab://acme/app/issues/42",
-    "gitlab://git.example.com/acme/app/merge_requests/42",
-    "linear://acme/ENG-42",
-    "jira://jira.example.com/PROJ-42",
-    "acme/app#42",
-    "acme/tools/app!42",
-    "#42",
-    "!42",
-    "GH-42",
-    "PROJ-42",
-]
-INSTEAD = ("", "-", ".", "..", "x y", "issues", "07", "9" * 20)
-
-
-def near(form: str) -> list[str]:
-    """The form with one of its parts left out, doubled, or replaced; and with more around it."""
-    parts = re.split(r"([:/#!?=-]+)", form)
-    found = [form, f"{form}/", f"{form}/more", f"{form}?q=1", f"{form}#1", f"{form}!1", form.upper(), f" {form}"]
-    for at, part in enumerate(parts):
-        head, rest = "".join(parts[:at]), "".join(parts[at + 1 :])
-        found += [head + rest, head + part + part + rest]
-        if at % 2 == 0:
-            found += [f"{head}{new}{rest}" for new in INSTEAD]
-            found += [f"{head}{part}:{port}{rest}" for port in (80, 443)] + [f"{head}u:p@{part}{rest}"]
-        else:
-            found += [f"{head}/x{part}{rest}", f"{head}{part}x/{rest}"]
-    return list(dict.fromkeys(found))
-
-
-def means(name: str) -> tuple[str, str]:
-    """Its one name, alone or in a clone; and all that there is to say about it."""
-    found = [reference_of(name, TEAM, each) for each in (None, HUB, LAB)]
-    try:
-        job = job_name(name, TEAM, HUB)
-        called = f"{job.name} {job.why}"
-    except DibsError as error:
-        called = type(error).__name__
-    told = [f"{each.name} {each.form}" if each is not None else "" for each in found]
-    return ", ".join(
-        dict.fromkeys([each.name for each in found if each])
-    ), f"{told} {called} {needs(name)} {has_secret(name)}"
-
-
-def table_of(form: str) -> list[str]:
-    """What is still a reference, and a checksum of everything."""
-    given = [(each, *means(each)) for each in near(form)]
-    said = "".join([each + told for each, _, told in given])
-    return [*[f"{each} = {name}" for each, name, _ in given if name], f"of {len(given)} {crc32(said.encode()):08x}"]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_what_is_nearly_a_reference_means_what_it_meant_when_it_was_recorded(form: str) -> None:
-    lines = table_of(form)
-    at = first_change(NEAR, form, lines)
-    assert at is None, f"{lines[at:][:1]}. If this is meant: DIBS_REWRITE=1"
-
-
-@if_rewriting
-def test_what_is_nearly_a_reference_is_recorded() -> None:
-    rewrite(NEAR, FORMS, table_of)
+@pytest.mark.parametrize("form", references.FORMS)
+def test_what_is_nearly_a_reference_is_none_or_has_one_name(form: str) -> None:
+    """One change of a good form. `scripts/dev/compare` shows whether one of them means another thing than before."""
+    for each in references.near(form):
+        for here in (None, HUB, LAB):
+            found = reference_of(each, TEAM, here)
+            again = None if found is None else reference_of(found.name, TEAM, here)
+            assert found is None or (again is not None and again.name == found.name), each

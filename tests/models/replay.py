@@ -53,6 +53,9 @@ def apply(live: dict[tuple[str, str], dict[int, ReplayedHold]], event: Event) ->
         claim = claims.get(event.token)
         if claim is not None:
             claims[event.token] = claim._replace(metadata=event.metadata, checkpoint=event.checkpoint)
+    elif event.kind == events.SHARED:
+        claims = live.get(job, {})
+        claims[event.token] = claims[event.token]._replace(mode=event.mode)
     elif event.kind in events.OWNERSHIP_ENDS:  # a transfer's new owner is an `acquired` of its own, right after
         claims = live.get(job, {})
         claims.pop(event.token, None)

@@ -1,16 +1,14 @@
-"""Random walks through all commands, with the answers, events and records that the rules gave when they were recorded.
+"""Random walks through all commands of the rules, with every option beside every other.
 
-The models of the other tests say what is right of the parts that they know. A walk does not: it says that something is
-no longer as it was, in any field of any answer, event or record, with every option beside every other. Who changes a
-rule looks at the steps that changed, and records them anew with `DIBS_REWRITE=1`. Walks are short and begin from
-nothing, so that one change does not change them all.
+`tests/core/test_walks.py` judges each step by what must hold whatever the walk does. `scripts/dev/compare` holds the
+steps against those of another commit: it shows what changed in any field of any answer, event or record. Walks are
+short and begin from nothing, so that one change does not change them all.
 """
 
 from __future__ import annotations
 
 import re
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -53,8 +51,7 @@ from dibs.core.decide import decide
 from dibs.core.draft import Missing, View
 from dibs.core.outcomes import Deadlock
 from dibs.core.records import EXCLUSIVE, META_KEY, SHARED, Holder, LockRecord, Meta, SessionRecord, Ticket
-from tests.build import COMPILED
-from tests.recorded import first_change, if_rewriting, rewrite
+from tests.walks.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +60,6 @@ if TYPE_CHECKING:
     from dibs.core.draft import Decision
     from dibs.core.records import Stored
 
-FILE = Path(__file__).with_name("recorded_walks.txt")
 STEPS = 40
 NS = "default"
 # The names, and how often a claim has options. With few of them, sessions hold and wait for much at once.
@@ -462,39 +458,26 @@ def line_of(command: Command, decision: Decision) -> str:
     return f"{words_of(command)}: {type(decision.outcome).__name__} {crc32(said.encode()):08x}"
 
 
-def walked(name: str, patch: pytest.MonkeyPatch) -> list[tuple[str, object, object]]:
+def walk_of(name: str, patch: pytest.MonkeyPatch) -> Walk:
+    """A walk from its beginning. Some have smaller bounds, which last as long as `patch`."""
     if name.startswith("bounds"):
         for module in [import_module(f"dibs.core.{each.name}") for each in iter_modules(core.__path__)]:
             for bound in BOUNDS.keys() & vars(module).keys():
                 patch.setattr(module, bound, BOUNDS[bound])
-    walk = Walk(name)
-    lines: list[tuple[str, object, object]] = []
-    for at in range(STEPS):
-        step = walk.step()
-        lines.append((line_of(*step), *step))
-        if name.startswith("circles") and at % 10 == 9:
-            answers = walk.what_if()
-            circles = len([each for each in answers if isinstance(each.outcome, Deadlock)])
-            said = crc32("".join(map(text_of, answers)).encode())
-            lines.append((f"what if: {circles} circles of {len(answers)} {said:08x}", "what if", answers))
-    return lines
+    return Walk(name)
 
 
-@pytest.mark.parametrize("name", WALKS)
-def test_every_step_of_a_walk_is_as_it_was_recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if COMPILED and name.startswith("bounds"):
-        pytest.skip("a compiled bound cannot be replaced")
-    steps = walked(name, monkeypatch)
-    at = first_change(FILE, name, [line for line, _, _ in steps])
-    assert at is None, (
-        f"step {at}: {steps[at:][:1]}\n\nIf this is meant: DIBS_REWRITE=1 scripts/test {Path(__file__).name}"
-    )
-
-
-@if_rewriting
-def test_the_walks_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def again(name: str) -> list[str]:
-        with monkeypatch.context() as patch:
-            return [line for line, _, _ in walked(name, patch)]
-
-    rewrite(FILE, WALKS, again)
+def walked(name: str) -> list[Step]:
+    steps: list[Step] = []
+    with pytest.MonkeyPatch.context() as patch:
+        walk = walk_of(name, patch)
+        for at in range(STEPS):
+            command, decision = walk.step()
+            steps.append(Step(line_of(command, decision), f"{command}\n{text_of(decision)}"))
+            if name.startswith("circles") and at % 10 == 9:
+                answers = walk.what_if()
+                circles = len([each for each in answers if isinstance(each.outcome, Deadlock)])
+                said = "\n".join(map(text_of, answers))
+                line = f"what if: {circles} circles of {len(answers)} {crc32(said.encode()):08x}"
+                steps.append(Step(line, said))
+    return steps

@@ -1,0 +1,59 @@
+"""Random walks through all commands: whatever they do, these hold after every step. The model of the other tests says
+what is right of the parts that it knows; here every option meets every other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.outcomes import Queued
+from tests.build import COMPILED, tries
+from tests.core import raw as raws
+from tests.walks import rules
+
+if TYPE_CHECKING:
+    from dibs.core.draft import Decision
+    from dibs.core.events import Event
+
+# A torn walk loses parts of its writes: its records need not agree.
+THEMES = [each for each in rules.THEMES if not each.startswith("halves")]
+ALWAYS = (
+    raws.owners_are_compatible,
+    raws.lines_and_tickets_agree,
+    raws.sessions_miss_nothing,
+    raws.the_tree_agrees,
+    raws.history_is_what_is_stored,
+    raws.nobody_waits_in_a_circle,
+)
+
+
+def judge(raw: raws.Raw, decision: Decision) -> None:
+    for check in ALWAYS:
+        check(raw)
+    outcome = decision.outcome
+    if isinstance(outcome, Queued):
+        assert (outcome.name, outcome.ticket) in raw.tickets, "told of a place that is not there"
+
+
+@pytest.mark.promise("excl", "audit", "tree", "deadlock", "token:rises", "queue:fifo")
+@pytest.mark.parametrize("theme", THEMES)
+def test_every_step_of_a_walk_leaves_what_must_hold(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if COMPILED and theme.startswith("bounds"):
+        pytest.skip("a compiled bound cannot be replaced")
+    for number in range(tries(12, 2_000)):
+        history: list[Event] = []
+        walk = rules.walk_of(f"{theme} {number}", monkeypatch)
+        for at in range(rules.STEPS):
+            command, decision = walk.step()
+            history += [event.replace(seq=len(history) + more) for more, event in enumerate(decision.events, 1)]
+            try:
+                judge(raws.raw_of_records(walk.records, history, walk.now_ms), decision)
+            except AssertionError as error:
+                raise AssertionError(f"walk '{theme} {number}', step {at}: {command}\n{decision.outcome}") from error
+        raws.tokens_rise(history)
+        raws.fifo(history)
+
+
+def test_a_walk_repeats_to_the_last_step() -> None:
+    assert rules.walked("jobs 1") == rules.walked("jobs 1")
