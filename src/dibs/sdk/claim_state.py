@@ -22,6 +22,7 @@ from dibs.sdk import operations
 from dibs.sdk.answers import Lease, Previous
 from dibs.sdk.heart import WATCHDOG, Grip
 from dibs.sdk.hold import LeaseHold, SessionHold, hold_in
+from dibs.sdk.methods import Handle
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -105,11 +106,12 @@ def _of_first(field: str, about: str) -> Any:
     return property(lambda claim: getattr(claim.leases[0], field), doc=about)
 
 
-class ClaimState(Generic[D]):
+class ClaimState(Handle, Generic[D]):
     """What claims of both faces are made of. `D` is what their requests go through: `Doors`, or an `AsyncDoor`."""
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
+    _instead = "Pass on what you need of it: its name, its fencing_token, its lease_id."
     _not_taken = "The claim was not taken yet. Use it in a with block: `{} … as claim:`."
     _nested = False
     _inner = ""  # of a block inside another that has the job: its name

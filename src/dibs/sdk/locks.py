@@ -24,7 +24,7 @@ from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claims import TTL_SECONDS, OnLost
 from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.default import Acquired, EitherClaim, claim, default_async_client, default_client
-from dibs.sdk.methods import explained
+from dibs.sdk.methods import Handle, explained
 
 # A decorator: only one caller at a time runs the function, on all machines.
 
@@ -131,7 +131,7 @@ K = TypeVar("K")
 C = TypeVar("C", bound=Claim | AsyncClaim)
 
 
-class _Named(Generic[K, C]):
+class _Named(Handle, Generic[K, C]):
     """What both locks have, with a client `K` and its claims `C`. A job that counts as done does not block a lock."""
 
     _default: Callable[[], K]
