@@ -67,7 +67,8 @@ def made(kind: type[errors.DibsError]) -> errors.DibsError:
     sample = SAMPLES.get(kind.__name__, ("a sentence",))
     taken = inspect.signature(kind).parameters.values()
     needed = [each.name for each in taken if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
-    error = kind(*sample, **dict.fromkeys(needed, True))
+    make: Callable[..., errors.DibsError] = kind
+    error = make(*sample, **dict.fromkeys(needed, True))
     error.add_note("a note")
     error.__cause__ = OSError(2, "no such file", "name")
     error.__cause__.__cause__ = ValueError("not carried: nobody asks Python's own for theirs")

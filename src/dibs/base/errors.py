@@ -26,11 +26,13 @@ class DibsError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle and copy. Exception's own would call the class with the finished sentence, and a class that takes
         something else would fail in the process that unpickles it: `Pool.map` waits for ever then."""
-        from copyreg import __newobj__
-
         cause = self.__cause__
         kept = {"__cause__": cause} if cause is not None and _is_plain(cause) else {}
-        return __newobj__, (type(self), *self.args), {**self.__dict__, **kept}
+        return _remade, (type(self), self.args), {**self.__dict__, **kept}
+
+
+def _remade(kind: type[DibsError], args: tuple[Any, ...]) -> DibsError:
+    return kind.__new__(kind, *args)
 
 
 _PLAIN = (str, bytes, int, float, bool, type(None))
