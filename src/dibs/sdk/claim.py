@@ -133,12 +133,10 @@ class Claim(claim_state.ClaimState["Doors"]):
             return  # a forked child does not touch the parent's claim
         if not hold.leave(self, inner=bool(self._inner)) and not hold.was_lost:
             return  # another block has it, too
+        lost = None
         if not hold.was_lost and hold.let_go():
             lost = self._released(hold, error)
-            if lost is not None and error is None:
-                raise lost
-            return
-        claim_state.raise_if_lost_at_exit(hold, error)
+        claim_state.raise_if_lost_at_exit(hold, error, lost)
 
     def _released(
         self, hold: LeaseHold, error: BaseException | None, timeout_ms: int | None = None
@@ -354,13 +352,12 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
             return
         if not hold.leave(self, inner=bool(self._inner)) and not hold.was_lost:
             return  # another block has it, too
+        lost = None
         if not hold.was_lost and hold.let_go():
             lost = await shielded(lambda: self._released(hold, error))
-            if lost is not None and error is None:
-                raise lost
         if ours_alone:
             hold.check()
-        claim_state.raise_if_lost_at_exit(hold, error)
+        claim_state.raise_if_lost_at_exit(hold, error, lost)
 
     async def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
         flow = claim_state.release_at_exit(hold, error, fail_on_error=self._fail_on_error)

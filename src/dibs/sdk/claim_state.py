@@ -99,6 +99,7 @@ TRIES = 3
 PAUSE_MS = 200
 INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
+KINDS_MAX = 5  # of errors in a group that a reason names
 
 
 def _of_first(field: str, about: str) -> Any:
@@ -384,14 +385,37 @@ def release_at_exit(
 
 
 def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Ending[None]:
-    """Return how to release at the end of a block. A block that raised has failed, and only the type of its error is
-    stored as the reason, because the text may contain a secret and reasons are public. KeyboardInterrupt, SystemExit,
-    GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
+    """Return how to release at the end of a block."""
+    if fail_on_error and failures_in(error):
+        return _ending(operations.fail, reason=reason_of(error))
     if error is None or (isinstance(error, Exception) and not fail_on_error):
         return _ending(operations.release)
-    if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
-        return _ending(operations.give_back)
-    return _ending(operations.fail, reason=f"raised {type(error).__name__}")
+    return _ending(operations.give_back)
+
+
+def failures_in(error: BaseException | None) -> list[Exception]:
+    """Return what of an error is the work's own failure: of a group, whatever in it is. KeyboardInterrupt, SystemExit,
+    GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
+    found: list[Exception] = []
+    look = [error]
+    while look:
+        each = look.pop()
+        if isinstance(each, BaseExceptionGroup):
+            look += reversed(each.exceptions)
+        elif isinstance(each, Exception) and not isinstance(each, NotClaimed | LeaseLost):
+            found.append(each)
+    return found
+
+
+def reason_of(error: BaseException | None) -> str:
+    """Return why the work failed, for everybody to read. It names only the types of errors, because their texts may
+    contain a secret; of a group, also those of the failures inside."""
+    kind = f"raised {type(error).__name__}"
+    if not isinstance(error, BaseExceptionGroup):
+        return kind
+    inside = list(dict.fromkeys(type(each).__name__ for each in failures_in(error)))
+    more = f" and {len(inside) - KINDS_MAX} more" if len(inside) > KINDS_MAX else ""
+    return f"{kind} of {', '.join(inside[:KINDS_MAX])}{more}"
 
 
 def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:
@@ -407,9 +431,11 @@ def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:
     raise AssertionError("the last try returns or raises")
 
 
-def raise_if_lost_at_exit(hold: LeaseHold, error: BaseException | None) -> None:
-    """At the end of the block: raise a loss, or add it as a note to the block's own error."""
-    lost = hold.lost() if hold.was_lost else None
+def raise_if_lost_at_exit(hold: LeaseHold, error: BaseException | None, lost: LeaseLost | None = None) -> None:
+    """At the end of the block: raise a loss, or add it as a note to the block's own error. `lost`: it was found out
+    only when the job was released."""
+    if lost is None and hold.was_lost:
+        lost = hold.lost()
     if lost is None or isinstance(error, LeaseLost):
         return
     if error is None:

@@ -2,7 +2,7 @@
 
 But for RLock they are not reentrant. Between acquire and release a heartbeat runs. Unlike those, they can be lost:
 `check()`, `release()` and the end of the block report it. A lock is not a job that can fail: a block that raises
-releases it like any other.
+releases it like any other (`fail_on_error`).
 
 A lock may be shared. A claim belongs to the thread or task that acquired it: if that one loses its lease and another
 acquires the lock, each releases its own claim, and the first is told of the loss. To release from somewhere else, pass
@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from dibs.base.errors import DibsError, InvalidInput, JobDone, JobHeld, NotClaimed
+from dibs.base.errors import InvalidInput, JobDone, JobHeld, NotClaimed
 from dibs.core.durations import Duration
 from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claims import TTL_SECONDS, OnLost
@@ -201,7 +201,7 @@ class _Named(Handle, Generic[K, C]):
         self.name = name
         self._client = client
         self._request: dict[str, Any] = {"ttl": ttl, "on_lost": on_lost, "metadata": metadata, "again": True}
-        self._request["nested"] = self._nested
+        self._request |= {"nested": self._nested, "fail_on_error": False}
         self._acquired: Acquired[C] = Acquired()
 
     def __repr__(self) -> str:
@@ -258,10 +258,7 @@ class Lock(_Named[Client, Claim]):
 
     def release(self) -> None:
         """Raises RuntimeError when this thread has not acquired it, LeaseLost when it was lost meanwhile."""
-        claim = self._acquired.take()
-        if claim is None:
-            raise RuntimeError("release unlocked lock")
-        claim.__exit__(None, None, None)
+        self.__exit__(None, None, None)
 
     def locked(self) -> bool:
         """Tell whether anybody has it, here or elsewhere."""
@@ -271,12 +268,10 @@ class Lock(_Named[Client, Claim]):
         return self.acquire()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            self.release()
-        except DibsError as lost:
-            if error is None:
-                raise
-            error.add_note(f"By then the lock was lost: {lost.details}")  # the block's own error is the one to raise
+        claim = self._acquired.take()
+        if claim is None:
+            raise RuntimeError("release unlocked lock")
+        claim.__exit__(kind, error, trace)
 
 
 class RLock(Lock):
