@@ -115,7 +115,7 @@ class ClaimState(Handle, Generic[D]):
     _instead = "Pass on what you need of it: its name, its fencing_token, its lease_id."
     _not_taken = "The claim was not taken yet. Use it in a with block: `{} … as claim:`."
     _nested = False
-    _inner = ""  # of a block inside another that has the job: its name
+    _leases: tuple[Lease, ...] = ()  # those of the hold that this block has; none yet: all
     _grip: Grip | None = None  # what keeps the hold renewed
 
     def __init__(
@@ -149,8 +149,8 @@ class ClaimState(Handle, Generic[D]):
         if hold is None:
             of = "" if self._asked_by is None else f" of {self._asked_by}"
             return f"<{type(self).__name__}{of}: {self._asked_for}, not taken yet>"
-        tokens = ", ".join(f"{lease.name} (token {lease.fencing_token})" for lease in hold.leases)
-        return f"<{type(self).__name__} of {hold.leases[0].owner}: {tokens}, {hold.summary()}>"
+        tokens = ", ".join(f"{lease.name} (token {lease.fencing_token})" for lease in self.leases)
+        return f"<{type(self).__name__} of {self.owner}: {tokens}, {hold.summary()}>"
 
     @property
     def _hold(self) -> LeaseHold:
@@ -161,8 +161,7 @@ class ClaimState(Handle, Generic[D]):
     @property
     def leases(self) -> tuple[Lease, ...]:
         """One for each job."""
-        leases = self._hold.leases
-        return tuple(lease for lease in leases if lease.name == self._inner) if self._inner else leases
+        return self._leases or self._hold.leases
 
     name: str = _of_first("name", "The job. Of several, the first.")
     owner: str = _of_first("owner", "Who has it, as others see.")
@@ -210,18 +209,25 @@ class ClaimState(Handle, Generic[D]):
         for hold, grip in self._holds():
             if hold.whose is None or hold.whose() is not me or hold.is_over or not hold.is_ours:
                 continue
-            if all(lease.name != name for lease in hold.leases):
+            leases = tuple([lease for lease in hold.leases if lease.name == name])
+            if not leases:
                 continue
-            if hold.is_shared and not request.is_shared:
+            if name in hold.shared_names and not request.is_shared:
                 raise InvalidInput(
                     f"{name} is shared in the block around this one, so nobody can have it alone here. Claim it "
                     "exclusively there, and share() it later."
                 )
-            self._held, self._inner, self._grip = hold, name, grip
-            if hold.enter(self):
+            self._leases, self._held, self._grip = leases, hold, grip
+            if hold.enter(self, leases):
                 return hold
-            self._held, self._inner, self._grip = None, "", None
+            self._leases, self._held, self._grip = (), None, None
         return None
+
+    def _enter(self, hold: LeaseHold) -> None:
+        """This block has the hold: what it joined, or all that it claimed."""
+        if not self._leases:
+            self._leases = hold.leases
+            hold.enter(self, hold.leases)
 
     @property
     def waiting(self) -> int:
@@ -235,12 +241,13 @@ class ClaimState(Handle, Generic[D]):
 
     def remaining(self) -> float:
         """Seconds until the claim counts as lost without another heartbeat. 0 if it is not ours."""
-        return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0
+        hold = self._hold
+        return hold.left_ms() / 1000 if hold.is_ours and hold.has(self.leases) else 0.0
 
     def check(self) -> None:
         """Raise LeaseLost unless the claim is certainly still ours. Cheap: it reads this machine's clock, not the
         network."""
-        self._hold.check()
+        self._hold.check_leases(self.leases)
 
     # How each method of a claim ends it: both faces take these parameters, and carry the flow out (`_finish`).
 
@@ -323,7 +330,9 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
         hold = LeaseHold(leases, request.sent_ms)
     else:
         hold = yield from hold_in(session, leases, request.sent_ms)
-    hold.is_shared, hold.whose = request.is_shared, ref(acquirer())
+    hold.whose = ref(acquirer())
+    if request.is_shared:
+        hold.shared_names = frozenset([lease.name for lease in leases])
     if hold.is_due() or (hold.ceiling_ms is not None and request.wait_ms):
         # Its time was counted from before the wait in line. This also shows that we still have it.
         yield from hold.heartbeat()
@@ -333,17 +342,17 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
     return hold
 
 
-def share_hold(hold: LeaseHold) -> Flow[None]:
-    """Share the jobs from now on. A repeat changes nothing."""
-    hold.check()
-    hold.check_alone()
+def share_hold(hold: LeaseHold, leases: tuple[Lease, ...]) -> Flow[None]:
+    """Share these jobs from now on. A repeat changes nothing."""
+    hold.check_leases(leases)
+    hold.check_alone(leases)
     try:
-        for lease in hold.leases:
+        for lease in leases:
             yield from _insisting(hold, _ending(operations.renew, shared=True), lease)
     except LeaseLost as lost:
         hold.end(lost.why)
         hold.check()
-    hold.is_shared = True
+    hold.shared_names |= {lease.name for lease in leases}
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -351,16 +360,16 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, NotClaimed | InvalidInput)
 
 
-def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:
-    """End the claim. It counts as ended only when the store has confirmed it."""
-    hold.check()
-    hold.check_alone()
+def finish_hold(hold: LeaseHold, leases: tuple[Lease, ...], flow_of: Ending[T]) -> Flow[list[T]]:
+    """End these leases of a claim. They count as ended only when the store has confirmed it."""
+    hold.check_leases(leases)
+    hold.check_alone(leases)
     found: list[T] = []
     hold.ending = True
     try:
-        for lease in hold.leases:
+        for lease in leases:
             found.append((yield from _insisting(hold, flow_of, lease)))
-        hold.let_go()
+        hold.let_go_of(leases)
     except LeaseLost as lost:
         hold.end(lost.why)
         hold.check()
@@ -370,11 +379,11 @@ def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:
 
 
 def release_at_exit(
-    hold: LeaseHold, error: BaseException | None = None, *, fail_on_error: bool = True
+    hold: LeaseHold, leases: tuple[Lease, ...], error: BaseException | None = None, *, fail_on_error: bool = True
 ) -> Flow[LeaseLost | None]:
-    """Release after the block. If that fails, the claim expires. Returns an earlier loss."""
+    """Release these leases after the block. If that fails, they expire. Returns an earlier loss."""
     end = _end_after(error, fail_on_error=fail_on_error)
-    for lease in hold.leases:
+    for lease in leases:
         try:
             yield from _insisting(hold, end, lease)
         except LeaseLost as lost:
