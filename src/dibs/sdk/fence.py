@@ -286,7 +286,7 @@ async def _awaited(answer: Any) -> Any:
     return await answer if hasattr(answer, "__await__") else answer  # SQLAlchemy's result is not asynchronous
 
 
-def _tokens(claim: ClaimState[Any] | None, name: str | None, token: int | None) -> dict[str, int]:
+def _tokens(claim: object, name: Any, token: Any) -> dict[str, int]:
     """The tokens to admit, sorted by name, so that two transactions never deadlock."""
     if claim is None:
         if name is None or token is None:
