@@ -10,6 +10,7 @@ import io
 import types
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -114,6 +115,8 @@ HELD: dict[str, Callable[[], Any]] = {
     "partial of an async callable": functools.partial(AsyncCallable()),
     "bound __call__ of one": AsyncCallable().__call__,
     "coroutine function, wrapped": awaited(coroutine_function),
+    "method of contextlib": functools.partial(contextlib.ExitStack().enter_context, contextlib.nullcontext(True)),
+    "mock of a coroutine function": AsyncMock(side_effect=coroutine_function),
 }
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from dibs.base.errors import DibsError, LeaseLost, Unavailable
 from dibs.base.logger import log
@@ -137,8 +137,8 @@ class Claim(claim_state.ClaimState["Doors"]):
         if not hold.has(self.leases) or (not left and not hold.was_lost):
             return  # it was ended before, or another block has it, too
         lost = None
-        if not hold.was_lost and hold.let_go_of(left):
-            lost = self._released(hold, left, error)
+        if not hold.was_lost and (ended := hold.let_go_of(left)):
+            lost = self._released(hold, ended, error)
         claim_state.raise_if_lost_at_exit(hold, error, lost)
 
     def _released(
@@ -148,7 +148,7 @@ class Claim(claim_state.ClaimState["Doors"]):
             with self._doors.one(timeout_ms) as door:
                 return drive(door, claim_state.release_at_exit(hold, leases, error, fail_on_error=self._fail_on_error))
         except Unavailable as trouble:  # the client was closed inside the block
-            log.warning("%s could not be released and will expire: %s", hold.name, trouble.details)
+            log.warning("%s could not be released and will expire: %s", leases[0].name, trouble.details)
             return None
 
     @explained
@@ -358,8 +358,8 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
         if not hold.has(self.leases) or (not left and not hold.was_lost):
             return  # it was ended before, or another block has it, too
         lost = None
-        if not hold.was_lost and hold.let_go_of(left):
-            lost = await shielded(lambda: self._released(hold, left, error))
+        if not hold.was_lost and (ended := hold.let_go_of(left)):
+            lost = await shielded(lambda: self._released(hold, ended, error))
         if ours_alone:
             hold.check()
         claim_state.raise_if_lost_at_exit(hold, error, lost)
@@ -393,12 +393,16 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
     async def share(self) -> None:
         """Share the job from now on, in one step: who waits to share it gets it at once, and nobody has it alone in
         between. A shared claim never becomes exclusive."""
-        flow = claim_state.share_hold(self._hold, self.leases)
-        await shielded(lambda: async_doors.drive(self._doors, flow))
+        hold, leases = self._hold, self.leases
+        await shielded(lambda: async_doors.drive(self._doors, claim_state.share_hold(hold, leases)))
 
     async def _finish(self, ending: Ending[T]) -> list[T]:
-        flow = claim_state.finish_hold(self._hold, self.leases, ending)
-        return await shielded(lambda: async_doors.drive(self._doors, flow, LEAVING))
+        hold, leases = self._hold, self.leases
+
+        def finish() -> Coroutine[Any, Any, list[T]]:  # perhaps more than once
+            return async_doors.drive(self._doors, claim_state.finish_hold(hold, leases, ending), LEAVING)
+
+        return await shielded(finish)
 
 
 class AsyncLeader(claim_state.LeaderState["AsyncDoor"], AsyncClaim):

@@ -252,16 +252,17 @@ class LeaseHold(Hold):
         wanted = {lease.name for lease in leases}
         return sum([not wanted.isdisjoint(names) for names in self._blocks.values()])
 
-    def let_go_of(self, leases: Sequence[Lease]) -> bool:
-        """Mark these as released, and with the last of its leases the hold. False if they had ended before."""
+    def let_go_of(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
+        """Mark these as released, and with the last of its leases the hold. Returns those that had not ended before."""
         with self._lock:
-            if self.is_over or not self.has(leases):
-                return False
+            ended = tuple([lease for lease in self.leases if lease in leases])
+            if self.is_over or not ended:
+                return ()
             kept = tuple([lease for lease in self.leases if lease not in leases])
             if kept:
                 self.leases, self.name, self.fencing_token = kept, kept[0].name, kept[0].fencing_token
-                return True
-        return self.let_go()
+                return ended
+        return ended if self.let_go() else ()
 
     def check_alone(self, leases: Sequence[Lease]) -> None:
         """Raise InvalidInput if other blocks have these, too: they would lose them without knowing."""

@@ -133,7 +133,8 @@ def exclusive(
                     return None
                 raise
 
-        claimed = run_async if inspect.iscoroutinefunction(called) else run
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        claimed = run_async if is_async else run
         return functools.wraps(function)(claimed)  # type: ignore[return-value]
 
     return decorate
@@ -158,7 +159,8 @@ def _check_ends_with_call(function: object, called: Any) -> None:
     if not callable(called) or isinstance(called, type):
         raise InvalidInput(f"`@dibs.exclusive(name)` is for functions and methods; this is {function!r:.80}.")
     # contextlib's own functions make a context manager of the generator that they wrap.
-    made = called.__wrapped__ if getattr(called, "__globals__", None) is vars(contextlib) else called
+    is_contextlibs = getattr(called, "__globals__", None) is vars(contextlib)
+    made = getattr(called, "__wrapped__", called) if is_contextlibs else called
     if inspect.isgeneratorfunction(made) or inspect.isasyncgenfunction(made):
         what = "generator" if made is called else "context manager"
         raise InvalidInput(f"{made.__qualname__:.80} is a {what}, which runs after it was called. {_CLAIM_INSIDE}")
