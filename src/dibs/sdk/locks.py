@@ -260,7 +260,7 @@ class Lock(_Named[Client, Claim]):
 
     def release(self) -> None:
         """Raises RuntimeError when this thread has not acquired it, LeaseLost when it was lost meanwhile."""
-        self.__exit__(None, None, None)
+        self._leave(None)
 
     def locked(self) -> bool:
         """Tell whether anybody has it, here or elsewhere."""
@@ -270,10 +270,13 @@ class Lock(_Named[Client, Claim]):
         return self.acquire()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
         claim = self._acquired.take()
         if claim is None:
             raise RuntimeError("release unlocked lock")
-        claim.__exit__(kind, error, trace)
+        claim.__exit__(type(error), error, None)
 
 
 class RLock(Lock):
