@@ -224,9 +224,9 @@ class LeaseHold(Hold):
         if ends_in_ms is not None:
             self.ceiling_ms = sent_ms + ends_in_ms - margin_ms(ends_in_ms)
 
-    def has(self, leases: Iterable[Lease]) -> bool:
-        """Tell whether one of these was not let go of before the others."""
-        return any(lease in self.leases for lease in leases)
+    def has(self, leases: Sequence[Lease]) -> bool:
+        """Tell whether a block's leases are still part of it. They are let go of together, so the first tells."""
+        return leases[0] in self.leases
 
     def check_leases(self, leases: Sequence[Lease]) -> None:
         """Raise LeaseLost unless these are certainly still ours."""
@@ -234,7 +234,7 @@ class LeaseHold(Hold):
             raise LeaseLost(leases[0].name, leases[0].fencing_token, "it was released.")
         self.check()
 
-    def enter(self, block: object, leases: Iterable[Lease]) -> bool:
+    def enter(self, block: object, leases: Sequence[Lease]) -> bool:
         """One more block has these. False if they are over."""
         with self._lock:
             if self.is_over or not self.has(leases):
