@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ import dibs
 from dibs.client.door import Ask
 from dibs.client.queueing import Flow, Pause
 from dibs.sdk.claim import Claim
+from dibs.sdk.claim_state import failures_in, reason_of
 from dibs.sdk.heart import Grip
 from dibs.sdk.hold import SessionHold
 from tests.sdk.conftest import over
@@ -262,3 +264,109 @@ def test_a_claim_waits_while_the_heartbeat_gives_the_same_job_back() -> None:
     assert list(heartbeat) == []
     assert list(claim) == []
     assert list(session.settle_debts(["job"])) == []
+
+
+def kinds_of(*names: str) -> list[Exception]:
+    return [type(name, (Exception,), {})("a secret") for name in names]
+
+
+REFUSED, LOST = dibs.JobHeld("bob has other"), dibs.LeaseLost("other", 1, "it was broken.")
+VERDICTS: list[tuple[BaseException, str | None]] = [
+    (ExceptionGroup("g", [REFUSED]), None),
+    (ExceptionGroup("g", [REFUSED, LOST, dibs.JobDone("done")]), None),
+    (ExceptionGroup("g", [ExceptionGroup("g", [LOST]), ExceptionGroup("g", [ExceptionGroup("g", [REFUSED])])]), None),
+    (BaseExceptionGroup("g", [asyncio.CancelledError(), REFUSED]), None),
+    (BaseExceptionGroup("g", [KeyboardInterrupt(), SystemExit(1), GeneratorExit()]), None),
+    (ValueError("a secret"), "raised ValueError"),
+    (dibs.InvalidInput("a secret"), "raised InvalidInput"),
+    (ExceptionGroup("a secret", [ValueError("a secret"), REFUSED]), "raised ExceptionGroup of ValueError"),
+    (
+        ExceptionGroup("g", [ValueError(), ExceptionGroup("g", [KeyError(), ValueError()])]),
+        "raised ExceptionGroup of ValueError, KeyError",
+    ),
+    (BaseExceptionGroup("g", [KeyboardInterrupt(), OSError()]), "raised BaseExceptionGroup of OSError"),
+    (ExceptionGroup("g", kinds_of(*"ABCDEFG")), "raised ExceptionGroup of A, B, C, D, E and 2 more"),
+]
+
+
+@over("memory")
+@pytest.mark.promise("attempts")
+@pytest.mark.fault("F-342")
+@pytest.mark.parametrize(("error", "reason"), VERDICTS, ids=str)
+def test_a_group_has_failed_if_something_in_it_has_and_the_reason_names_that(
+    connect: Connect, error: BaseException, reason: str | None
+) -> None:
+    client = connect()
+    with pytest.raises(OSError, match="disk"), client.claim("job"):
+        raise OSError("disk")
+    with pytest.raises(type(error)), client.claim("job"):
+        raise error
+    assert last_of(client, "job") == ("released" if reason is None else "failed", reason)
+    assert "secret" not in str([event.document for event in client.history("job")])
+    assert attempt_of(client, "job") == (2 if reason is None else 3)
+
+
+@over("memory")
+@pytest.mark.fault("F-342")
+def test_a_job_is_not_parked_because_its_neighbours_are_busy(connect: Connect) -> None:
+    client = connect()
+    for _ in range(3):
+        with client.claim("busy"), contextlib.suppress(dibs.JobHeld):
+            try:
+                with client.claim("job", max_attempts=2):
+                    try:
+                        with client.claim("busy"):
+                            pytest.fail("two owners")
+                    except* dibs.JobHeld:
+                        raise  # as a group, from here on
+            except* dibs.JobHeld as group:
+                raise group.exceptions[0] from None
+    assert client.owner("job").status == "free"
+    assert [event.event for event in client.history("job")] == ["acquired", "released"] * 3
+
+
+@pytest.mark.fault("F-342")
+def test_the_reason_of_a_group_is_bounded_however_much_is_in_it() -> None:
+    deep: Exception = ValueError()
+    for _ in range(100_000):
+        deep = ExceptionGroup("g", [deep])
+    assert reason_of(deep) == "raised ExceptionGroup of ValueError"
+    wide = ExceptionGroup("g", [*kinds_of("E" * 5_000), *([ValueError()] * 100_000)])
+    assert len(failures_in(wide)) == 100_001
+    while isinstance(deep, ExceptionGroup):  # Python frees what is so deep by recursion
+        deep = deep.exceptions[0]
+
+
+@over("memory", "server")
+@pytest.mark.fault("F-343")
+def test_a_block_of_a_lock_that_raises_is_no_failure_of_threads_or_of_loops(
+    connect: Connect, connect_async: Callable[..., AsyncClient]
+) -> None:
+    def blocks(error: BaseException, client: Client) -> None:
+        for lock in (dibs.Lock("job", client=client), dibs.RLock("job", client=client)):
+            with pytest.raises(type(error)), lock:
+                raise error
+
+    async def blocks_of_loops(error: BaseException) -> list[str]:
+        async with connect_async() as own:
+            with pytest.raises(type(error)):
+                async with dibs.AsyncLock("job", client=own):
+                    raise error
+            return [event.event for event in await own.history("job")]
+
+    client = connect()
+    for error in (ValueError(), REFUSED, ExceptionGroup("g", [ValueError()]), asyncio.CancelledError()):
+        blocks(error, client)
+        assert set(asyncio.run(blocks_of_loops(error))) == {"acquired", "released"}
+    assert {event.event for event in client.history("job")} == {"acquired", "released"}
+    assert attempt_of(client, "job") == 1
+
+
+@over("memory")
+def test_a_loss_that_a_release_finds_out_is_noted_on_the_blocks_own_error(connect: Connect) -> None:
+    client = connect()
+    for block in (client.claim("job"), dibs.Lock("job", client=client)):
+        with pytest.raises(ValueError, match="own") as raised, block:
+            client.break_claim("job", "an outage")
+            raise ValueError("own")
+        assert "By then the claim was lost" in raised.value.__notes__[0]

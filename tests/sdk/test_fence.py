@@ -364,3 +364,46 @@ def test_the_example_of_a_paused_owner_does_what_it_says() -> None:
         "paused:  refused, token 1 is older than 2",
         "the price is 250",
     ]
+
+
+@pytest.mark.fault("F-345")
+def test_a_claim_that_may_have_other_owners_beside_it_is_refused_and_told_what_to_do() -> None:
+    values, client = Values(), Client("memory://", owner="alice")
+    fence = Fence(values)
+    with client.claim("gpu", slots=2) as first, client.claim("gpu", slots=2) as second:
+        for claim in (first, second, first):
+            with pytest.raises(InvalidInput, match="gpu has slots"):
+                fence.admit(claim)
+            fence.admit(name=f"{claim.name} {claim.slot}", token=claim.fencing_token)
+    with client.claim("table", shared=True) as reader, pytest.raises(InvalidInput, match="table is shared"):
+        fence.admit(reader)
+    with client.claim("table") as alone:
+        fence.admit(alone)
+        alone.share()
+        with pytest.raises(InvalidInput, match="Claim it alone"):
+            fence.admit(alone)
+    client.set_pool("pool", 3)
+    with client.claim_all(["job", "pool"]) as both:
+        with pytest.raises(InvalidInput, match="pool has slots"):
+            fence.admit(both)
+        fence.admit(both, name="job")
+        with client.claim("job", nested=True) as inner:
+            fence.admit(inner)
+    with client.claim("one", slots=1) as one:  # that is one owner
+        fence.admit(one)
+    assert set(values.kept) == {f"dibs_fence:{name}" for name in ("gpu 0", "gpu 1", "table", "job", "one")}
+
+
+@pytest.mark.fault("F-345")
+def test_what_is_no_claim_is_refused_in_words() -> None:
+    fence, client = Fence(Values()), Client("memory://")
+    lease = client.acquire("job")
+    for wrong in (lease, "job", 3, client, client.session()):
+        with pytest.raises(InvalidInput, match=rf"this is a {type(wrong).__name__}\. Of a lease, give name="):
+            fence.admit(wrong)  # type: ignore[arg-type]  # on purpose
+    for name, token in ((b"job", 3), ("job", "3"), ("job", True), ("job", 1.5)):
+        with pytest.raises(InvalidInput, match="a token a whole number"):
+            fence.admit(name=name, token=token)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(InvalidInput, match="was not taken yet"):
+        fence.admit(client.claim("job"))
+    fence.admit(name=lease.name, token=lease.fencing_token)

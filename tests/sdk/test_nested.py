@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import dibs
+from dibs.base.reply import Reply
+from tests.build import tries
 from tests.programs import wait_until
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from dibs.sdk.claim import Claim
     from dibs.sdk.client import AsyncClient, Client
 
 
@@ -231,3 +236,177 @@ def test_many_threads_with_levels_and_errors_never_overlap(client: Client) -> No
         thread.join()
     assert (errors, most) == ([], [1])
     assert client.owner("job").fencing_token == 30
+
+
+ENDS: dict[str, tuple[Callable[[Claim], object], str]] = {
+    "done": (lambda claim: claim.done("ready"), "done"),
+    "release": (lambda claim: claim.release(), "free"),
+    "fail": (lambda claim: claim.fail("away"), "free"),
+    "transfer": (lambda claim: claim.transfer(to_owner="zed"), "held"),
+}
+
+
+def last_event(client: Client, name: str) -> str:
+    return client.history(name)[-1].event
+
+
+@contextmanager
+def within(client: Client, place: str) -> Iterator[Any]:
+    """What to claim with: a client, or a session of it."""
+    if place == "client":
+        yield client
+    else:
+        with client.session() as session:
+            yield session
+
+
+@over("memory")
+@pytest.mark.promise("nested")
+@pytest.mark.fault("F-344")
+@pytest.mark.parametrize("place", ["client", "session"])
+def test_an_inner_blocks_checkpoint_is_of_its_own_name(client: Client, place: str) -> None:
+    with within(client, place) as claims, claims.claim_all(["a", "b", "c"]) as outer:
+        outer.checkpoint("all")
+        with claims.claim("b", nested=True) as inner:
+            inner.checkpoint("only b", metadata="mine")
+            assert [client.owner(name).checkpoint for name in "abc"] == ["all", "only b", "all"]
+            assert [client.owner(name).metadata for name in "abc"] == [None, "mine", None]
+            outer.checkpoint("again")
+            assert [client.owner(name).checkpoint for name in "abc"] == ["again"] * 3
+
+
+@over("memory")
+@pytest.mark.promise("nested")
+@pytest.mark.fault("F-344")
+@pytest.mark.parametrize("place", ["client", "session"])
+@pytest.mark.parametrize("end", ENDS)
+def test_when_the_outer_block_ends_first_the_inner_one_has_and_ends_its_own_name(
+    client: Client, place: str, end: str
+) -> None:
+    act, status = ENDS[end]
+    with within(client, place) as claims:
+        outer = claims.claim_all(["a", "b"])
+        inner = claims.claim("b", nested=True)
+        with outer:
+            inner.__enter__()
+            for act_of in (inner.done, inner.release, inner.fail, inner.share, outer.done):
+                with pytest.raises(dibs.InvalidInput, match="2 blocks"):
+                    act_of()
+        assert (client.owner("a").status, client.owner("b").status) == ("free", "held")
+        assert (outer.names, inner.names) == (("a", "b"), ("b",))
+        inner.check()
+        inner.checkpoint("half")
+        returned = act(inner)
+        assert client.owner("b").status == status
+        assert last_event(client, "a") == "released"
+        if isinstance(returned, dibs.Lease):
+            assert (returned.name, client.owner("b").owner) == ("b", "zed")
+        with pytest.raises(dibs.LeaseLost):
+            inner.check()
+        inner.__exit__(None, None, None)
+        assert client.owner("b").status == status
+        with claims.claim("a") as again:  # nothing of the first claim is in the way
+            again.checkpoint("more")
+
+
+@over("memory", "server")
+@pytest.mark.promise("nested")
+@pytest.mark.fault("F-344")
+def test_a_name_is_released_with_the_last_block_that_has_it_whichever_ends_first(client: Client) -> None:
+    """Random orders of entering and leaving, beside a count of the blocks by name."""
+    for seed in range(tries(25, 400)):
+        chance = random.Random(seed)
+        names = ["a", "b", "c"][: chance.randint(1, 3)]
+        blocks: list[Claim] = [client.claim_all(names)]
+        blocks += [client.claim(chance.choice(names), nested=True) for _ in range(chance.randint(0, 4))]
+        for block in blocks:
+            block.__enter__()
+        raised = chance.random() < 0.3
+        while blocks:
+            block = blocks.pop(chance.randrange(len(blocks)))
+            alone = [name for name in block.names if all(name not in other.names for other in blocks)]
+            error = ValueError() if raised else None
+            block.__exit__(type(error), error, None)
+            held = {name for other in blocks for name in other.names}
+            assert {name for name in names if client.owner(name).held} == held, seed
+            assert {last_event(client, name) for name in alone} <= {"failed" if raised else "released"}, seed
+            for other in blocks:
+                other.check()
+
+
+@over("memory")
+@pytest.mark.fault("F-344")
+def test_two_inner_blocks_that_are_left_end_each_its_own(client: Client) -> None:
+    with ExitStack() as stack:
+        with client.claim_all(["a", "b", "c"]):
+            first = stack.enter_context(client.claim("a", nested=True))
+            second = stack.enter_context(client.claim("b", nested=True))
+        assert last_event(client, "c") == "released"
+        first.done("ready")
+        for act in (first.check, first.done, first.share, lambda: first.checkpoint("late")):
+            with pytest.raises(dibs.LeaseLost, match=r"a is not ours any more.*it was released"):
+                act()
+        assert first.remaining() == 0
+        second.check()
+        second.share()
+        with client.claim("b", shared=True, nested=True):
+            pass
+        assert client.owner("b").document["mode"] == "shared"
+        client.break_claim("b", "an outage")
+        with pytest.raises(dibs.LeaseLost, match="b is not ours"):
+            second.checkpoint("half")
+        with pytest.raises(dibs.LeaseLost, match="b is not ours"):
+            second.__exit__(None, None, None)
+        stack.pop_all()
+        first.__exit__(None, None, None)  # it ended well, before the loss
+
+
+@over("memory")
+@pytest.mark.fault("F-344")
+def test_a_renewal_under_way_takes_no_lease_that_its_block_let_go_of_for_a_loss(client: Client) -> None:
+    with ExitStack() as stack:
+        with client.claim_all(["a", "b"]):
+            inner = stack.enter_context(client.claim("b", nested=True))
+            renewal = inner._hold.heartbeat()
+            asked: Any = next(renewal)
+        assert (asked.verb, asked.name) == ("renew", "a")
+        asked = renewal.send(Reply(409, {"code": "lease_not_current", "details": "It was released."}))
+        assert (asked.verb, asked.name) == ("renew", "b")
+        renewal.close()
+        inner.check()
+
+
+@over("memory")
+@pytest.mark.fault("F-344")
+def test_a_lock_inside_a_claim_of_several_has_its_own_name(client: Client) -> None:
+    lock = dibs.RLock("b", client=client)
+    with client.claim_all(["a", "b"]):
+        lock.acquire()
+        lock.acquire()
+    assert (client.owner("a").held, client.owner("b").held) == (False, True)
+    lock.release()
+    assert client.owner("b").held
+    lock.claim.checkpoint("half")
+    lock.release()
+    assert not client.owner("b").held
+
+
+@over("memory")
+@pytest.mark.fault("F-344")
+def test_the_same_for_blocks_of_a_loop(connect_async: Callable[..., AsyncClient]) -> None:
+    async def main() -> None:
+        async with connect_async() as client, AsyncExitStack() as stack:
+            async with client.claim_all(["a", "b"]):
+                inner = await stack.enter_async_context(client.claim("b", nested=True))
+                await inner.checkpoint("only b")
+                assert (await client.owner("a")).checkpoint is None
+                with pytest.raises(dibs.InvalidInput, match="2 blocks"):
+                    await inner.done()
+            assert [(await client.owner(name)).held for name in "ab"] == [False, True]
+            assert (await inner.transfer(to_owner="zed")).name == "b"
+            assert (await client.owner("b")).owner == "zed"
+            with pytest.raises(dibs.LeaseLost):
+                inner.check()
+            assert (await client.history("a"))[-1].event == "released"
+
+    asyncio.run(main())

@@ -61,3 +61,16 @@ def test_a_pool_is_set_and_used_from_an_event_loop(connect_async: Connect) -> No
             assert [pool.name for pool in await client.pools()] == ["gpu"]
 
     asyncio.run(main())
+
+
+@over("memory")
+@pytest.mark.fault("F-347")
+def test_who_handed_its_slot_on_is_told_that_several_have_the_job(client: Client) -> None:
+    client.set_pool("gpu", 3)
+    with client.claim("gpu", owner="ann"), client.claim("gpu", owner="bob") as handed:
+        heir = handed.transfer(to_owner="zed")
+        with pytest.raises(dibs.LeaseLost, match=r"handed to zed .* ago\. ann and 1 other have the job now"):
+            client.renew("gpu", handed.lease_id)
+        client.release("gpu", heir.lease_id)
+        with pytest.raises(dibs.LeaseLost, match=r"\. ann has the job now"):
+            client.renew("gpu", handed.lease_id)

@@ -19,6 +19,7 @@ const INSIST_MS = 2_000;
 const INSIST_PAUSE_MS = 200;
 const INSIST_TRIES = 3;
 const REASON_CHARS_MAX = 1024;
+const NAMES_MAX = 5; // of errors in one that a reason names
 const DONE_SECONDS = 86_400;
 const NAMESPACE = /^[A-Za-z0-9._-]{1,64}$/;
 
@@ -179,8 +180,8 @@ export class Claim {
     try {
       result = await work(this);
     } catch (error) {
-      const isVerdict = !(error instanceof NotClaimed || error instanceof LeaseLost);
-      await this.#leave(isVerdict ? failed(`threw ${error instanceof Error ? error.name : typeof error}`) : { uncounted: true });
+      const failures = failuresIn(error);
+      await this.#leave(failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true });
       throw error;
     }
     await this.#leave({});
@@ -429,6 +430,39 @@ export class Session extends Claims {
 function wholeMs(ms: number): number {
   if (!Number.isFinite(ms) || ms <= 0) throw new InvalidTtl("ttlMs is a number of milliseconds, more than 0.", "invalid_ttl");
   return Math.ceil(ms);
+}
+
+/** What of an error is the work's own failure: of several in one, whichever is. Errors about other claims are none. */
+function failuresIn(error: unknown): unknown[] {
+  const found: unknown[] = [];
+  const look = new Set([error]); // grows meanwhile
+  for (const each of look) {
+    const inside = insideOf(each);
+    for (const one of inside) look.add(one);
+    const isOfClaims = each instanceof NotClaimed || each instanceof LeaseLost;
+    if (!isOfClaims && inside.length === 0) found.push(each);
+  }
+  return found;
+}
+
+/** The errors in one: of `Promise.any`, and of an `await using` whose end threw as well. Not every Node knows the latter. */
+function insideOf(error: unknown): unknown[] {
+  if (error instanceof AggregateError) return error.errors;
+  if (!(error instanceof Error && error.name === "SuppressedError")) return [];
+  const both = error as Error & { error?: unknown; suppressed?: unknown };
+  return [both.suppressed, both.error];
+}
+
+/** Only the names of errors: their texts may have secrets, and everybody reads a reason. */
+function reasonOf(error: unknown, failures: unknown[]): string {
+  if (insideOf(error).length === 0) return `threw ${nameOf(error)}`;
+  const inside = [...new Set(failures.map(nameOf))];
+  const more = inside.length > NAMES_MAX ? ` and ${inside.length - NAMES_MAX} more` : "";
+  return `threw ${nameOf(error)} of ${inside.slice(0, NAMES_MAX).join(", ")}${more}`;
+}
+
+function nameOf(error: unknown): string {
+  return error instanceof Error ? error.name : typeof error;
 }
 
 /** A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused. */

@@ -167,6 +167,26 @@ describe("a claim", { concurrency: 4 }, () => {
     assert.equal((await ann!.inspect("works")).status, "free");
   });
 
+  test("counts several errors in one as failed if one of them is a failure of its own", async () => {
+    const held = new JobHeld({ code: "held", name: "other", owner: "bob" });
+    const threw = async (error: unknown) => {
+      await assert.rejects((await ann!.claim("groups")).during(async () => { throw error; }), (thrown) => thrown === error);
+      const { previous } = await ann!.inspect("groups");
+      return [previous?.how, previous?.reason ?? undefined];
+    };
+    const circle = new AggregateError([held]);
+    circle.errors.push(circle);
+    const both = Object.assign(new Error("both"), { name: "SuppressedError", error: held, suppressed: new LeaseLost("b", 1, "x") });
+    for (const error of [new AggregateError([held]), new AggregateError([new AggregateError([held]), held]), circle, both])
+      assert.deepEqual(await threw(error), ["released", undefined]);
+    assert.deepEqual(await threw(new AggregateError([])), ["failed", "threw AggregateError"]);
+    const mixed = new AggregateError([held, new TypeError("a secret"), new AggregateError([new RangeError("a secret"), "text"])]);
+    assert.deepEqual(await threw(mixed), ["failed", "threw AggregateError of TypeError, RangeError, string"]);
+    const many = Array.from({ length: 7 }, (_, number) => Object.assign(new Error("x"), { name: `E${number}` }));
+    assert.deepEqual(await threw(new AggregateError(many)), ["failed", "threw AggregateError of E0, E1, E2, E3, E4 and 2 more"]);
+    assert.deepEqual(await threw(Object.assign(both, { error: new TypeError("x") })), ["failed", "threw SuppressedError of TypeError"]);
+  });
+
   test("can be handed over", async () => {
     const claim = await ann!.claim("handed");
     const lease = await claim.transfer({ owner: "bob" });

@@ -162,7 +162,9 @@ class ToolBackend:
         if self._session.joins is not None:  # it goes on, so each claim is given back, as the end of a session would do
             own = [hold for name, hold in self._kept.items() if name not in self._elsewhere and hold.let_go()]
             over = asyncio.CancelledError()
-            ends = [asyncio.create_task(drive(self.door, release_at_exit(hold, over), LEAVING)) for hold in own]
+            ends = [
+                asyncio.create_task(drive(self.door, release_at_exit(hold, hold.leases, over), LEAVING)) for hold in own
+            ]
             if ends:
                 await asyncio.wait(ends, timeout=CLOSE_SECONDS_MAX)
         await self._session.close()
@@ -352,7 +354,7 @@ class ToolBackend:
             return await shielded(lambda: self.run(flow(job, proof)))
 
         def end() -> Flow[list[T]]:
-            return finish_hold(kept, lambda lease: flow(lease.name, lease.lease_id))
+            return finish_hold(kept, kept.leases, lambda lease: flow(lease.name, lease.lease_id))
 
         try:
             (result,) = await shielded(lambda: drive(self.door, end(), LEAVING))

@@ -23,6 +23,30 @@ class DibsError(Exception):
         super().__init__(details)
         self.details = details
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy. Exception's own would call the class with the finished sentence, and a class that takes
+        something else would fail in the process that unpickles it: `Pool.map` waits for ever then."""
+        cause = self.__cause__
+        kept = {"__cause__": cause} if cause is not None and _is_plain(cause) else {}
+        return _remade, (type(self), self.args), {**self.__dict__, **kept}
+
+
+def _remade(kind: type[DibsError], args: tuple[Any, ...]) -> DibsError:
+    return kind.__new__(kind, *args)
+
+
+_PLAIN = (str, bytes, int, float, bool, type(None))
+
+
+def _is_plain(cause: BaseException) -> bool:
+    """Tell whether a cause is certain to survive pickle: it is one of ours, or Python's own and made of plain values.
+    Others are left out, as Python leaves out all."""
+    if isinstance(cause, DibsError):
+        return True
+    notes: list[object] = getattr(cause, "__notes__", [])
+    is_own = type(cause).__module__ == "builtins" and cause.__dict__.keys() <= {"__notes__"}
+    return is_own and all(type(each) in _PLAIN for each in (*cause.args, *notes))
+
 
 class InvalidInput(DibsError):
     """Raised for an argument that cannot be, before anything was changed. Correct the call; a repeat fails again."""

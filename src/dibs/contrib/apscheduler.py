@@ -25,6 +25,7 @@ from dibs.base.logger import log
 from dibs.contrib.one_owner import entered, filled
 from dibs.core.durations import Duration
 from dibs.sdk.claim import Claim
+from dibs.sdk.claim_state import reason_of
 from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.client import Client
 from dibs.sdk.default import default_client
@@ -90,5 +91,5 @@ class OneOwnerExecutor(ThreadPoolExecutor):
             claim.release()
             return
         failed = [event for event in events if event.code == EVENT_JOB_ERROR]
-        result = f"raised {type(failed[0].exception).__name__}" if failed else None
+        result = reason_of(failed[0].exception) if failed else None
         claim.done(result, done=self._done)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from dibs.base.errors import DibsError, LeaseLost, Unavailable
 from dibs.base.logger import log
@@ -83,8 +83,8 @@ class Claim(claim_state.ClaimState["Doors"]):
         except BaseException as error:  # not claimed; or no thread, or an interrupt: nothing would renew it
             if self._held is None:
                 claim_state.end_claim(span, None, error)
-            elif self._held.leave(self, inner=bool(self._inner)):
-                self._held.let_go()
+            elif left := self._held.leave(self, self.leases):
+                self._held.let_go_of(left)
                 given_up(self._doors, request, self._session)
             raise
         return self
@@ -99,6 +99,7 @@ class Claim(claim_state.ClaimState["Doors"]):
         try:
             with self._doors.one() as door:
                 self._held = drive(door, claim_state.take(request, self._session, self._join if self._nested else None))
+                self._enter(self._held)
                 return self._held
         except BaseException as error:
             if not claim_state.is_refusal(error):
@@ -121,40 +122,40 @@ class Claim(claim_state.ClaimState["Doors"]):
 
     def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold
-        if not hold.leave(self, inner=bool(self._inner)):
+        left = hold.leave(self, self.leases)
+        if not left:
             return
-        hold.let_go()
+        hold.let_go_of(left)
         if hold.is_ours and not hold.was_lost:
-            self._released(hold, error, claim_state.GIVE_UP_MS)
+            self._released(hold, left, error, claim_state.GIVE_UP_MS)
 
     def _leave(self, error: BaseException | None) -> None:
         hold = self._hold
         if not hold.is_ours:
             return  # a forked child does not touch the parent's claim
-        if not hold.leave(self, inner=bool(self._inner)) and not hold.was_lost:
-            return  # another block has it, too
-        if not hold.was_lost and hold.let_go():
-            lost = self._released(hold, error)
-            if lost is not None and error is None:
-                raise lost
-            return
-        claim_state.raise_if_lost_at_exit(hold, error)
+        left = hold.leave(self, self.leases)
+        if not hold.has(self.leases) or (not left and not hold.was_lost):
+            return  # it was ended before, or another block has it, too
+        lost = None
+        if not hold.was_lost and (ended := hold.let_go_of(left)):
+            lost = self._released(hold, ended, error)
+        claim_state.raise_if_lost_at_exit(hold, error, lost)
 
     def _released(
-        self, hold: LeaseHold, error: BaseException | None, timeout_ms: int | None = None
+        self, hold: LeaseHold, leases: tuple[Lease, ...], error: BaseException | None, timeout_ms: int | None = None
     ) -> LeaseLost | None:
         try:
             with self._doors.one(timeout_ms) as door:
-                return drive(door, claim_state.release_at_exit(hold, error, fail_on_error=self._fail_on_error))
+                return drive(door, claim_state.release_at_exit(hold, leases, error, fail_on_error=self._fail_on_error))
         except Unavailable as trouble:  # the client was closed inside the block
-            log.warning("%s could not be released and will expire: %s", hold.name, trouble.details)
+            log.warning("%s could not be released and will expire: %s", leases[0].name, trouble.details)
             return None
 
     @explained
     def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
         """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
         self.check()
-        self._hold.note(text, metadata)
+        self._hold.note(self.leases, text, metadata)
         if self._grip is not None:
             self._grip.heart.beat()
         else:
@@ -176,11 +177,11 @@ class Claim(claim_state.ClaimState["Doors"]):
         """Share the job from now on, in one step: who waits to share it gets it at once, and nobody has it alone in
         between. A shared claim never becomes exclusive."""
         with self._doors.one() as door:
-            drive(door, claim_state.share_hold(self._hold))
+            drive(door, claim_state.share_hold(self._hold, self.leases))
 
     def _finish(self, ending: Ending[T]) -> list[T]:
         with self._doors.one() as door:
-            return drive(door, claim_state.finish_hold(self._hold, ending))
+            return drive(door, claim_state.finish_hold(self._hold, self.leases, ending))
 
 
 class Leader(claim_state.LeaderState["Doors"], Claim):
@@ -325,17 +326,18 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
             hold = self._held = await taken(self._doors, request, self._session, self._join if self._nested else None)
         except BaseException as error:
             if self._held is not None:
-                self._held.leave(self, inner=bool(self._inner))
+                self._held.leave(self, self.leases)
             claim_state.end_claim(span, None, error)
             raise
         claim_state.end_claim(span, hold)
         try:
+            self._enter(hold)
             self._guard = BlockGuard(hold, self._on_lost)
             if self._session is None and self._grip is None:
                 self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
         except BaseException:  # no thread, or an interrupt: nothing would renew it
-            if hold.leave(self, inner=bool(self._inner)):
-                hold.let_go()
+            if left := hold.leave(self, self.leases):
+                hold.let_go_of(left)
                 await shielded(lambda: given_up_async(self._doors, request, self._session))
             raise
         self._span = claim_state.begin_hold(hold)
@@ -352,25 +354,27 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
         ours_alone = guard.leave(error) if guard is not None else False
         if not hold.is_ours:
             return
-        if not hold.leave(self, inner=bool(self._inner)) and not hold.was_lost:
-            return  # another block has it, too
-        if not hold.was_lost and hold.let_go():
-            lost = await shielded(lambda: self._released(hold, error))
-            if lost is not None and error is None:
-                raise lost
+        left = hold.leave(self, self.leases)
+        if not hold.has(self.leases) or (not left and not hold.was_lost):
+            return  # it was ended before, or another block has it, too
+        lost = None
+        if not hold.was_lost and (ended := hold.let_go_of(left)):
+            lost = await shielded(lambda: self._released(hold, ended, error))
         if ours_alone:
             hold.check()
-        claim_state.raise_if_lost_at_exit(hold, error)
+        claim_state.raise_if_lost_at_exit(hold, error, lost)
 
-    async def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
-        flow = claim_state.release_at_exit(hold, error, fail_on_error=self._fail_on_error)
+    async def _released(
+        self, hold: LeaseHold, leases: tuple[Lease, ...], error: BaseException | None
+    ) -> LeaseLost | None:
+        flow = claim_state.release_at_exit(hold, leases, error, fail_on_error=self._fail_on_error)
         return await async_doors.drive(self._doors, flow, LEAVING)
 
     @explained
     async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
         """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
         self.check()
-        self._hold.note(text, metadata)
+        self._hold.note(self.leases, text, metadata)
         hold, doors, grip = self._hold, self._doors.doors, self._grip
         await renewed_now(doors, grip.heart.beat if grip is not None else lambda: beat_once(hold, doors))
         self.check()
@@ -389,12 +393,16 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
     async def share(self) -> None:
         """Share the job from now on, in one step: who waits to share it gets it at once, and nobody has it alone in
         between. A shared claim never becomes exclusive."""
-        hold = self._hold
-        await shielded(lambda: async_doors.drive(self._doors, claim_state.share_hold(hold)))
+        hold, leases = self._hold, self.leases
+        await shielded(lambda: async_doors.drive(self._doors, claim_state.share_hold(hold, leases)))
 
     async def _finish(self, ending: Ending[T]) -> list[T]:
-        hold = self._hold
-        return await shielded(lambda: async_doors.drive(self._doors, claim_state.finish_hold(hold, ending), LEAVING))
+        hold, leases = self._hold, self.leases
+
+        def finish() -> Coroutine[Any, Any, list[T]]:  # perhaps more than once
+            return async_doors.drive(self._doors, claim_state.finish_hold(hold, leases, ending), LEAVING)
+
+        return await shielded(finish)
 
 
 class AsyncLeader(claim_state.LeaderState["AsyncDoor"], AsyncClaim):

@@ -22,6 +22,7 @@ from dibs.sdk import operations
 from dibs.sdk.answers import Lease, Previous
 from dibs.sdk.heart import WATCHDOG, Grip
 from dibs.sdk.hold import LeaseHold, SessionHold, hold_in
+from dibs.sdk.methods import Handle
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -98,6 +99,7 @@ TRIES = 3
 PAUSE_MS = 200
 INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
+KINDS_MAX = 5  # of errors in a group that a reason names
 
 
 def _of_first(field: str, about: str) -> Any:
@@ -105,14 +107,15 @@ def _of_first(field: str, about: str) -> Any:
     return property(lambda claim: getattr(claim.leases[0], field), doc=about)
 
 
-class ClaimState(Generic[D]):
+class ClaimState(Handle, Generic[D]):
     """What claims of both faces are made of. `D` is what their requests go through: `Doors`, or an `AsyncDoor`."""
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
+    _instead = "Pass on what you need of it: its name, its fencing_token, its lease_id."
     _not_taken = "The claim was not taken yet. Use it in a with block: `{} … as claim:`."
     _nested = False
-    _inner = ""  # of a block inside another that has the job: its name
+    _leases: tuple[Lease, ...] = ()  # those of the hold that this block has; none yet: all
     _grip: Grip | None = None  # what keeps the hold renewed
 
     def __init__(
@@ -146,8 +149,8 @@ class ClaimState(Generic[D]):
         if hold is None:
             of = "" if self._asked_by is None else f" of {self._asked_by}"
             return f"<{type(self).__name__}{of}: {self._asked_for}, not taken yet>"
-        tokens = ", ".join(f"{lease.name} (token {lease.fencing_token})" for lease in hold.leases)
-        return f"<{type(self).__name__} of {hold.leases[0].owner}: {tokens}, {hold.summary()}>"
+        tokens = ", ".join(f"{lease.name} (token {lease.fencing_token})" for lease in self.leases)
+        return f"<{type(self).__name__} of {self.owner}: {tokens}, {hold.summary()}>"
 
     @property
     def _hold(self) -> LeaseHold:
@@ -158,8 +161,7 @@ class ClaimState(Generic[D]):
     @property
     def leases(self) -> tuple[Lease, ...]:
         """One for each job."""
-        leases = self._hold.leases
-        return tuple(lease for lease in leases if lease.name == self._inner) if self._inner else leases
+        return self._leases or self._hold.leases
 
     name: str = _of_first("name", "The job. Of several, the first.")
     owner: str = _of_first("owner", "Who has it, as others see.")
@@ -207,18 +209,25 @@ class ClaimState(Generic[D]):
         for hold, grip in self._holds():
             if hold.whose is None or hold.whose() is not me or hold.is_over or not hold.is_ours:
                 continue
-            if all(lease.name != name for lease in hold.leases):
+            leases = tuple([lease for lease in hold.leases if lease.name == name])
+            if not leases:
                 continue
-            if hold.is_shared and not request.is_shared:
+            if name in hold.shared_names and not request.is_shared:
                 raise InvalidInput(
                     f"{name} is shared in the block around this one, so nobody can have it alone here. Claim it "
                     "exclusively there, and share() it later."
                 )
-            self._held, self._inner, self._grip = hold, name, grip
-            if hold.enter(self):
+            self._leases, self._held, self._grip = leases, hold, grip
+            if hold.enter(self, leases):
                 return hold
-            self._held, self._inner, self._grip = None, "", None
+            self._leases, self._held, self._grip = (), None, None
         return None
+
+    def _enter(self, hold: LeaseHold) -> None:
+        """This block has the hold: what it joined, or all that it claimed."""
+        if not self._leases:
+            self._leases = hold.leases
+            hold.enter(self, hold.leases)
 
     @property
     def waiting(self) -> int:
@@ -232,12 +241,13 @@ class ClaimState(Generic[D]):
 
     def remaining(self) -> float:
         """Seconds until the claim counts as lost without another heartbeat. 0 if it is not ours."""
-        return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0
+        hold = self._hold
+        return hold.left_ms() / 1000 if hold.is_ours and hold.has(self.leases) else 0.0
 
     def check(self) -> None:
         """Raise LeaseLost unless the claim is certainly still ours. Cheap: it reads this machine's clock, not the
         network."""
-        self._hold.check()
+        self._hold.check_leases(self.leases)
 
     # How each method of a claim ends it: both faces take these parameters, and carry the flow out (`_finish`).
 
@@ -320,7 +330,9 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
         hold = LeaseHold(leases, request.sent_ms)
     else:
         hold = yield from hold_in(session, leases, request.sent_ms)
-    hold.is_shared, hold.whose = request.is_shared, ref(acquirer())
+    hold.whose = ref(acquirer())
+    if request.is_shared:
+        hold.shared_names = frozenset([lease.name for lease in leases])
     if hold.is_due() or (hold.ceiling_ms is not None and request.wait_ms):
         # Its time was counted from before the wait in line. This also shows that we still have it.
         yield from hold.heartbeat()
@@ -330,17 +342,17 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
     return hold
 
 
-def share_hold(hold: LeaseHold) -> Flow[None]:
-    """Share the jobs from now on. A repeat changes nothing."""
-    hold.check()
-    hold.check_alone()
+def share_hold(hold: LeaseHold, leases: tuple[Lease, ...]) -> Flow[None]:
+    """Share these jobs from now on. A repeat changes nothing."""
+    hold.check_leases(leases)
+    hold.check_alone(leases)
     try:
-        for lease in hold.leases:
+        for lease in leases:
             yield from _insisting(hold, _ending(operations.renew, shared=True), lease)
     except LeaseLost as lost:
         hold.end(lost.why)
         hold.check()
-    hold.is_shared = True
+    hold.shared_names |= {lease.name for lease in leases}
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -348,16 +360,16 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, NotClaimed | InvalidInput)
 
 
-def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:
-    """End the claim. It counts as ended only when the store has confirmed it."""
-    hold.check()
-    hold.check_alone()
+def finish_hold(hold: LeaseHold, leases: tuple[Lease, ...], flow_of: Ending[T]) -> Flow[list[T]]:
+    """End these leases of a claim. They count as ended only when the store has confirmed it."""
+    hold.check_leases(leases)
+    hold.check_alone(leases)
     found: list[T] = []
     hold.ending = True
     try:
-        for lease in hold.leases:
+        for lease in leases:
             found.append((yield from _insisting(hold, flow_of, lease)))
-        hold.let_go()
+        hold.let_go_of(leases)
     except LeaseLost as lost:
         hold.end(lost.why)
         hold.check()
@@ -367,11 +379,11 @@ def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:
 
 
 def release_at_exit(
-    hold: LeaseHold, error: BaseException | None = None, *, fail_on_error: bool = True
+    hold: LeaseHold, leases: tuple[Lease, ...], error: BaseException | None = None, *, fail_on_error: bool = True
 ) -> Flow[LeaseLost | None]:
-    """Release after the block. If that fails, the claim expires. Returns an earlier loss."""
+    """Release these leases after the block. If that fails, they expire. Returns an earlier loss."""
     end = _end_after(error, fail_on_error=fail_on_error)
-    for lease in hold.leases:
+    for lease in leases:
         try:
             yield from _insisting(hold, end, lease)
         except LeaseLost as lost:
@@ -382,14 +394,37 @@ def release_at_exit(
 
 
 def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Ending[None]:
-    """Return how to release at the end of a block. A block that raised has failed, and only the type of its error is
-    stored as the reason, because the text may contain a secret and reasons are public. KeyboardInterrupt, SystemExit,
-    GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
+    """Return how to release at the end of a block."""
+    if fail_on_error and failures_in(error):
+        return _ending(operations.fail, reason=reason_of(error))
     if error is None or (isinstance(error, Exception) and not fail_on_error):
         return _ending(operations.release)
-    if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
-        return _ending(operations.give_back)
-    return _ending(operations.fail, reason=f"raised {type(error).__name__}")
+    return _ending(operations.give_back)
+
+
+def failures_in(error: BaseException | None) -> list[Exception]:
+    """Return what of an error is the work's own failure: of a group, whatever in it is. KeyboardInterrupt, SystemExit,
+    GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
+    found: list[Exception] = []
+    look = [error]
+    while look:
+        each = look.pop()
+        if isinstance(each, BaseExceptionGroup):
+            look += reversed(each.exceptions)
+        elif isinstance(each, Exception) and not isinstance(each, NotClaimed | LeaseLost):
+            found.append(each)
+    return found
+
+
+def reason_of(error: BaseException | None) -> str:
+    """Return why the work failed, for everybody to read. It names only the types of errors, because their texts may
+    contain a secret; of a group, also those of the failures inside."""
+    kind = f"raised {type(error).__name__}"
+    if not isinstance(error, BaseExceptionGroup):
+        return kind
+    inside = list(dict.fromkeys(type(each).__name__ for each in failures_in(error)))
+    more = f" and {len(inside) - KINDS_MAX} more" if len(inside) > KINDS_MAX else ""
+    return f"{kind} of {', '.join(inside[:KINDS_MAX])}{more}"
 
 
 def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:
@@ -405,9 +440,11 @@ def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:
     raise AssertionError("the last try returns or raises")
 
 
-def raise_if_lost_at_exit(hold: LeaseHold, error: BaseException | None) -> None:
-    """At the end of the block: raise a loss, or add it as a note to the block's own error."""
-    lost = hold.lost() if hold.was_lost else None
+def raise_if_lost_at_exit(hold: LeaseHold, error: BaseException | None, lost: LeaseLost | None = None) -> None:
+    """At the end of the block: raise a loss, or add it as a note to the block's own error. `lost`: it was found out
+    only when the job was released."""
+    if lost is None and hold.was_lost:
+        lost = hold.lost()
     if lost is None or isinstance(error, LeaseLost):
         return
     if error is None:

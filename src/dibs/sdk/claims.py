@@ -21,7 +21,7 @@ from dibs.sdk import operations
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.sdk.claim_state import ClaimState, LeaderState
 from dibs.sdk.hold import SessionHold
-from dibs.sdk.methods import explained, name_given
+from dibs.sdk.methods import Handle, explained, name_given
 from dibs.sdk.operations import claim_request, whole_seconds
 from dibs.system.session_mark import process_mark
 
@@ -39,7 +39,7 @@ TIMEOUT_SECONDS = 10.0
 _NO_FIELDS = frozenset("self name names ttl owner shared lock_delay max_hold on_lost fail_on_error nested".split())
 
 
-class Claims(Generic[C, D]):
+class Claims(Handle, Generic[C, D]):
     """`ttl` is how long the claim lasts without a heartbeat, 60 seconds by default. In a session it lasts as long as
     the session."""
 

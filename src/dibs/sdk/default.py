@@ -14,7 +14,7 @@ from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claim_state import Acquirer, acquirer
 from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.client import AsyncClient, Client
-from dibs.sdk.methods import explained, takes_like
+from dibs.sdk.methods import Handle, explained, takes_like
 
 # Which thread or task acquired what, through an object that several share. An object such as a Lock has many users.
 # Each claim belongs to the user that acquired it. If a user lost its claim without knowing it and another acquires the
@@ -99,7 +99,7 @@ def _default(kind: type[K]) -> K:
         return found
 
 
-class EitherClaim:
+class EitherClaim(Handle):
     """`with` for threads, `async with` for event loops."""
 
     def __init__(self, verb: str, first: object, options: dict[str, Any]) -> None:

@@ -16,12 +16,12 @@ from dibs.core.durations import Duration, duration_ms
 from dibs.core.limits import STREAM_RETRY_MS
 from dibs.sdk.answers import JobEvent, event_from, refusal_of
 from dibs.sdk.async_doors import WAITING, AsyncDoor, ServerStream, StoreNews
-from dibs.sdk.methods import prefix_given
+from dibs.sdk.methods import Handle, prefix_given
 from dibs.wire.documents import Reply
 from dibs.wire.parts import GAP
 
 
-class EventReading:
+class EventReading(Handle):
     """What both iterators have: where they are, and which answers end them."""
 
     def __init__(

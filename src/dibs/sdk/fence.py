@@ -18,6 +18,7 @@ from typing import Any
 
 from dibs.base.errors import InvalidInput, StaleToken, Unavailable
 from dibs.base.generators import run_generator, run_generator_async
+from dibs.sdk.answers import Lease
 from dibs.sdk.claim_state import ClaimState
 from dibs.sdk.methods import explained
 
@@ -285,21 +286,44 @@ async def _awaited(answer: Any) -> Any:
     return await answer if hasattr(answer, "__await__") else answer  # SQLAlchemy's result is not asynchronous
 
 
-def _tokens(claim: ClaimState[Any] | None, name: str | None, token: int | None) -> dict[str, int]:
+def _tokens(claim: object, name: Any, token: Any) -> dict[str, int]:
     """The tokens to admit, sorted by name, so that two transactions never deadlock."""
     if claim is None:
         if name is None or token is None:
             raise InvalidInput("A fence needs a claim, or a name and a token.")
+        if not isinstance(name, str) or type(token) is not int:
+            raise InvalidInput(f"A name is text and a token a whole number; these are {name!r:.80} and {token!r:.80}.")
         return {name: token}
+    if not isinstance(claim, ClaimState):
+        raise InvalidInput(
+            f"A fence needs what a block gives, `with … as claim:`, and this is a {type(claim).__name__}. "
+            "Of a lease, give name=lease.name and token=lease.fencing_token."
+        )
     if token is not None:
         raise InvalidInput("A claim has its own token: give a claim, or a name and a token.")
     claim.check()
-    tokens = claim.fencing_tokens
-    if name is None:
-        return dict(sorted(tokens.items()))
-    if name not in tokens:
-        raise InvalidInput(f"This claim is on {', '.join(sorted(tokens))}, not on {name}.")
-    return {name: tokens[name]}
+    leases = {lease.name: lease for lease in claim.leases}
+    if name is not None and name not in leases:
+        raise InvalidInput(f"This claim is on {', '.join(sorted(leases))}, not on {name}.")
+    chosen = sorted(leases) if name is None else [name]
+    for each in chosen:
+        _check_one_owner(claim, leases[each])
+    return {each: leases[each].fencing_token for each in chosen}
+
+
+def _check_one_owner(claim: ClaimState[Any], lease: Lease) -> None:
+    """Raise InvalidInput for a job that may have several owners at once: a newer token does not make the others late,
+    so the largest one would refuse an owner that has lost nothing."""
+    if lease.slot is not None:
+        raise InvalidInput(
+            f"{lease.name} has slots, so several owners may write, and the largest token cannot tell which is late. "
+            'Use a key for each slot: name=f"{claim.name} {claim.slot}", token=claim.fencing_token.'
+        )
+    if lease.name in claim._hold.shared_names:
+        raise InvalidInput(
+            f"{lease.name} is shared, so several owners may write, and a token cannot tell which is late. "
+            "Claim it alone to write."
+        )
 
 
 def _admit_by_value(handle: Any, key: str, name: str, token: int) -> None:

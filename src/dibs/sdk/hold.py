@@ -200,12 +200,13 @@ class Hold:
 
 
 class LeaseHold(Hold):
-    """Leases that were claimed together and are renewed together. If one is lost, all count as lost."""
+    """Leases that were claimed together and are renewed together. If one is lost, all count as lost.
 
-    is_shared = False
+    A block has some of them: the one that claimed them has all, and each block inside it, of the same thread or task,
+    has those of its name. A lease is released with the last block that has it, and the rest goes on."""
+
+    shared_names: frozenset[str] = frozenset()  # those of its jobs that it shares
     whose: ref[Any] | None = None  # the thread or task that claimed it
-    _outer_left = False  # the block that claimed it has ended
-    _inner: frozenset[int] = frozenset()  # blocks inside that one, of the same thread or task, that have it, too
 
     def __init__(self, leases: tuple[Lease, ...], sent_ms: int) -> None:
         self.leases = leases
@@ -213,7 +214,8 @@ class LeaseHold(Hold):
         super().__init__(first.name, first.fencing_token, min([each.remaining_ms for each in leases]), sent_ms)
         if first.ends_in_ms is not None or len(leases) > 1:
             self._note_ceiling([each.ends_in_ms for each in leases], sent_ms)
-        self._news: Document = {}  # checkpoint and metadata that were not sent yet
+        self._blocks: dict[int, frozenset[str]] = {}  # the names that each block has
+        self._news: dict[tuple[str, str], str] = {}  # checkpoint and metadata of a name that were not sent yet
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
 
     def _note_ceiling(self, ends: Iterable[int | None], sent_ms: int) -> None:
@@ -222,37 +224,62 @@ class LeaseHold(Hold):
         if ends_in_ms is not None:
             self.ceiling_ms = sent_ms + ends_in_ms - margin_ms(ends_in_ms)
 
-    def enter(self, block: object) -> bool:
-        """One more block has it. False if it is over."""
+    def has(self, leases: Sequence[Lease]) -> bool:
+        """Tell whether a block's leases are still part of it. They are let go of together, so the first tells."""
+        return leases[0] in self.leases
+
+    def check_leases(self, leases: Sequence[Lease]) -> None:
+        """Raise LeaseLost unless these are certainly still ours."""
+        if not self.has(leases):  # others that were claimed with them may go on
+            raise LeaseLost(leases[0].name, leases[0].fencing_token, "it was released.")
+        self.check()
+
+    def enter(self, block: object, leases: Sequence[Lease]) -> bool:
+        """One more block has these. False if they are over."""
         with self._lock:
-            if self.is_over:
+            if self.is_over or not self.has(leases):
                 return False
-            self._inner |= {id(block)}
+            self._blocks = {**self._blocks, id(block): frozenset([lease.name for lease in leases])}
         return True
 
-    def leave(self, block: object, *, inner: bool) -> bool:
-        """Tell whether no other block has it: then it is to be released. May be called twice."""
-        if inner:
-            with self._lock:
-                self._inner -= {id(block)}
-        else:
-            self._outer_left = True
-        return self._outer_left and not self._inner
+    def leave(self, block: object, leases: Iterable[Lease]) -> tuple[Lease, ...]:
+        """Return which of a block's leases no other block has: they are to be released. May be called twice."""
+        with self._lock:
+            self._blocks = {each: names for each, names in self._blocks.items() if each != id(block)}
+        return tuple([lease for lease in leases if not self._blocks_with([lease])])
 
-    def check_alone(self) -> None:
-        """Raise InvalidInput if other blocks have it, too: they would lose it without knowing."""
-        blocks = len(self._inner) + (not self._outer_left)
+    def _blocks_with(self, leases: Iterable[Lease]) -> int:
+        wanted = {lease.name for lease in leases}
+        return sum([not wanted.isdisjoint(names) for names in self._blocks.values()])
+
+    def let_go_of(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
+        """Mark these as released, and with the last of its leases the hold. Returns those that had not ended before."""
+        with self._lock:
+            ended = tuple([lease for lease in self.leases if lease in leases])
+            if self.is_over or not ended:
+                return ()
+            kept = tuple([lease for lease in self.leases if lease not in leases])
+            if kept:
+                self.leases, self.name, self.fencing_token = kept, kept[0].name, kept[0].fencing_token
+                return ended
+        return ended if self.let_go() else ()
+
+    def check_alone(self, leases: Sequence[Lease]) -> None:
+        """Raise InvalidInput if other blocks have these, too: they would lose them without knowing."""
+        blocks = self._blocks_with(leases)
         if blocks > 1:
+            names = ", ".join([lease.name for lease in leases])
             raise InvalidInput(
-                f"{self.name} is claimed by {blocks} blocks, one inside the other. It can be ended, handed over or "
+                f"{names} is claimed by {blocks} blocks, one inside the other. It can be ended, handed over or "
                 "shared when only one of them is left."
             )
 
-    def note(self, checkpoint: str | None, metadata: str | None) -> None:
-        """To be sent with the next renewal."""
+    def note(self, leases: Iterable[Lease], checkpoint: str | None, metadata: str | None) -> None:
+        """To be sent with the next renewal of these."""
         news = {"checkpoint": checkpoint, "metadata": metadata}
+        said = {(lease.name, key): value for lease in leases for key, value in news.items() if value is not None}
         with self._lock:
-            self._news = {**self._news, **{key: value for key, value in news.items() if value is not None}}
+            self._news = {**self._news, **said}
 
     def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()
@@ -270,7 +297,10 @@ class LeaseHold(Hold):
         news = self._news
         found: list[Document] = []
         for lease in self.leases:
-            reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
+            said = {key: value for (name, key), value in news.items() if name == lease.name}
+            reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **said})
+            if lease not in self.leases:
+                continue  # it was let go of meanwhile
             if not self._heard(reply):
                 return None
             found.append(reply.body or {})

@@ -2,7 +2,7 @@
 
 But for RLock they are not reentrant. Between acquire and release a heartbeat runs. Unlike those, they can be lost:
 `check()`, `release()` and the end of the block report it. A lock is not a job that can fail: a block that raises
-releases it like any other.
+releases it like any other (`fail_on_error`).
 
 A lock may be shared. A claim belongs to the thread or task that acquired it: if that one loses its lease and another
 acquires the lock, each releases its own claim, and the first is told of the loss. To release from somewhere else, pass
@@ -11,20 +11,24 @@ acquires the lock, each releases its own claim, and the first is told of the los
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import inspect
 import math
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from dibs.base.errors import DibsError, JobDone, JobHeld, NotClaimed
+from dibs.base.errors import InvalidInput, JobDone, JobHeld, NotClaimed
 from dibs.core.durations import Duration
 from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claims import TTL_SECONDS, OnLost
 from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.default import Acquired, EitherClaim, claim, default_async_client, default_client
-from dibs.sdk.methods import explained
+from dibs.sdk.methods import Handle, explained
 
 # A decorator: only one caller at a time runs the function, on all machines.
 
@@ -82,13 +86,19 @@ def exclusive(
     max_attempts: int | None = None,
     fail_on_error: bool = True,
 ) -> Callable[[F], F] | SkippingDecorator:
-    """`@dibs.exclusive("rebuild-cache")`: claims the job, runs the function, and releases the job. For `def` and
-    `async def`.
+    """`@dibs.exclusive("rebuild-cache")`: claims the job, runs the function, and releases the job. For whatever is
+    called and has then ended, or is awaited: `def`, `async def`, methods, partials, callable objects. Raises
+    InvalidInput for what runs later: a generator, a context manager; and for a call that returns such work.
 
     `name` may be a function of the arguments: `@dibs.exclusive(lambda shard: f"rebuild-{shard}")`. With `done`, the
     job is marked as done when the function has returned. A call that raises counts as failed, see `Client.claim`."""
 
     def decorate(function: F) -> F:
+        if isinstance(function, staticmethod | classmethod):
+            return type(function)(decorate(function.__func__))
+        called = _called(function)
+        _check_ends_with_call(function, called)
+
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> EitherClaim:
             job = name(*args, **kwargs) if callable(name) else name
             return claim(job, ttl=ttl, wait=wait, max_attempts=max_attempts, fail_on_error=fail_on_error)
@@ -99,6 +109,7 @@ def exclusive(
                 with begin(args, kwargs) as held:
                     entered = True
                     result = function(*args, **kwargs)
+                    _check_ended(result)
                     if done is not None:
                         held.done(done=done)
                     return result
@@ -113,6 +124,7 @@ def exclusive(
                 async with begin(args, kwargs) as held:
                     entered = True
                     result = await function(*args, **kwargs)
+                    _check_ended(result)
                     if done is not None:
                         await held.done(done=done)
                     return result
@@ -121,17 +133,58 @@ def exclusive(
                     return None
                 raise
 
-        claimed = run_async if inspect.iscoroutinefunction(function) else run
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        claimed = run_async if is_async else run
         return functools.wraps(function)(claimed)  # type: ignore[return-value]
 
     return decorate
+
+
+_CLAIM_INSIDE = "`@dibs.exclusive` holds its job during one call. Claim it where the work is: `with dibs.claim(…):`."
+# What is work that runs later.
+_LATER: tuple[type, ...] = (GeneratorType, AsyncGeneratorType)
+_LATER += (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)
+
+
+def _called(function: Any) -> Any:
+    """The function that a call runs: of a partial, of a method, of an object with `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    is_object = callable(function) and not inspect.isroutine(function) and not isinstance(function, type)
+    return type(function).__call__ if is_object else function
+
+
+def _check_ends_with_call(function: object, called: Any) -> None:
+    """Raise InvalidInput for what cannot be decorated: its body would run after the call, without the claim."""
+    if not callable(called) or isinstance(called, type):
+        raise InvalidInput(f"`@dibs.exclusive(name)` is for functions and methods; this is {function!r:.80}.")
+    # contextlib's own functions make a context manager of the generator that they wrap.
+    is_contextlibs = getattr(called, "__globals__", None) is vars(contextlib)
+    made = getattr(called, "__wrapped__", called) if is_contextlibs else called
+    if inspect.isgeneratorfunction(made) or inspect.isasyncgenfunction(made):
+        what = "generator" if made is called else "context manager"
+        raise InvalidInput(f"{made.__qualname__:.80} is a {what}, which runs after it was called. {_CLAIM_INSIDE}")
+
+
+def _check_ended(result: object) -> None:
+    """Raise InvalidInput for a result that is work which has not ended, and end it: it would go on without the claim.
+    Whether a plain function returns such a thing is known only now."""
+    if isinstance(result, Future | asyncio.Future):
+        if result.done():
+            return
+        result.cancel()
+    elif inspect.iscoroutine(result):
+        result.close()
+    elif not (inspect.isawaitable(result) or isinstance(result, _LATER)):
+        return
+    raise InvalidInput(f"The call returned work that is not done yet, a {type(result).__name__}. {_CLAIM_INSIDE}")
 
 
 K = TypeVar("K")
 C = TypeVar("C", bound=Claim | AsyncClaim)
 
 
-class _Named(Generic[K, C]):
+class _Named(Handle, Generic[K, C]):
     """What both locks have, with a client `K` and its claims `C`. A job that counts as done does not block a lock."""
 
     _default: Callable[[], K]
@@ -150,7 +203,7 @@ class _Named(Generic[K, C]):
         self.name = name
         self._client = client
         self._request: dict[str, Any] = {"ttl": ttl, "on_lost": on_lost, "metadata": metadata, "again": True}
-        self._request["nested"] = self._nested
+        self._request |= {"nested": self._nested, "fail_on_error": False}
         self._acquired: Acquired[C] = Acquired()
 
     def __repr__(self) -> str:
@@ -207,10 +260,7 @@ class Lock(_Named[Client, Claim]):
 
     def release(self) -> None:
         """Raises RuntimeError when this thread has not acquired it, LeaseLost when it was lost meanwhile."""
-        claim = self._acquired.take()
-        if claim is None:
-            raise RuntimeError("release unlocked lock")
-        claim.__exit__(None, None, None)
+        self._leave(None)
 
     def locked(self) -> bool:
         """Tell whether anybody has it, here or elsewhere."""
@@ -220,12 +270,13 @@ class Lock(_Named[Client, Claim]):
         return self.acquire()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            self.release()
-        except DibsError as lost:
-            if error is None:
-                raise
-            error.add_note(f"By then the lock was lost: {lost.details}")  # the block's own error is the one to raise
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        claim = self._acquired.take()
+        if claim is None:
+            raise RuntimeError("release unlocked lock")
+        claim.__exit__(type(error), error, None)
 
 
 class RLock(Lock):

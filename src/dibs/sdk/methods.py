@@ -65,6 +65,16 @@ _OTHERWISE = {
 }
 
 
+class Handle:
+    """What belongs to the process that made it: connections, deadlines, heartbeats. A copy would believe that it has
+    the job, too."""
+
+    _instead = "Make another one where it is needed."
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError(f"{type(self).__name__} cannot be pickled or copied. {self._instead}")
+
+
 def name_given(name: object) -> str:
     """A job's name as a program gives it. Whether it is text is asked here, because compiled functions refuse the rest
     with a TypeError of their own. What the text may be is checked where it is used."""

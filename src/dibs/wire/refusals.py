@@ -74,11 +74,19 @@ def _never_fits(outcome: outcomes.Differs) -> str:
     return f"The job is a pool of {slots}, and slots {outcome.asked} was asked for. Leave slots out."
 
 
+def _who_has(owners: list[str]) -> str:
+    """Of slots, several have the job."""
+    others = len(set(owners)) - 1
+    if others < 1:
+        return f"{owners[0]} has" if owners else "Nobody has"
+    return f"{owners[0]} and {others} {'other' if others == 1 else 'others'} have"
+
+
 def _why_not_current(outcome: outcomes.NotCurrent) -> str:
     ending = outcome.ending
     if outcome.known:
         return "Another request of its session knows of this lease, so it was not given back as unused."
-    now = f" {outcome.holders[0].owner} has the job now." if outcome.holders else " Nobody has the job now."
+    now = f" {_who_has([holder.owner for holder in outcome.holders])} the job now."
     if ending is None:
         return "This lease does not hold the job." + now
     ago = format_duration(outcome.now_ms - ending.at_ms)

@@ -137,6 +137,7 @@ def _recorded(kind: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.promise("client:typescript")
 @pytest.mark.fault("F-267")
+@pytest.mark.fault("F-346")
 def test_its_own_tests_pass_against_servers_that_are_killed_and_paused(
     tmp_path: Path, built: Callable[..., str]
 ) -> None:
