@@ -136,6 +136,7 @@ def test_a_code_from_a_newer_server_has_the_kind_of_its_status(status: int, kind
     assert codes.kind_of(Reply(status, {"code": "invented_tomorrow"})) == kind
     assert codes.kind_of(Reply(status)) == kind
     assert codes.kind_of(Reply(status, {"status": "invented_tomorrow"})) == kind
+    assert codes.kind_of(Reply(status, {"status": ["held"], "code": {}})) == kind
 
 
 def test_a_missing_or_mistyped_field_is_422_with_the_code_of_bad_input() -> None:

@@ -161,7 +161,7 @@ def kind_of(reply: Reply) -> str | None:
     A code of a newer server has the kind of its HTTP status."""
     body = reply.body or {}
     word = body.get("code") or body.get("status")
-    if word in _KIND_OF_WORD:
+    if isinstance(word, str) and word in _KIND_OF_WORD:  # what answers may be anything
         return _KIND_OF_WORD[word]
     if reply.status < 400:
         return None
