@@ -1,10 +1,10 @@
 /** What a program uses: a client, its claims and its sessions. */
 
 import { pause, steadyMs } from "./clock.js";
-import { InvalidInput, InvalidTtl, LeaseLost, NotClaimed, Unavailable } from "./errors.js";
+import { InvalidInput, InvalidTtl, LeaseLost, NotClaimed, Unavailable, checkTexts } from "./errors.js";
 import { LeaseHold, SessionHold, alreadyOurs } from "./hold.js";
 import { PendingClaim } from "./pending.js";
-import { OVER_CODES, granted, yes } from "./reply.js";
+import { granted, isOver, yes } from "./reply.js";
 import { Servers, addressesOf } from "./servers.js";
 import type { Way } from "./hold.js";
 import type { ClaimVerb } from "./pending.js";
@@ -69,7 +69,7 @@ export interface SessionOptions {
 
 /** Jobs that are yours until the claim is released or lost. `await using` releases it at the end of the block. */
 export class Claim {
-  #isTold = false;
+  #refusedEnd: unknown; // an end of the claim was refused, not its work
 
   constructor(private readonly hold: LeaseHold, private readonly way: Way) {}
 
@@ -118,7 +118,7 @@ export class Claim {
   /** Fires when the claim is lost, with the LeaseLost as its reason. */
   get signal(): AbortSignal {
     this.hold.lost(); // a loop that was blocked past the deadline has not noticed yet
-    return this.hold.controller.signal;
+    return this.hold.signal();
   }
 
   /** Until it counts as lost without another heartbeat. 0 if it is not ours. */
@@ -128,20 +128,17 @@ export class Claim {
 
   /** Throw LeaseLost unless the claim is certainly still ours. Cheap: it reads this machine's clock, not the network. */
   check(): void {
-    try {
-      this.hold.check();
-    } catch (error) {
-      this.#isTold = true;
-      throw error;
-    }
+    this.hold.check();
   }
 
-  /** Store progress for the next owner, now. If that fails, it is sent with the next heartbeat. */
+  /** Store progress for the next owner, now. If that fails, it is sent with the next heartbeat. What cannot be stored
+   * throws InvalidInput, and the claim goes on. */
   async checkpoint(text: string, metadata?: string): Promise<void> {
     this.check();
     this.hold.note({ checkpoint: text, ...(metadata === undefined ? {} : { metadata }) });
     await this.hold.beat();
     this.check();
+    this.hold.checkNoted();
   }
 
   /** Release the job. Throws LeaseLost if it was lost before, Unavailable if nobody confirmed it. */
@@ -173,13 +170,13 @@ export class Claim {
   }
 
   /** Work while it is ours, then release it. If the work throws, the job has failed, unless it was another claim's
-   * error; only the name of the error is stored. Throws LeaseLost if the claim was lost, whatever the work did. */
+   * error, or the refusal of an argument of `done` and its like; only the name of the error is stored. Throws LeaseLost if the claim was lost, whatever the work did. */
   async during<T>(work: (claim: this) => Promise<T>): Promise<T> {
     let result: T;
     try {
       result = await work(this);
     } catch (error) {
-      const isVerdict = !(error instanceof NotClaimed || error instanceof LeaseLost);
+      const isVerdict = !(error instanceof NotClaimed || error instanceof LeaseLost || error === this.#refusedEnd);
       await this.#leave(isVerdict ? failed(`threw ${error instanceof Error ? error.name : typeof error}`) : { uncounted: true });
       throw error;
     }
@@ -196,7 +193,7 @@ export class Claim {
   /** At the end of a block. If nobody confirms the release, the claim expires. */
   async #leave(ending: Document): Promise<void> {
     const lost = this.hold.lost();
-    if (lost !== undefined && !this.#isTold) throw lost;
+    if (lost !== undefined && !this.hold.isTold) throw lost;
     if (!this.hold.letGo()) return;
     for (const lease of this.leases) {
       try {
@@ -213,6 +210,7 @@ export class Claim {
     this.check();
     this.hold.ending = true;
     try {
+      checkTexts(ending);
       const found: Document[] = [];
       for (const lease of this.leases) found.push(await this.#insist(lease, ending, verb));
       this.hold.letGo();
@@ -220,8 +218,8 @@ export class Claim {
     } catch (error) {
       if (error instanceof LeaseLost) {
         this.hold.end(error.why);
-        this.#isTold = true;
-      }
+        this.hold.isTold = true;
+      } else if (error instanceof InvalidInput && !("failed" in ending)) this.#refusedEnd = error;
       throw error;
     } finally {
       this.hold.ending = false;
@@ -234,7 +232,7 @@ export class Claim {
     for (let left = INSIST_TRIES - 1; ; left--) {
       const document = { lease_id: lease.lease_id, ...ending };
       const reply = await this.way.ask({ verb, name: lease.name!, document });
-      if (OVER_CODES.includes(reply.body["code"])) {
+      if (isOver(reply)) {
         throw new LeaseLost(lease.name!, lease.fencing_token!, String(reply.body["details"]));
       }
       try {
@@ -393,7 +391,7 @@ export class Session extends Claims {
   /** Fires when the session is lost, and with it all its claims. */
   get signal(): AbortSignal {
     this.hold.lost();
-    return this.hold.controller.signal;
+    return this.hold.signal();
   }
 
   remainingMs(): number {
@@ -416,13 +414,13 @@ export class Session extends Claims {
     if (lost !== undefined) throw lost;
     if (!this.hold.letGo()) return;
     const reply: Reply = await this.way.ask({ verb: "session-end", name: this.id });
-    if (reply.status >= 300 && !OVER_CODES.includes(reply.body["code"])) {
+    if (reply.status >= 300 && !isOver(reply)) {
       this.way.warn(`A session could not be ended and will expire: ${String(reply.body["details"])}`);
     }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.end();
+    if (this.hold.lost() === undefined || !this.hold.isTold) await this.end();
   }
 }
 
