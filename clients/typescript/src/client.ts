@@ -1,10 +1,10 @@
 /** What a program uses: a client, its claims and its sessions. */
 
 import { pause, steadyMs } from "./clock.js";
-import { InvalidInput, InvalidTtl, LeaseLost, NotClaimed, Unavailable } from "./errors.js";
+import { InvalidInput, InvalidTtl, LeaseLost, NotClaimed, Unavailable, checkTexts } from "./errors.js";
 import { LeaseHold, SessionHold, alreadyOurs } from "./hold.js";
 import { PendingClaim } from "./pending.js";
-import { OVER_CODES, granted, yes } from "./reply.js";
+import { granted, isOver, yes } from "./reply.js";
 import { Servers, addressesOf } from "./servers.js";
 import type { Way } from "./hold.js";
 import type { ClaimVerb } from "./pending.js";
@@ -70,7 +70,7 @@ export interface SessionOptions {
 
 /** Jobs that are yours until the claim is released or lost. `await using` releases it at the end of the block. */
 export class Claim {
-  #isTold = false;
+  #refusedEnd: unknown; // an end of the claim was refused, not its work
 
   constructor(private readonly hold: LeaseHold, private readonly way: Way) {}
 
@@ -119,7 +119,7 @@ export class Claim {
   /** Fires when the claim is lost, with the LeaseLost as its reason. */
   get signal(): AbortSignal {
     this.hold.lost(); // a loop that was blocked past the deadline has not noticed yet
-    return this.hold.controller.signal;
+    return this.hold.signal();
   }
 
   /** Until it counts as lost without another heartbeat. 0 if it is not ours. */
@@ -129,20 +129,17 @@ export class Claim {
 
   /** Throw LeaseLost unless the claim is certainly still ours. Cheap: it reads this machine's clock, not the network. */
   check(): void {
-    try {
-      this.hold.check();
-    } catch (error) {
-      this.#isTold = true;
-      throw error;
-    }
+    this.hold.check();
   }
 
-  /** Store progress for the next owner, now. If that fails, it is sent with the next heartbeat. */
+  /** Store progress for the next owner, now. If that fails, it is sent with the next heartbeat. What cannot be stored
+   * throws InvalidInput, and the claim goes on. */
   async checkpoint(text: string, metadata?: string): Promise<void> {
     this.check();
     this.hold.note({ checkpoint: text, ...(metadata === undefined ? {} : { metadata }) });
     await this.hold.beat();
     this.check();
+    this.hold.checkNoted();
   }
 
   /** Release the job. Throws LeaseLost if it was lost before, Unavailable if nobody confirmed it. */
@@ -174,13 +171,13 @@ export class Claim {
   }
 
   /** Work while it is ours, then release it. If the work throws, the job has failed, unless it was another claim's
-   * error; only the name of the error is stored. Throws LeaseLost if the claim was lost, whatever the work did. */
+   * error, or the refusal of an argument of `done` and its like; only the name of the error is stored. Throws LeaseLost if the claim was lost, whatever the work did. */
   async during<T>(work: (claim: this) => Promise<T>): Promise<T> {
     let result: T;
     try {
       result = await work(this);
     } catch (error) {
-      const failures = failuresIn(error);
+      const failures = failuresIn(error, this.#refusedEnd);
       await this.#leave(failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true });
       throw error;
     }
@@ -197,7 +194,7 @@ export class Claim {
   /** At the end of a block. If nobody confirms the release, the claim expires. */
   async #leave(ending: Document): Promise<void> {
     const lost = this.hold.lost();
-    if (lost !== undefined && !this.#isTold) throw lost;
+    if (lost !== undefined && !this.hold.isTold) throw lost;
     if (!this.hold.letGo()) return;
     for (const lease of this.leases) {
       try {
@@ -214,6 +211,7 @@ export class Claim {
     this.check();
     this.hold.ending = true;
     try {
+      checkTexts(ending);
       const found: Document[] = [];
       for (const lease of this.leases) found.push(await this.#insist(lease, ending, verb));
       this.hold.letGo();
@@ -221,8 +219,8 @@ export class Claim {
     } catch (error) {
       if (error instanceof LeaseLost) {
         this.hold.end(error.why);
-        this.#isTold = true;
-      }
+        this.hold.isTold = true;
+      } else if (error instanceof InvalidInput && !("failed" in ending)) this.#refusedEnd = error;
       throw error;
     } finally {
       this.hold.ending = false;
@@ -235,7 +233,7 @@ export class Claim {
     for (let left = INSIST_TRIES - 1; ; left--) {
       const document = { lease_id: lease.lease_id, ...ending };
       const reply = await this.way.ask({ verb, name: lease.name!, document });
-      if (OVER_CODES.includes(reply.body["code"])) {
+      if (isOver(reply)) {
         throw new LeaseLost(lease.name!, lease.fencing_token!, String(reply.body["details"]));
       }
       try {
@@ -394,7 +392,7 @@ export class Session extends Claims {
   /** Fires when the session is lost, and with it all its claims. */
   get signal(): AbortSignal {
     this.hold.lost();
-    return this.hold.controller.signal;
+    return this.hold.signal();
   }
 
   remainingMs(): number {
@@ -417,13 +415,13 @@ export class Session extends Claims {
     if (lost !== undefined) throw lost;
     if (!this.hold.letGo()) return;
     const reply: Reply = await this.way.ask({ verb: "session-end", name: this.id });
-    if (reply.status >= 300 && !OVER_CODES.includes(reply.body["code"])) {
+    if (reply.status >= 300 && !isOver(reply)) {
       this.way.warn(`A session could not be ended and will expire: ${String(reply.body["details"])}`);
     }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.end();
+    if (this.hold.lost() === undefined || !this.hold.isTold) await this.end();
   }
 }
 
@@ -432,14 +430,15 @@ function wholeMs(ms: number): number {
   return Math.ceil(ms);
 }
 
-/** What of an error is the work's own failure: of several in one, whichever is. Errors about other claims are none. */
-function failuresIn(error: unknown): unknown[] {
+/** What of an error is the work's own failure: of several in one, whichever is. Errors about other claims are none, nor is
+ * a refused end of this one. */
+function failuresIn(error: unknown, refusedEnd: unknown): unknown[] {
   const found: unknown[] = [];
   const look = new Set([error]); // grows meanwhile
   for (const each of look) {
     const inside = insideOf(each);
     for (const one of inside) look.add(one);
-    const isOfClaims = each instanceof NotClaimed || each instanceof LeaseLost;
+    const isOfClaims = each instanceof NotClaimed || each instanceof LeaseLost || (each !== undefined && each === refusedEnd);
     if (!isOfClaims && inside.length === 0) found.push(each);
   }
   return found;

@@ -4,7 +4,7 @@ import type { Document, Error as ErrorAnswer } from "./types.js";
 
 /** What a request without an answer says: it may have been carried out or not. */
 export const FATE_UNKNOWN = "Whether it was carried out is not known.";
-export const NOT_NOW = "Do not begin the work; try again later.";
+export const DO_NOT_BEGIN = "Do not begin the work; try again later.";
 
 /** What `dibs run` and `dibs-lease run` exit with. */
 export const EXIT_CODES: Readonly<Record<string, number>> = {
@@ -14,11 +14,36 @@ export const EXIT_CODES: Readonly<Record<string, number>> = {
   lock_limit_exceeded: 77, authentication_required: 77, authentication_failed: 77,
 };
 
+/** The five kinds of no. What to do after one follows from its kind, never from its code. */
+export type Kind = "not_yet" | "not_any_more" | "never_like_this" | "not_now" | "not_you";
+export const KINDS: Readonly<Record<string, Kind>> = {
+  held: "not_yet", queued: "not_yet", delayed: "not_yet", closed: "not_yet",
+  done: "not_any_more", parked: "not_any_more", superseded: "not_any_more", not_found: "not_any_more",
+  session_expired: "not_any_more", lease_not_current: "not_any_more",
+  invalid_input: "never_like_this", invalid_ttl: "never_like_this", invalid_lock_name: "never_like_this",
+  conflict: "never_like_this", deadlock: "never_like_this",
+  upstream_unavailable: "not_now", draining: "not_now", capacity_exceeded: "not_now", rate_limited: "not_now",
+  internal_error: "not_now",
+  forbidden: "not_you", lock_limit_exceeded: "not_you", authentication_required: "not_you", authentication_failed: "not_you",
+};
+const KIND_OF_STATUS: Readonly<Record<number, Kind>> = {
+  401: "not_you", 403: "not_you", 404: "not_any_more", 410: "not_any_more", 408: "not_now", 425: "not_now", 429: "not_now",
+};
+
+/** The kind of a word, where no HTTP status says more; undefined for a yes, or a word of a newer server. */
+export const kindOfWord = (word: unknown): Kind | undefined => own(KINDS, String(word));
+
+/** The kind of a no; undefined for a yes. A code of a newer server has the kind of its HTTP status. */
+export function kindOf({ status, body }: { status: number; body: Document }): Kind | undefined {
+  const kind = kindOfWord(body["code"] ?? body["status"]);
+  if (kind !== undefined || status < 400) return kind;
+  return status >= 500 ? "not_now" : (KIND_OF_STATUS[status] ?? "never_like_this");
+}
+
 /** The base of all. `code` is the stable word for programs, `message` the sentence for people. */
 export class DibsError extends Error {
   constructor(message: string, readonly code = "internal_error") {
     super(message);
-    this.name = new.target.name;
   }
 
   get exitCode(): number {
@@ -100,12 +125,30 @@ export class JobSuperseded extends NotClaimed {}
 /** Waiting would never end: its owner waits for what you hold. */
 export class WouldDeadlock extends NotClaimed {}
 
-/** It was yours and is not any more, or may not be: stop the work, and write nothing more. */
+/** It was yours and is not any more, or may not be: stop the work, and write nothing more.
+ *
+ * If the block of `await using` threw, too, JavaScript throws a SuppressedError, which has the loss as its `error`. It is
+ * an instance of this class all the same: whoever asks must stop. */
 export class LeaseLost extends DibsError {
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    const isOne = (each: unknown) => typeof each === "object" && each !== null && LeaseLost.prototype.isPrototypeOf(each);
+    return isOne(value) || (value instanceof Error && "suppressed" in value && isOne((value as { error?: unknown }).error));
+  }
+
   constructor(readonly job: string, readonly fencingToken: number, readonly why: string) {
     const order = why.includes("Stop the work.") ? why : `${why} Stop the work.`;
     super(`${job} is not ours any more, or may not be: ${order}`, "lease_not_current");
   }
+}
+
+// Written out, because minifiers rename classes.
+const NAMES = {
+  DibsError, InvalidInput, InvalidTtl, InvalidName, NotAllowed, AuthenticationRequired, AuthenticationFailed, Unavailable,
+  BadReply, RequestRefused, NotClaimed, JobHeld, NoneFree, JobDone, JobResting, JobParked, JobClosed, JobSuperseded,
+  WouldDeadlock, LeaseLost,
+};
+for (const [name, { prototype }] of Object.entries(NAMES)) {
+  Object.defineProperty(prototype, "name", { value: name, configurable: true, writable: true });
 }
 
 type ErrorClass = new (message: string, code: string) => DibsError;
@@ -113,9 +156,10 @@ type ErrorClass = new (message: string, code: string) => DibsError;
 export const CLASSES: Readonly<Record<string, ErrorClass>> = {
   invalid_input: InvalidInput, invalid_ttl: InvalidTtl, invalid_lock_name: InvalidName,
   authentication_required: AuthenticationRequired, authentication_failed: AuthenticationFailed,
-  forbidden: NotAllowed, lock_limit_exceeded: NotAllowed,
-  upstream_unavailable: Unavailable, draining: Unavailable, rate_limited: Unavailable, capacity_exceeded: Unavailable,
+  forbidden: NotAllowed,
 };
+/** For a code without a class of its own. */
+export const CLASS_OF_KIND: Partial<Record<Kind, ErrorClass>> = { not_now: Unavailable, not_you: NotAllowed };
 
 export const REFUSALS: Readonly<Record<string, new (answer: Document) => NotClaimed>> = {
   held: JobHeld, queued: JobHeld, done: JobDone, delayed: JobResting, parked: JobParked, deadlock: WouldDeadlock,
@@ -132,7 +176,9 @@ export function notClaimed(answer: Document): NotClaimed {
 export function refusalOf(body: Document, status: number): DibsError {
   if (own(REFUSALS, String(body["status"])) !== undefined || body["code"] === "deadlock") return notClaimed(body);
   const { code = "internal_error", details, error } = body as Partial<ErrorAnswer>;
-  return new (own(CLASSES, code) ?? RequestRefused)(details ?? error ?? `The answer was ${status}.`, code);
+  const kind = kindOf({ status, body });
+  const known = own(CLASSES, code) ?? (kind && CLASS_OF_KIND[kind]) ?? RequestRefused;
+  return new known(details ?? error ?? `The answer was ${status}.`, code);
 }
 
 /** What a table has under a word of others, which may be `constructor`. */
@@ -172,5 +218,21 @@ function sentence(answer: Document): string {
       return `${answer["by"] ?? "Another claim"} asked for ${name} later, and waits for the group ${answer["group"]} instead.`;
     default:
       return details ?? `${name} was not granted (${status}).`;
+  }
+}
+
+/** How long a text may be: in bytes of UTF-8, or in characters. */
+export const BYTES_MAX: Readonly<Record<string, number>> = { checkpoint: 4096, result: 4096 };
+export const CHARS_MAX: Readonly<Record<string, number>> = { metadata: 1024, owner: 256, to_owner: 256 };
+
+/** Throw InvalidInput for a text that no server would take, before it is noted or sent. */
+export function checkTexts(document: Document): void {
+  for (const [field, value] of Object.entries(document)) {
+    const [bytes, chars] = [own(BYTES_MAX, field), own(CHARS_MAX, field)];
+    if (bytes === undefined && chars === undefined) continue;
+    if (typeof value !== "string" || /\p{Surrogate}/u.test(value)) throw new InvalidInput(`${field} must be text.`);
+    const size = bytes === undefined ? [...value].length : new TextEncoder().encode(value).length;
+    const [most, unit] = bytes === undefined ? [chars!, "characters"] : [bytes, "bytes"];
+    if (size > most) throw new InvalidInput(`${field} may have ${most} ${unit} at most; this one has ${size}.`);
   }
 }

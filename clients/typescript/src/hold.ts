@@ -6,8 +6,8 @@
  * it. A lost hold is never claimed again. */
 
 import { steadyMs } from "./clock.js";
-import { JobHeld, LeaseLost, Unavailable } from "./errors.js";
-import { OVER_CODES } from "./reply.js";
+import { DO_NOT_BEGIN, InvalidInput, JobHeld, LeaseLost, Unavailable, checkTexts, kindOf } from "./errors.js";
+import { isOver } from "./reply.js";
 import type { Reply } from "./reply.js";
 import type { PendingClaim } from "./pending.js";
 import type { Ask } from "./servers.js";
@@ -55,6 +55,9 @@ abstract class Hold {
   trouble: string | undefined; // why the last renewal did not succeed
   ending = false; // we are releasing it, so that a "not current" is no loss
   readonly controller = new AbortController();
+  isTold = false; // somebody has the loss
+  #lost: LeaseLost | undefined;
+  #isAborting = false;
   #isLetGo = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #beating: Promise<void> | undefined;
@@ -92,12 +95,12 @@ abstract class Hold {
       const because = this.trouble === undefined ? "" : ` (${this.trouble.replace(/\.$/, "")})`;
       this.end(`no heartbeat was answered in time, which is ${this.plan.ttlMs / 1000} s${because}.`);
     }
-    if (this.controller.signal.aborted) return this.controller.signal.reason as LeaseLost;
-    return undefined;
+    return this.#lost;
   }
 
   check(): void {
     const lost = this.lost();
+    this.isTold ||= lost !== undefined;
     if (lost !== undefined) throw lost;
     if (this.#isLetGo) throw new LeaseLost(this.name, this.token, "it was released.");
   }
@@ -105,7 +108,30 @@ abstract class Hold {
   end(why: string): void {
     if (this.isOver) return;
     clearTimeout(this.#timer);
-    this.controller.abort(new LeaseLost(this.name, this.token, why));
+    this.#isAborting = true; // listeners are called, also of what is over and tells nobody
+    this.#lost = new LeaseLost(this.name, this.token, why);
+    this.controller.abort(this.#lost);
+    this.#isAborting = false;
+  }
+
+  /** The signal. Who reads its reason, or has it thrown, after it has fired was told of the loss. */
+  signal(): AbortSignal {
+    const { signal } = this.controller;
+    if (!Object.hasOwn(signal, "reason")) {
+      const reason = Object.getOwnPropertyDescriptor(AbortSignal.prototype, "reason")!.get!;
+      const tell = (): unknown => {
+        this.isTold ||= signal.aborted && !this.#isAborting;
+        return reason.call(signal);
+      };
+      Object.defineProperty(signal, "reason", { configurable: true, get: tell });
+      Object.defineProperty(signal, "throwIfAborted", {
+        configurable: true,
+        value: () => {
+          if (signal.aborted) throw tell();
+        },
+      });
+    }
+    return signal;
   }
 
   /** No more renewals, and no loss. False if it had ended before. */
@@ -154,9 +180,9 @@ abstract class Hold {
     await this.#beating;
   }
 
-  failed(trouble: string): void {
+  failed(why: string): void {
     const first = this.trouble === undefined;
-    this.trouble = trouble;
+    const trouble = (this.trouble = why.replace(DO_NOT_BEGIN, "").trim()); // the work has begun
     this.plan.failed();
     const left = `${Math.ceil(this.leftMs() / 1000)} s`;
     if (first && !this.isOver) this.way.warn(`A heartbeat of ${this.name} failed, and is repeated for another ${left}: ${trouble}`);
@@ -166,7 +192,7 @@ abstract class Hold {
   protected heard(reply: Reply): boolean {
     if (reply.status < 300) return true;
     const details = String(reply.body["details"] ?? `status ${reply.status}`);
-    if (OVER_CODES.includes(reply.body["code"]) && !this.ending) this.end(details);
+    if (isOver(reply) && !this.ending) this.end(details);
     else this.failed(details);
     return false;
   }
@@ -176,6 +202,7 @@ abstract class Hold {
 export class LeaseHold extends Hold {
   waiting = 0; // how many waited for its jobs at the last heartbeat
   #news: Document = {};
+  #refusedNews: string | undefined; // why the store took the last ones not
 
   constructor(readonly leases: readonly Acquired[], way: Way, sentMs: number, private readonly session?: SessionHold) {
     const first = leases[0]!;
@@ -196,25 +223,44 @@ export class LeaseHold extends Hold {
     if (endsMs < Infinity) this.ceilingMs = sentMs + endsMs - marginMs(endsMs);
   }
 
-  /** To be sent with the next renewal. */
+  /** To be sent with the next renewal. Throws InvalidInput for what no store would take, and notes nothing. */
   note(news: Document): void {
+    checkTexts(news);
     this.#news = { ...this.#news, ...news };
+    this.#refusedNews = undefined;
+  }
+
+  /** Throw InvalidInput if what was noted last was refused. */
+  checkNoted(): void {
+    if (this.#refusedNews !== undefined) throw new InvalidInput(this.#refusedNews);
+  }
+
+  #forget(news: Document): void {
+    this.#news = Object.fromEntries(Object.entries(this.#news).filter(([key, value]) => news[key] !== value));
   }
 
   protected async heartbeat(timeoutMs: number): Promise<void> {
     const sentMs = steadyMs();
-    const news = this.#news;
+    let news = this.#news;
     let [leftMs, waiting] = [Infinity, 0];
     const answers: Document[] = [];
     for (const lease of this.leases) {
-      const document = { lease_id: lease.lease_id, ...news };
-      const reply = await this.way.ask({ verb: "renew", name: lease.name!, document }, timeoutMs);
+      const renew = (more: Document) =>
+        this.way.ask({ verb: "renew", name: lease.name!, document: { lease_id: lease.lease_id, ...more } }, timeoutMs);
+      let reply = await renew(news);
+      if (Object.keys(news).length > 0 && kindOf(reply) === "never_like_this") {
+        // The claim is worth more than its news: what is refused for what it is, is dropped.
+        this.#forget(news);
+        this.#refusedNews = String(reply.body["details"]);
+        this.way.warn(`The ${Object.keys(news).join(" and ")} of ${this.name} was refused, and is not stored: ${this.#refusedNews}`);
+        reply = await renew((news = {}));
+      }
       if (!this.heard(reply)) return;
       answers.push(reply.body);
       leftMs = Math.min(leftMs, Number(reply.body["remaining_ms"]));
       waiting = Math.max(waiting, Number(reply.body["waiting"]));
     }
-    this.#news = Object.fromEntries(Object.entries(this.#news).filter(([key, value]) => news[key] !== value));
+    this.#forget(news);
     this.trouble = undefined;
     this.waiting = waiting;
     this.cap(answers, sentMs);

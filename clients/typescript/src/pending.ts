@@ -3,7 +3,7 @@
  * nothing behind, not even a lease whose reply was lost. */
 
 import { pause, steadyMs } from "./clock.js";
-import { FATE_UNKNOWN } from "./errors.js";
+import { FATE_UNKNOWN, kindOf, kindOfWord } from "./errors.js";
 import { statusOf } from "./reply.js";
 import type { Reply } from "./reply.js";
 import type { Ask } from "./servers.js";
@@ -14,7 +14,6 @@ const FIRST_SLICE_MS = 1_000;
 const RETRY_MS = 500;
 const POLL_MS_MIN = 50;
 const POLL_MS_MAX = 2_000;
-const TICKET_MS = 15_000; // a waiter that is silent for so long loses its place
 const GIVING_UP_MS = 2_000;
 const GIVING_UP_PAUSE_MS = 100;
 /** How the refusal of a request key begins whose lease has ended. */
@@ -35,7 +34,7 @@ export class PendingClaim {
   #ticket: string | undefined;
   #asked = false;
   #waited = false;
-  #unsure = false; // an answer was lost: we may have a place, or the job
+  #heard = false; // somebody has answered, or an answer was lost: the address is right
   #rest: Got = []; // leases whose release was not answered
 
   constructor(verb: ClaimVerb, names: readonly string[], document: Document) {
@@ -75,7 +74,7 @@ export class PendingClaim {
     const reply = await ask({ verb: this.#verb, name: this.#name, document }, signal);
     this.sentMs = sentMs;
     if (!reply.sent) this.#asked = asked;
-    this.#unsure ||= String(reply.body["details"]).includes(FATE_UNKNOWN);
+    this.#heard ||= reply.error === undefined || String(reply.body["details"]).includes(FATE_UNKNOWN);
     this.#notePlace(reply);
     if (reply.body["rest"] === undefined) return reply;
     this.#rest = leasesIn(reply);
@@ -94,13 +93,13 @@ export class PendingClaim {
   /** Claim until the reply is not `queued`, or the time is over. */
   async #wait(ask: Asking, waitMs: number, signal?: AbortSignal): Promise<Reply> {
     const untilMs = steadyMs() + waitMs;
-    let heardMs = steadyMs();
+    let pauseMs = RETRY_MS;
     for (;;) {
       const mostMs = this.#ticket === undefined ? FIRST_SLICE_MS : SLICE_MS;
       const reply = await this.#once(ask, Math.max(1, Math.min(mostMs, untilMs - steadyMs())), signal);
       const nowMs = steadyMs();
       if (statusOf(reply) === "queued") {
-        heardMs = nowMs;
+        pauseMs = RETRY_MS;
         if (nowMs >= untilMs) return reply;
         continue;
       }
@@ -108,34 +107,36 @@ export class PendingClaim {
         if (nowMs < untilMs) continue;
         return this.#once(ask, 0, signal);
       }
-      if (!this.#bearsWith(reply, nowMs - heardMs) || nowMs >= untilMs) return reply;
-      const laterMs = isOverloaded(reply) ? Number(reply.body["retry_after_ms"]) : RETRY_MS;
-      await pause(Math.min(laterMs, untilMs - nowMs), signal);
+      if (!this.#goesOn(reply) || nowMs >= untilMs) return reply;
+      const hintMs = kindOf(reply) === "not_now" ? Number(reply.body["retry_after_ms"] ?? 0) : 0;
+      await pause(Math.min(hintMs || pauseMs, untilMs - nowMs), signal);
+      pauseMs = Math.min(2 * pauseMs, POLL_MS_MAX);
     }
   }
 
   /** claim-any takes no place in line: it asks again and again. */
   async #poll(ask: Asking, waitMs: number, signal?: AbortSignal): Promise<Reply> {
     const untilMs = steadyMs() + waitMs;
-    let [pauseMs, heard] = [POLL_MS_MIN, false];
+    let pauseMs = POLL_MS_MIN;
     for (;;) {
       const reply = await this.#once(ask, 0, signal);
       const leftMs = untilMs - steadyMs();
-      if (leftMs <= 0 || !(mayCome(reply) || isOverloaded(reply) || (heard && isUnheard(reply)))) return reply;
-      heard = true;
+      if (leftMs <= 0 || !this.#goesOn(reply)) return reply;
       const hintMs = Number(reply.body["retry_after_ms"] || pauseMs);
       await pause(Math.max(1, Math.min(pauseMs, hintMs, leftMs)), signal);
       pauseMs = Math.min(2 * pauseMs, POLL_MS_MAX);
     }
   }
 
-  /** Tell whether to keep waiting without an answer. A server that is gone for a moment keeps our place for a while, and
-   * the request key finds it if the answer with it was lost. A place that is lost is no reason to give up. */
-  #bearsWith(reply: Reply, silenceMs: number): boolean {
-    const refused = (reply.body["refused"] ?? []) as Document[];
-    const comes = this.#ticket !== undefined && statusOf(reply) === "held" && refused.every(passes);
-    if (isOverloaded(reply) || comes) return true;
-    return (this.#unsure || this.#ticket !== undefined) && isUnheard(reply) && silenceMs < TICKET_MS;
+  /** Tell whether to keep waiting after an answer that is no place in line. *Not now* says nothing about the job: the next
+   * request finds our place by ticket or request key, or gets another. But an address at which nobody ever answered may
+   * be a wrong one. *Not yet* is waited for while it can change; claim-all wants all of its jobs, claim-any one. */
+  #goesOn(reply: Reply): boolean {
+    const kind = kindOf(reply);
+    if (kind !== "not_yet") return kind === "not_now" && this.#heard;
+    const refused = ((reply.body["refused"] ?? []) as Document[]).map(mayCome);
+    if (this.#verb === "acquire-any") return refused.length === 0 || refused.includes(true);
+    return this.#ticket !== undefined && !refused.includes(false);
   }
 
   /** Tell whether our turn came and a lease expired before we saw it, because this process was paused. No work was begun
@@ -186,13 +187,13 @@ export class PendingClaim {
       if (ttl !== undefined) document["ttl_seconds"] = 1;
       if (this.#waited) document["wait_seconds"] = 1; // without a wait the reply has no place
       const reply = await ask({ verb: this.#verb, name: this.#name, document });
-      if (isUnheard(reply)) return reply;
+      if (kindOf(reply) === "not_now") return reply;
       this.#notePlace(reply);
       got = leasesIn(reply);
     }
     if (this.#ticket !== undefined) {
       const left = await ask({ verb: "leave", name: this.#lineName, document: { ticket: this.#ticket } });
-      if (isUnheard(left)) return left;
+      if (kindOf(left) === "not_now") return left;
       const secret = this.#ticket.split(".")[2] ?? ""; // it became the lease id when the job was handed over
       if (left.body["left"] === false) got = this.names.map((name) => [name, secret]);
     }
@@ -221,29 +222,13 @@ async function letGo(ask: Asking, leases: Got, signal?: AbortSignal): Promise<Re
   for (const [name, leaseId] of leases) {
     const document = { lease_id: leaseId, uncounted: true, unused: true };
     const released = await ask({ verb: "release", name, document }, signal);
-    if (isUnheard(released) || "retry_after_ms" in released.body) return released;
+    if (kindOf(released) === "not_now") return released;
   }
   return undefined;
 }
 
-/** Tell whether a refusal may change with time. A job that is done or parked is not waited for. */
-function mayCome(reply: Reply): boolean {
-  if (statusOf(reply) !== "held") return false;
-  const refused = reply.body["refused"] as Document[] | undefined;
-  return refused === undefined || refused.some(passes);
-}
-
 /** Tell whether the refusal of one job of several may change with time. */
-function passes(refused: Document): boolean {
-  return !["done", "parked"].includes(String(refused["status"])) && !("code" in refused);
-}
-
-/** A server that did nothing, and says when to ask again. */
-function isOverloaded(reply: Reply): boolean {
-  return reply.body["code"] === "capacity_exceeded" && "retry_after_ms" in reply.body;
-}
-
-/** Nobody answered, or nobody who could. */
-function isUnheard(reply: Reply): boolean {
-  return reply.body["code"] === "upstream_unavailable" || reply.body["code"] === "draining";
+function mayCome(refused: Document): boolean {
+  const kind = kindOfWord(refused["code"] ?? refused["status"]);
+  return kind === "not_yet" || kind === "not_now";
 }

@@ -1,7 +1,7 @@
 /** A reply, and whether it is from dibs. One that lacks a field, or has another type in it, is refused here, so that no
  * program gets a wrong value. */
 
-import { BadReply, DibsError, NOT_NOW, Unavailable, refusalOf } from "./errors.js";
+import { BadReply, DibsError, DO_NOT_BEGIN, Unavailable, kindOf, refusalOf } from "./errors.js";
 import { REQUIRED } from "./types.js";
 import type { Acquired, Document } from "./types.js";
 
@@ -33,10 +33,11 @@ const ANSWERS: Readonly<Record<Verb, Answer | "claim" | undefined>> = {
 };
 const LEASE = { name: "string", lease_id: "string", fencing_token: "number", remaining_ms: "number" };
 const NOTHING_HERE = "There is nothing at this address.";
-/** Codes about a lease or a session that has ended. */
-export const OVER_CODES: readonly unknown[] = ["lease_not_current", "not_found", "session_expired"];
 
 export const statusOf = (reply: Reply): unknown => reply.body["status"];
+
+/** The lease or the session of a request has ended. A job that is done or parked is no error, and nothing about them. */
+export const isOver = (reply: Reply): boolean => "code" in reply.body && kindOf(reply) === "not_any_more";
 
 /** The reply to `verb`, from the server at `url`. Throws BadReply, and Unavailable for a proxy without its server. */
 export function decode(verb: Verb, raw: RawReply, url: string): Reply {
@@ -100,9 +101,9 @@ function notDibs(raw: RawReply, url: string): DibsError {
   const where = raw.header("location")?.slice(0, 200);
   if (raw.status < 400 && where) return new BadReply(`${url} redirects to ${where}. Redirects are not followed; ask there.`);
   if ([502, 503, 504].includes(raw.status)) {
-    return new Unavailable(`Something before ${url} answered ${raw.status}: the server behind it is not up. ${NOT_NOW}`);
+    return new Unavailable(`Something before ${url} answered ${raw.status}: the server behind it is not up. ${DO_NOT_BEGIN}`);
   }
-  return new BadReply(`${url} answered ${raw.status}, but not as dibs does. ${NOT_NOW}`);
+  return new BadReply(`${url} answered ${raw.status}, but not as dibs does. ${DO_NOT_BEGIN}`);
 }
 
 /** The document of a reply that says yes. Throws what any other says. */

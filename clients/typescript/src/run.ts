@@ -9,10 +9,9 @@ import { constants } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { steadyMs } from "./clock.js";
-import { DibsError, InvalidInput, InvalidTtl, JobDone, JobHeld, LeaseLost } from "./errors.js";
+import { DibsError, InvalidInput, InvalidTtl, JobDone, JobHeld, LeaseLost, NotClaimed, kindOfWord } from "./errors.js";
 import { machineMs, send, stop } from "./guard.js";
 import { Dibs } from "./node.js";
-import { OVER_CODES } from "./reply.js";
 import type { ChildProcess } from "node:child_process";
 import type { Claim, Session } from "./client.js";
 import type { Order, Report } from "./guard.js";
@@ -114,7 +113,7 @@ async function claimed(dibs: Dibs, options: Options, signal: AbortSignal, onKept
       return [session, await session.claim(options.job, { ...given, ...left, ...limits })];
     } catch (error) {
       await session.end().catch(() => undefined); // it may have been lost
-      const isOver = error instanceof DibsError && OVER_CODES.includes(error.code);
+      const isOver = error instanceof DibsError && !(error instanceof NotClaimed) && kindOfWord(error.code) === "not_any_more";
       if (!isOver || left.waitMs === 0 || signal.aborted) throw error;
     }
   }

@@ -1,13 +1,13 @@
 /** One question and its answer, from whichever server of a store answers.
  *
  * A lost reply is not lost ownership: every question of this client may be asked twice without doing it twice, so it is
- * asked again, unchanged. Another server is asked when one is away, hangs, drains, is overloaded or has lost its store;
- * any other answer, yes or no, is the answer. A client stays with one server for a while, and one that failed is asked
+ * asked again, unchanged. Another server is asked when one is away or hangs, or answers *not now*; any other answer, yes or
+ * no, is the answer. A client stays with one server for a while, and one that failed is asked
  * last for a while. Servers of two stores in one list would give one job to two owners: every answer says which store it
  * is from, and a request says which it is for. */
 
 import { steadyMs } from "./clock.js";
-import { DibsError, FATE_UNKNOWN, InvalidInput, InvalidName, NOT_NOW, Unavailable } from "./errors.js";
+import { DO_NOT_BEGIN, DibsError, FATE_UNKNOWN, InvalidInput, InvalidName, Unavailable, kindOf } from "./errors.js";
 import { decode } from "./reply.js";
 import type { RawReply, Reply, Verb } from "./reply.js";
 import type { Document } from "./types.js";
@@ -47,6 +47,8 @@ export interface HttpRequest {
 export type Transport = (address: Address, request: HttpRequest, signal: AbortSignal) => Promise<RawReply>;
 
 export class NotSent extends Error {}
+/** The browser does not let this page ask the server: what it would have sent was not sent. */
+class NotLetIn extends NotSent {}
 
 // Errors of Node's sockets and TLS from before anything was sent. A browser does not say which error it was.
 const NEVER_CONNECTED =
@@ -131,10 +133,10 @@ function within(asked: Ask, mostMs: number): Ask {
   return waitsMs(asked) <= mostMs ? asked : { ...asked, document: { ...asked.document, wait_seconds: mostMs / 1000 } };
 }
 
-/** Tell whether a server did nothing and another one may do better. */
-function isElsewhere(reply: Reply): boolean {
-  const canLater = reply.status === 503 || "retry_after_ms" in reply.body;
-  return canLater && ["draining", "upstream_unavailable", "capacity_exceeded"].includes(String(reply.body["code"]));
+/** The origin of the page that this runs in, if it is another one than the server's. */
+function foreignPage(address: Address): string | undefined {
+  const { origin } = (globalThis as { location?: { origin?: string } }).location ?? {};
+  return origin === undefined || address.url === origin || address.url.startsWith(`${origin}/`) ? undefined : origin;
 }
 
 export class Servers {
@@ -142,6 +144,7 @@ export class Servers {
   #first: Address | undefined;
   #pickedMs = 0;
   #away = new Map<Address, number>();
+  #spoke = new Set<Address>(); // those that have answered
   #store: { id: string; saidBy: string; atMs: number } | undefined;
 
   /** `headers` are those of every request. */
@@ -174,20 +177,24 @@ export class Servers {
       try {
         const raw = await this.transport(address, this.#request(asked), signal ? AbortSignal.any([signal, timer]) : timer);
         sent = true;
+        this.#spoke.add(address);
         this.#heard(address, raw);
         const reply = decode(asked.verb, raw, address.url);
-        if (!isElsewhere(reply)) {
+        if (kindOf(reply) !== "not_now") {
           this.#answered(address);
           return reply;
         }
         last = reply;
-        unsure ||= String(reply.body["details"]).includes(FATE_UNKNOWN);
-      } catch (error) {
+        // One that failed in a way it should not does not know, either.
+        unsure ||= reply.body["code"] === "internal_error" || String(reply.body["details"]).includes(FATE_UNKNOWN);
+      } catch (thrown) {
         signal?.throwIfAborted();
+        const error = timer.aborted ? thrown : this.#explained(thrown, address);
         if (error instanceof DibsError && !(error instanceof Unavailable)) return failure(error, true); // not dibs, or of another store
         sent ||= !(error instanceof NotSent);
         unsure ||= !(error instanceof NotSent);
-        if (error instanceof DibsError) troubles.push(error.message.replace(NOT_NOW, "").trim());
+        if (error instanceof DibsError) troubles.push(error.message.replace(DO_NOT_BEGIN, "").trim());
+        else if (error instanceof NotLetIn) troubles.push(error.message);
         else if (error instanceof NotSent) troubles.push(`No server answers at ${address.url} (${error.message}).`);
         else if (timer.aborted) troubles.push(`${address.url} did not answer within ${Math.round(leftMs) / 1000} s.`);
         else {
@@ -205,7 +212,18 @@ export class Servers {
       const details = String(last.body["details"]);
       return { ...last, body: { ...last.body, details: details.includes(FATE_UNKNOWN) ? details : details + fate } };
     }
-    return failure(new Unavailable(`${[...new Set(troubles)].join(" ")} ${NOT_NOW}${fate}`), sent);
+    return failure(new Unavailable(`${[...new Set(troubles)].join(" ")} ${DO_NOT_BEGIN}${fate}`), sent);
+  }
+
+  /** A browser does not say whether a server let its page in, only that nothing came back. Until the server has answered
+   * once, that is the likely reason; then the browser has asked in advance, and the request itself was not sent. */
+  #explained(error: unknown, address: Address): unknown {
+    const origin = foreignPage(address);
+    if (origin === undefined || this.#spoke.has(address) || error instanceof DibsError || error instanceof NotSent) return error;
+    return new NotLetIn(
+      `${address.url} gave no answer that this page may read. Is it up, and does it let pages of ${origin} in? ` +
+      `\`dibs serve --cors-origin ${origin}\` does.`,
+    );
   }
 
   #request(asked: Ask): HttpRequest {

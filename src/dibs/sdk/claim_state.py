@@ -26,7 +26,6 @@ from dibs.sdk.methods import Handle
 
 D = TypeVar("D")
 T = TypeVar("T")
-Ending = Callable[[Lease], Flow[T]]
 Join = Callable[[PendingClaim], LeaseHold | None]
 
 # Spans of OpenTelemetry about a claim: `dibs claim` while it is asked for, `dibs hold` while it is held.
@@ -100,6 +99,18 @@ PAUSE_MS = 200
 INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
 KINDS_MAX = 5  # of errors in a group that a reason names
+
+
+class ClaimEnd(Generic[T]):
+    """How claims end: a request for each of their leases. `fails`: it says that the work failed."""
+
+    def __init__(self, flow: Callable[..., Flow[T]], *, fails: bool = False, **fields: Any) -> None:
+        self._flow = flow
+        self._fields = fields
+        self.fails = fails
+
+    def of(self, lease: Lease) -> Flow[T]:
+        return self._flow(lease.name, lease.lease_id, **self._fields)
 
 
 def _of_first(field: str, about: str) -> Any:
@@ -253,33 +264,34 @@ class ClaimState(Handle, Generic[D]):
 
     def _done(
         self, result: str | None = None, *, done: Duration | bool = True, checkpoint: str | None = None
-    ) -> Ending[None]:
+    ) -> ClaimEnd[None]:
         """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
         `result`, a short text. `checkpoint` is stored, too."""
-        return _ending(operations.release, done=done, result=result, checkpoint=checkpoint)
+        return ClaimEnd(operations.release, done=done, result=result, checkpoint=checkpoint)
 
-    def _release(self, *, checkpoint: str | None = None) -> Ending[None]:
+    def _release(self, *, checkpoint: str | None = None) -> ClaimEnd[None]:
         """Release the job before the block ends."""
-        return _ending(operations.release, checkpoint=checkpoint)
+        return ClaimEnd(operations.release, checkpoint=checkpoint)
 
     def _fail(
         self, reason: str | None = None, *, retry_after: Duration | None = None, checkpoint: str | None = None
-    ) -> Ending[None]:
+    ) -> ClaimEnd[None]:
         """Release the job as failed, which counts as an attempt."""
-        return _ending(operations.fail, reason=reason, retry_after=retry_after, checkpoint=checkpoint)
+        return ClaimEnd(operations.fail, fails=True, reason=reason, retry_after=retry_after, checkpoint=checkpoint)
 
     def _transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
-    ) -> Ending[Lease]:
+    ) -> ClaimEnd[Lease]:
         """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
-        fresh = {"fresh_lease_id": new_id()}  # the same for each try: a repeat is known by it
-        return _ending(operations.transfer, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint, **fresh)
-
-
-def _ending(flow: Callable[..., Flow[T]], **fields: Any) -> Ending[T]:
-    return lambda lease: flow(lease.name, lease.lease_id, **fields)
+        return ClaimEnd(
+            operations.transfer,
+            to_owner=to_owner,
+            to_session=to_session,
+            checkpoint=checkpoint,
+            fresh_lease_id=new_id(),  # the same for each try: a repeat is known by it
+        )
 
 
 class LeaderState(ClaimState[D]):
@@ -348,7 +360,7 @@ def share_hold(hold: LeaseHold, leases: tuple[Lease, ...]) -> Flow[None]:
     hold.check_alone(leases)
     try:
         for lease in leases:
-            yield from _insisting(hold, _ending(operations.renew, shared=True), lease)
+            yield from _insisting(hold, ClaimEnd(operations.renew, shared=True), lease)
     except LeaseLost as lost:
         hold.end(lost.why)
         hold.check()
@@ -360,19 +372,22 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, NotClaimed | InvalidInput)
 
 
-def finish_hold(hold: LeaseHold, leases: tuple[Lease, ...], flow_of: Ending[T]) -> Flow[list[T]]:
+def finish_hold(hold: LeaseHold, leases: tuple[Lease, ...], ending: ClaimEnd[T]) -> Flow[list[T]]:
     """End these leases of a claim. They count as ended only when the store has confirmed it."""
     hold.check_leases(leases)
-    hold.check_alone(leases)
     found: list[T] = []
     hold.ending = True
     try:
+        hold.check_alone(leases)
         for lease in leases:
-            found.append((yield from _insisting(hold, flow_of, lease)))
+            found.append((yield from _insisting(hold, ending, lease)))
         hold.let_go_of(leases)
     except LeaseLost as lost:
         hold.end(lost.why)
         hold.check()
+    except InvalidInput as error:
+        hold.refused_end = None if ending.fails else error
+        raise
     finally:
         hold.ending = False
     return found
@@ -382,7 +397,7 @@ def release_at_exit(
     hold: LeaseHold, leases: tuple[Lease, ...], error: BaseException | None = None, *, fail_on_error: bool = True
 ) -> Flow[LeaseLost | None]:
     """Release these leases after the block. If that fails, they expire. Returns an earlier loss."""
-    end = _end_after(error, fail_on_error=fail_on_error)
+    end = _end_after(error, hold.refused_end, fail_on_error=fail_on_error)
     for lease in leases:
         try:
             yield from _insisting(hold, end, lease)
@@ -393,46 +408,50 @@ def release_at_exit(
     return None
 
 
-def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Ending[None]:
-    """Return how to release at the end of a block."""
-    if fail_on_error and failures_in(error):
-        return _ending(operations.fail, reason=reason_of(error))
+def _end_after(
+    error: BaseException | None, refused_end: InvalidInput | None = None, *, fail_on_error: bool
+) -> ClaimEnd[None]:
+    """Return how to release at the end of a block. The refusal of an argument of `done()` and its like is no failure:
+    the work may be finished, so the job is given back without a verdict."""
+    if fail_on_error and failures_in(error, refused_end):
+        return ClaimEnd(operations.fail, reason=reason_of(error, refused_end))
     if error is None or (isinstance(error, Exception) and not fail_on_error):
-        return _ending(operations.release)
-    return _ending(operations.give_back)
+        return ClaimEnd(operations.release)
+    return ClaimEnd(operations.give_back)
 
 
-def failures_in(error: BaseException | None) -> list[Exception]:
+def failures_in(error: BaseException | None, refused_end: InvalidInput | None = None) -> list[Exception]:
     """Return what of an error is the work's own failure: of a group, whatever in it is. KeyboardInterrupt, SystemExit,
-    GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
+    GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims, nor a refused end
+    of this one."""
     found: list[Exception] = []
     look = [error]
     while look:
         each = look.pop()
         if isinstance(each, BaseExceptionGroup):
             look += reversed(each.exceptions)
-        elif isinstance(each, Exception) and not isinstance(each, NotClaimed | LeaseLost):
+        elif isinstance(each, Exception) and not isinstance(each, NotClaimed | LeaseLost) and each is not refused_end:
             found.append(each)
     return found
 
 
-def reason_of(error: BaseException | None) -> str:
+def reason_of(error: BaseException | None, refused_end: InvalidInput | None = None) -> str:
     """Return why the work failed, for everybody to read. It names only the types of errors, because their texts may
     contain a secret; of a group, also those of the failures inside."""
     kind = f"raised {type(error).__name__}"
     if not isinstance(error, BaseExceptionGroup):
         return kind
-    inside = list(dict.fromkeys(type(each).__name__ for each in failures_in(error)))
+    inside = list(dict.fromkeys(type(each).__name__ for each in failures_in(error, refused_end)))
     more = f" and {len(inside) - KINDS_MAX} more" if len(inside) > KINDS_MAX else ""
     return f"{kind} of {', '.join(inside[:KINDS_MAX])}{more}"
 
 
-def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:
+def _insisting(hold: LeaseHold, ending: ClaimEnd[T], lease: Lease) -> Flow[T]:
     """Send a request, and repeat it if there was no answer: release and transfer can be repeated."""
     until_ms = min(steady_ms() + INSIST_MS, hold.plan.lost_ms)
     for left in range(TRIES - 1, -1, -1):
         try:
-            return (yield from flow_of(lease))
+            return (yield from ending.of(lease))
         except Unavailable:
             if left == 0 or steady_ms() + PAUSE_MS >= until_ms:
                 raise

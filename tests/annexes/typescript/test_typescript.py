@@ -19,6 +19,7 @@ from dibs.base import errors
 from dibs.sdk import answers
 from dibs.server.http import browser
 from dibs.wire.codes import CODES, OUTCOMES
+from dibs.wire.fields import BYTES, CHARACTERS
 from dibs.wire.refusals import KEY_SPENT
 from tests.programs import ROOT, ending_with_us, slowness
 from tests.server import test_recorded
@@ -97,18 +98,24 @@ def test_its_types_are_made_from_what_a_server_says_of_itself(tmp_path: Path, no
 
 def test_its_codes_classes_and_exit_codes_are_those_of_the_table(built: Callable[..., str]) -> None:
     tell = """
-        import { CLASSES, EXIT_CODES, REFUSALS, FATE_UNKNOWN } from "./dist/src/errors.js";
+        import { BYTES_MAX, CHARS_MAX, CLASSES, CLASS_OF_KIND, EXIT_CODES, KINDS, REFUSALS, FATE_UNKNOWN }
+          from "./dist/src/errors.js";
         import { KEY_SPENT } from "./dist/src/pending.js";
-        import { OVER_CODES } from "./dist/src/reply.js";
         const named = (table) => Object.fromEntries(Object.entries(table).map(([code, kind]) => [code, kind.name]));
-        const [classes, refusals] = [named(CLASSES), named(REFUSALS)];
-        console.log(JSON.stringify({ exits: EXIT_CODES, classes, refusals, texts: [FATE_UNKNOWN, KEY_SPENT] }));
+        const [classes, byKind, refusals] = [CLASSES, CLASS_OF_KIND, REFUSALS].map(named);
+        const most = { ...BYTES_MAX, ...CHARS_MAX };
+        const texts = [FATE_UNKNOWN, KEY_SPENT];
+        console.log(JSON.stringify({ exits: EXIT_CODES, kinds: KINDS, classes, byKind, refusals, texts, most }));
     """
     told: dict[str, Any] = json.loads(built("--input-type=module", "--eval", tell))
     refused = ("held", "queued", "done", "delayed", "parked", "deadlock", "superseded", "closed")
     rows = {row.word: row.exit for row in OUTCOMES.values() if row.word in refused}
     assert told["exits"] == rows | {code: row.exit for code, row in CODES.items()}
+    table = [*OUTCOMES.values(), *CODES.values()]
+    assert told["kinds"] == {row.word: row.kind for row in table if row.kind is not None}
     assert told["classes"] == {code: kind.__name__ for code, kind in answers._BY_CODE.items()}
+    assert told["byKind"] == {str(kind): error.__name__ for kind, error in answers._BY_KIND.items()}
+    assert told["most"] == {field: most for field, most in (BYTES | CHARACTERS).items() if field in told["most"]}
     assert told["refusals"] == {code: kind.__name__ for code, kind in answers._NOT_CLAIMED.items()}
     assert told["texts"] == [errors.FATE_UNKNOWN, KEY_SPENT]
 
@@ -138,6 +145,10 @@ def _recorded(kind: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.promise("client:typescript")
 @pytest.mark.fault("F-267")
 @pytest.mark.fault("F-346")
+@pytest.mark.fault("F-280")
+@pytest.mark.fault("F-282")
+@pytest.mark.fault("F-286")
+@pytest.mark.fault("F-287")
 def test_its_own_tests_pass_against_servers_that_are_killed_and_paused(
     tmp_path: Path, built: Callable[..., str]
 ) -> None:

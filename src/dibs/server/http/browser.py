@@ -75,8 +75,9 @@ class OwnNames:
                     MISDIRECTED,
                 )
             if name == b"origin" and not self._names_us(value) and (strict or value not in self._origins):
+                helps = "--mcp-host NAME" if strict else "--cors-origin ORIGIN"
                 raise HttpError(
-                    "Pages of this Origin may not ask here. If yours should, start the server with --mcp-host NAME.",
+                    f"Pages of this Origin may not ask here. If yours should, start the server with {helps}.",
                     403,
                     code="forbidden",
                 )
