@@ -191,7 +191,8 @@ def test_a_synchronous_failover_loses_nothing_and_goes_on(postgres_programs: tup
 def catch_up(late: PostgresStore, ahead: PostgresStore) -> None:
     """Commit as often as the other has seen, so that the database is not behind it."""
     for _ in range(100):
-        if patiently(lambda: late.read(()) and late._seen) >= ahead._seen:
+        patiently(lambda: late.read(()))
+        if late._seen >= ahead._seen:
             return
         late.commit({}, {}, ())
     raise AssertionError("it is still behind")

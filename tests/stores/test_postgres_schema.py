@@ -100,9 +100,9 @@ def commit_as_before(schema: Schema, version: int, record: LockRecord) -> None:
     """As a server that knows the first step only."""
     key = f"""'{{"{key_of(record.name)}"}}'"""
     put_it = f"{key}, '{{{version}}}', {key}, '{{NULL}}', '{{t}}', ARRAY['{encode(record)}'], '{{}}'"
+    no_events = ", ".join(["'{}'"] * 5)
     ((last_seq,),) = schema.run(
-        f"SELECT last_seq FROM {{s}}.commit_1({put_it}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', 0, 'none', '', 0, 0, 0, 0,"
-        " -1, false)"
+        f"SELECT last_seq FROM {{s}}.commit_1({put_it}, {no_events}, 0, 'none', '', 0, 0, 0, 0, -1, false)"
     )
     assert last_seq is not None
 

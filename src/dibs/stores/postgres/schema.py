@@ -28,10 +28,10 @@ from dibs.stores.postgres.pool import TIMELINE, Pool
 #
 # **Names say what is the same, numbers what is later.** A record's version is the random name of the commit that wrote
 # it. So a version means the same record in every database, also in a promoted standby that lacks commits and in a copy
-# that was put back. Which of two databases goes on takes an order, which names do not have: `state.revision` is a counter
-# below a number of 23 bits that rises with the database's timeline. A promotion or a recovery from a backup begins a
-# timeline. Until the first commit on it, the row of `state` names another timeline than the one that the database writes:
-# such a row stands for the revision at which the new line begins.
+# that was put back. Which of two databases goes on takes an order, which names do not have: `state.revision` is a
+# counter below a number of 23 bits that rises with the database's timeline. A promotion or a recovery from a backup
+# begins a timeline. Until the first commit on it, the row of `state` names another timeline than the one that the
+# database writes: such a row stands for the revision at which the new line begins.
 
 SAFE = "SET search_path = pg_catalog, pg_temp"
 INDEXED = f"{SAFE} SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"

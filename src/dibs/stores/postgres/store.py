@@ -6,11 +6,11 @@ sending and decoding. A decision may begin with the cache alone (`recall`): then
 
 **The database may be another one than before**, a promoted standby or a copy that was put back. A version is the random
 name of the commit that wrote the record, so what is cached is never taken for what another database has (schema.py).
-With every answer comes the revision of the store. The highest one is remembered, and a database that is behind it is not
-used: it is an old primary that came back, or a copy.
-If the timeline is a new one, the standby that was promoted may lack the last commits. Then nothing is written before
-this store has arrived: the floor of the fencing tokens is raised above all that can have been handed out, which changes
-`meta`, so that whatever was decided by records of the old timeline is a conflict.
+With every answer comes the revision of the store. The highest one is remembered, and a database that is behind it is
+not used: it is an old primary that came back, or a copy. If the timeline is a new one, the standby that was promoted
+may lack the last commits. Then nothing is written before this store has arrived: the floor of the fencing tokens is
+raised above all that can have been handed out, which changes `meta`, so that whatever was decided by records of the old
+timeline is a conflict.
 """
 
 from __future__ import annotations
