@@ -44,21 +44,7 @@ class PostgresPair:
     def follow(self) -> None:
         """Make the standby anew, as a copy of the primary."""
         shutil.rmtree(self.standby.data, ignore_errors=True)
-        program = postgres.program("pg_basebackup")
-        assert program is not None
-        words = [
-            program,
-            "-h",
-            "127.0.0.1",
-            "-p",
-            str(self.primary.port),
-            "-U",
-            "dibs",
-            "-D",
-            self.standby.data,
-        ]
-        words += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
-        subprocess.run(words, check=True, capture_output=True, cwd=self.standby.folder, timeout=60, **somebody())
+        make_standby(self.primary, self.standby.data)
         _become(self.standby, "")
         self.standby.start()
         wait_until(lambda: self._following("state") == "streaming", "the standby follows")
@@ -84,6 +70,63 @@ class PostgresPair:
         assert not self.primary.is_running
         run(self.standby, "SELECT pg_promote()")
         self.primary, self.standby = self.standby, self.primary
+
+
+def make_standby(primary: PostgresServer, data: str) -> None:
+    program = postgres.program("pg_basebackup")
+    assert program is not None
+    words = [program, "-h", "127.0.0.1", "-p", str(primary.port), "-U", "dibs", "-D", data]
+    words += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
+    subprocess.run(words, check=True, capture_output=True, cwd=primary.folder, timeout=60, **somebody())
+
+
+class PostgresCopies:
+    """One address, behind which one of several servers runs at a time."""
+
+    def __init__(self, program: str, first: PostgresServer) -> None:
+        self._program = program
+        self.node = first
+        self.url = first.url
+
+    def copy(self, name: str) -> str:
+        """A standby that has what the server has now, as a folder."""
+        data = f"{self.node.folder}/{name}"
+        make_standby(self.node, data)
+        return data
+
+    def stopped_copy(self, name: str) -> str:
+        """What a snapshot of the disk is; the server is started again."""
+        data = f"{self.node.folder}/{name}"
+        self.node.stop()
+        words = ["cp", "-a", self.node.data, data]  # with its owner
+        subprocess.run(words, check=True, capture_output=True, timeout=60, **somebody())
+        self.node.start()
+        return data
+
+    def put(self, data: str, *, promote: bool = False) -> None:
+        """Kill the server that runs, and run the copy."""
+        self.node.kill()
+        self.node = PostgresServer(self._program, self.node.folder, data, self.node.port)
+        self.node.start()
+        if promote:
+            run(self.node, "SELECT pg_promote()")
+
+
+@contextmanager
+def copies(initdb: str, program: str) -> Iterator[PostgresCopies]:
+    who = somebody()
+    temporary = tempfile.TemporaryDirectory(prefix="dibs-pgs-", ignore_cleanup_errors=True)
+    with temporary as top, reserved_ports(1) as (port,):
+        if who:
+            os.chown(top, who["user"], who["group"])
+        first = PostgresServer(program, top, f"{top}/data", port)
+        first.make(initdb)
+        made = PostgresCopies(program, first)
+        try:
+            first.start()
+            yield made
+        finally:
+            made.node.kill()
 
 
 def run(node: PostgresServer, sql: str) -> list[tuple[Any, ...]]:

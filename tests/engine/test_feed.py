@@ -15,6 +15,7 @@ from dibs.engine import feed as feed_of
 from dibs.engine.event_log import EventFilter
 from dibs.engine.feed import EventFeed
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event
 from tests.programs import WAIT_S_MAX
@@ -133,6 +134,36 @@ def test_whoever_comes_and_goes_each_is_given_all_that_it_wants_once_and_in_orde
         assert await feed.position_ago(10**13) == 0
         feed.close()
         assert begun
+
+    asyncio.run(scene())
+
+
+@pytest.mark.fault("F-274")
+@pytest.mark.promise("events:told")
+@pytest.mark.parametrize("more", [0, 1, 3])
+def test_who_follows_a_store_that_a_copy_replaces_is_told_of_a_gap_although_its_numbers_go_on(more: int) -> None:
+    async def scene() -> None:
+        one, other = MemoryStore(ManualClock()), MemoryStore(ManualClock())
+        for store in (one, other):
+            store.commit({}, {}, [event("kept")])
+        now = StoreProxy(one)
+        feed = EventFeed(now, asyncio.get_running_loop())
+        reader = Reader(0)
+        one.commit({}, {}, [event("lost") for _ in range(2)])
+        feed.join(reader)
+        async with asyncio.timeout(WAIT_S_MAX):
+            while reader.at < 3:
+                await asyncio.sleep(0)
+            now.inner = other
+            other.commit({}, {}, [event("other", at_ms=2) for _ in range(2 + more)])
+            feed.wake()
+            while not reader.gaps:
+                await asyncio.sleep(0)
+            while feed.at < 3 + more:
+                await asyncio.sleep(0)
+        assert reader.gaps == [(3, 3)]
+        assert reader.got == [1, 2, 3, *range(3, 4 + more)]
+        feed.close()
 
     asyncio.run(scene())
 

@@ -20,6 +20,7 @@ from dibs.testing.clock import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dibs.core.events import Event
     from dibs.stores.port import Snapshot
 
 
@@ -119,6 +120,31 @@ def fail(world: World, name: str, retry_ms: int = 0, **terms: Any) -> None:
     )
 
 
+@pytest.mark.fault("F-274")
+@pytest.mark.promise("events:told")
+def test_after_a_copy_with_as_many_events_took_over_all_is_counted_anew_and_told() -> None:
+    """Two histories with one beginning, whose numbers are the same."""
+    before, after = World(), World()
+    told: list[Event] = []
+    before.tally = Tally(told.extend)
+    before.decider = Decider(before.store, before.tally.committed, before.clock.steady_ms)
+    count_all(before.tally, before.store)
+    for world, principal in ((before, "a"), (after, "b")):
+        world.acquire_elsewhere("kept", "b")
+        if world is before:
+            before.tally.catch_up(before.store)
+        world.acquire("job", principal)
+    after.acquire_elsewhere("later")
+    assert before.counts() == (2, 1, 1)
+    told.clear()
+    before.tally.catch_up(after.store)
+    count_on(before.tally, after.store)
+    assert before.counts() == (3, 0, 3)
+    assert [event.job for event in told] == ["job", "later"]
+    before.tally.catch_up(after.store)
+    assert before.counts() == (3, 0, 3)
+
+
 def test_parked_failed_and_resting_jobs_are_counted_and_a_server_that_starts_counts_the_same() -> None:
     world = World()
 
@@ -189,7 +215,7 @@ def test_our_own_events_are_not_read_back(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(world.store, "events", events)
     world.tally.catch_up(world.store)
-    assert read == [10]
+    assert read == [9]  # the last one, by which it knows where it is
 
 
 def test_a_start_counts_what_is_held_already() -> None:
@@ -355,7 +381,7 @@ def test_what_others_did_is_read_with_one_question_unless_it_fills_a_page(
     for number in range(2, 8):
         world.acquire_elsewhere(f"x{number}")
     world.tally.catch_up(world.store)
-    assert asked == [0, 2, 5, 8]
+    assert asked == [0, 1, 4, 7]  # each page with the last event of the one before
     assert world.tally.live == 8
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from dibs.base.errors import StoreReplaced, StoreUnavailable
 from dibs.core.commands import Acquire, Renew
-from dibs.core.outcomes import Granted, Held
+from dibs.core.lease_outcomes import Renewed
+from dibs.core.outcomes import Granted, Held, NotCurrent
 from dibs.core.records import META_KEY
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Conflict
@@ -24,6 +25,7 @@ from tests.programs import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.postgres import Schema
     from tests.postgres_pair import PostgresPair
 
 pytestmark = pytest.mark.full
@@ -186,6 +188,91 @@ def test_a_synchronous_failover_loses_nothing_and_goes_on(postgres_programs: tup
         after = claim(store, "worker-2", "other")
         assert after.lease.token > before.lease.token
         put(store, lock("again"))  # only the first commit on a timeline is a conflict
+
+
+def catch_up(late: PostgresStore, ahead: PostgresStore) -> None:
+    """Commit as often as the other has seen, so that the database is not behind it."""
+    for _ in range(100):
+        patiently(lambda: late.read(()))
+        if late._seen >= ahead._seen:
+            return
+        late.commit({}, {}, ())
+    raise AssertionError("it is still behind")
+
+
+def check_that_only_the_second_is_the_owner(first: PostgresStore, second: PostgresStore, lost: Granted) -> None:
+    catch_up(second, first)
+    job = key_of("job")
+    kept = second.read([job]).records[job]
+    recalled = Renew(ns="default", name="job", principal="worker-1", lease_id=lost.lease.lease_id)
+    assert isinstance(patiently(lambda: Coordinator(first).one(recalled)), NotCurrent)
+    assert first.read([job]).records[job] == kept
+    mine = Renew(ns="default", name="job", principal="worker-2", lease_id="lease-worker-2")
+    assert isinstance(Coordinator(second).one(mine), Renewed)
+
+
+@pytest.mark.fault("F-271")
+@pytest.mark.promise("excl")
+@pytest.mark.promise("token:rises")
+def test_after_two_failovers_to_timelines_of_one_number_the_owner_of_the_second_stays(
+    postgres_programs: tuple[str, str],
+) -> None:
+    with postgres_pair.copies(*postgres_programs) as copies, ExitStack() as stack:
+        url = f"{copies.url}?timeout=20s"
+        first = stack.enter_context(_closing(PostgresStore(PostgresLocation(url))))
+        put(first, lock("kept"))
+        one, two = (copies.copy(name) for name in ("one", "two"))
+        copies.put(one, promote=True)
+        lost = patiently(lambda: claim(first, "worker-1", "job"))
+        copies.put(two, promote=True)
+        second = stack.enter_context(_closing(PostgresStore(PostgresLocation(url))))
+        kept = patiently(lambda: claim(second, "worker-2", "job"))
+        assert kept.lease.token > lost.lease.token
+        check_that_only_the_second_is_the_owner(first, second, lost)
+
+
+@pytest.mark.fault("F-271")
+@pytest.mark.promise("excl")
+def test_a_snapshot_of_the_disk_that_is_put_back_is_not_taken_for_what_a_running_server_remembers(
+    postgres_programs: tuple[str, str],
+) -> None:
+    with postgres_pair.copies(*postgres_programs) as copies, ExitStack() as stack:
+        url = f"{copies.url}?timeout=20s"
+        first = stack.enter_context(_closing(PostgresStore(PostgresLocation(url))))
+        put(first, lock("kept"))
+        snapshot = copies.stopped_copy("snapshot")
+        lost = patiently(lambda: claim(first, "worker-1", "job"))
+        copies.put(snapshot)
+        second = stack.enter_context(_closing(PostgresStore(PostgresLocation(url))))
+        claim(second, "worker-2", "job")
+        check_that_only_the_second_is_the_owner(first, second, lost)
+
+
+TABLES = ("records", "events", "state")
+
+
+@pytest.mark.fault("F-271")
+@pytest.mark.promise("excl")
+def test_a_copy_that_is_put_back_at_once_is_read_anew_and_what_is_due_in_it_is_found(
+    postgres_schema: Callable[[], Schema],
+) -> None:
+    schema = postgres_schema()
+    with ExitStack() as stack:
+        first = stack.enter_context(_closing(PostgresStore(PostgresLocation(schema.url))))
+        put(first, lock("kept"))
+        for table in TABLES:
+            schema.run(f"CREATE TABLE {{s}}.copy_of_{table} AS TABLE {{s}}.{table}")
+        lost = claim(first, "worker-1", "job")
+        first.due(10)
+        schema.run("TRUNCATE {s}.records, {s}.events, {s}.state")
+        for table in TABLES:
+            schema.run(f"INSERT INTO {{s}}.{table} TABLE {{s}}.copy_of_{table}")
+        second = stack.enter_context(_closing(PostgresStore(PostgresLocation(schema.url))))
+        put(second, lock("soon", expires_ms=1))
+        put(first, lock("later"))  # it has seen that nothing is due, at a commit of that number
+        assert second.due(10).keys == [key_of("soon")]
+        claim(second, "worker-2", "job")
+        check_that_only_the_second_is_the_owner(first, second, lost)
 
 
 @pytest.mark.fault("F-065")

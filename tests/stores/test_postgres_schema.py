@@ -9,6 +9,7 @@ import pytest
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreCorrupt, StoreDenied, StoreTooNew, StoreUnavailable
+from dibs.stores.codec import encode
 from dibs.stores.port import Opening
 from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.connection import PostgresConnection
@@ -21,6 +22,7 @@ from tests.programs import WAIT_S_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dibs.core.records import LockRecord
     from tests.postgres import Schema
 
 
@@ -68,7 +70,7 @@ def test_of_many_that_start_at_once_all_find_one_store(schema: Schema) -> None:
 
 NEXT = (
     "ALTER TABLE {s}.records ADD COLUMN colour text",
-    "CREATE FUNCTION {s}.commit_2() RETURNS integer LANGUAGE sql AS 'SELECT 2'",
+    "CREATE FUNCTION {s}.commit_3() RETURNS integer LANGUAGE sql AS 'SELECT 2'",
 )
 
 
@@ -94,10 +96,39 @@ def test_a_server_of_this_version_goes_on_beside_a_newer_one_and_can_be_started_
     after.close()
 
 
+def commit_as_before(schema: Schema, version: int, record: LockRecord) -> None:
+    """As a server that knows the first step only."""
+    key = f"""'{{"{key_of(record.name)}"}}'"""
+    put_it = f"{key}, '{{{version}}}', {key}, '{{NULL}}', '{{t}}', ARRAY['{encode(record)}'], '{{}}'"
+    no_events = ", ".join(["'{}'"] * 5)
+    ((last_seq,),) = schema.run(
+        f"SELECT last_seq FROM {{s}}.commit_1({put_it}, {no_events}, 0, 'none', '', 0, 0, 0, 0, -1, false)"
+    )
+    assert last_seq is not None
+
+
+def test_a_store_of_the_first_step_is_brought_up_and_a_server_of_that_step_goes_on_beside(schema: Schema) -> None:
+    location, key = PostgresLocation(schema.url), key_of("x")
+    link = PostgresConnection(location.attempts[0], steady_ms() + 10_000)
+    migrated(link, location, steady_ms() + 10_000, MIGRATIONS[:1])
+    link.close()
+    commit_as_before(schema, 0, lock("x", token=1))
+    with pytest.raises(StoreUnavailable, match=r"is at version 1.*needs version 2.*dibs migrate"):
+        opened(f"{schema.url}&migrate=off")
+    store = opened(schema.url)
+    assert store.migrated() == (1, VERSION)
+    assert store.read([key]).records[key].record == lock("x", token=1)
+    for token in (2, 4):
+        put(store, lock("x", token=token))
+        commit_as_before(schema, store.read([key]).records[key].version, lock("x", token=token + 1))
+        assert store.read([key]).records[key].record == lock("x", token=token + 1)
+    store.close()
+
+
 def test_reads_are_planned_once_for_each_session(schema: Schema) -> None:
     schema.make()
     planned = "SELECT count(*) FROM pg_proc WHERE pronamespace = '{s}'::regnamespace AND proconfig @> ARRAY['{set}']"
-    assert schema.run(planned.replace("{set}", "plan_cache_mode=force_generic_plan")) == [(2,)]
+    assert schema.run(planned.replace("{set}", "plan_cache_mode=force_generic_plan")) == [(3,)]
 
 
 def test_a_schema_that_needs_a_newer_dibs_is_refused_and_left_alone(schema: Schema) -> None:

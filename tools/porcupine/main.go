@@ -1,5 +1,6 @@
 // Reads the record of `dibs verify` and asks Porcupine, a checker that knows nothing of dibs, whether one job server
-// could have given all these answers, one at a time.
+// could have given all these answers, one at a time. It ends within a minute: with 0 if the server could, with 1 if it
+// could not, with 2 if that took too long to say of some job.
 //
 //	go run . RECORD.jsonl
 package main
@@ -7,6 +8,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -15,6 +17,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
+const lineMax = 1 << 20
+
 // call is one line of the record; `docs/how-to/verify-your-own-setup.md` has the fields.
 type call struct {
 	Number                                                int
@@ -22,9 +26,14 @@ type call struct {
 	Began, Ended, TTL                                     float64
 	Token                                                 int
 	Held                                                  bool
+	leases                                                map[string]bool // of a session's end
 }
 
-// job is the state: who has it. until: the lease cannot be over before. A claim whose answer was lost has the holder "?".
+func (c call) claims() bool {
+	return c.Call == "claim" || c.Call == "claim_any" || c.Call == "claim_all" || c.Call == "heir"
+}
+
+// job is the state: who has it. until: the lease cannot be over before.
 type job struct {
 	holder string
 	token  int
@@ -38,17 +47,19 @@ func step(state, input, output interface{}) []interface{} {
 	switch c.Call {
 	case "claim", "claim_any", "claim_all", "heir":
 		free := s.holder == "" || over
-		switch {
-		case known && (mine || s.holder == "?"+c.Key) && c.Token >= s.token:
-			return []interface{}{job{c.Lease, c.Token, math.Max(s.until, c.Began+c.TTL)}}
-		case known && free && c.Token > s.token:
-			return []interface{}{job{c.Lease, c.Token, c.Began + c.TTL}}
-		case known:
-			return nil
-		case c.Outcome == "unknown" && free:
-			return []interface{}{s, job{"?" + c.Key, s.token, 0}} // it may have been granted, nobody knows with which token
+		if !known { // a server may give back at once what nobody was told of: no time is promised
+			if free && c.Token > s.token {
+				stays = append(stays, job{c.Lease, c.Token, 0})
+			}
+			return stays
 		}
-		return stays
+		if mine && c.Token == s.token {
+			return []interface{}{job{c.Lease, c.Token, math.Max(s.until, c.Began+c.TTL)}}
+		}
+		if free && c.Token > s.token {
+			return []interface{}{job{c.Lease, c.Token, c.Began + c.TTL}}
+		}
+		return nil
 	case "held":
 		if !mine {
 			return nil
@@ -57,77 +68,194 @@ func step(state, input, output interface{}) []interface{} {
 		if known && mine {
 			return []interface{}{job{s.holder, s.token, math.Max(s.until, c.Began+c.TTL)}}
 		}
-		if known || (c.Outcome == "refused" && mine && !over) {
+		if known || (mine && !over) {
 			return nil
 		}
-		return stays
 	case "release", "transfer":
-		if mine && c.Outcome != "refused" {
-			if known {
-				return freed
-			}
+		if mine && known {
+			return freed
+		}
+		if mine && c.Outcome == "unknown" {
 			return append(stays, freed...)
 		}
-		if c.Outcome == "refused" && mine && !over {
+		if mine && !over {
 			return nil
 		}
-		return stays
-	case "break", "session_end":
+	case "break":
 		return append(stays, freed...)
+	case "session_end":
+		if c.leases[s.holder] {
+			return append(stays, freed...)
+		}
 	case "show":
-		if known && c.Held && (s.holder == "" || (s.token != c.Token && s.holder[0] != '?')) {
+		if c.Held && (s.holder == "" || s.token != c.Token) {
 			return nil
 		}
-		if known && !c.Held && s.holder != "" && !over {
+		if !c.Held && s.holder != "" && !over {
 			return nil
 		}
 	}
 	return stays
 }
 
+// operations makes what Porcupine is asked of one job. Answers that say nothing are left out. A call without an answer
+// may happen at any time after it was sent, but not without end: its lease has a token, and whoever shows a higher one
+// shows that it is over.
+func operations(calls []call) []porcupine.Operation {
+	leaseOf, tokenOf := map[string]string{}, map[string]int{} // by request key; by lease
+	granted := map[int]bool{}
+	seen := map[int]float64{} // when a token was first shown
+	for _, c := range calls {
+		if c.Outcome == "ok" && c.Token > 0 && (c.claims() || c.Call == "show") {
+			if at, is := seen[c.Token]; !is || c.Ended < at {
+				seen[c.Token] = c.Ended
+			}
+		}
+		if c.Outcome == "ok" && c.claims() {
+			granted[c.Token] = true
+			tokenOf[c.Lease] = c.Token
+			if c.Key != "" {
+				leaseOf[c.Key] = c.Lease
+			}
+		}
+	}
+	since := func(token int) float64 { // when a token at least as high was first shown
+		first := math.Inf(1)
+		for each, at := range seen {
+			if each >= token {
+				first = math.Min(first, at)
+			}
+		}
+		return first
+	}
+	var found []porcupine.Operation
+	var lost []float64 // when calls were sent that may have brought a lease of which nobody was told
+	add := func(c call, ended float64) {
+		until := int64(math.MaxInt64)
+		if !math.IsInf(ended, 1) {
+			until = int64(math.Max(ended, c.Began) * 1e6)
+		}
+		c.Ended = ended
+		// Answers that were lost end no call, so every call has a client of its own.
+		found = append(found, porcupine.Operation{ClientId: len(found), Input: c, Call: int64(c.Began * 1e6), Return: until})
+	}
+	for _, c := range calls {
+		ok, unknown := c.Outcome == "ok", c.Outcome == "unknown"
+		switch {
+		case c.claims() && ok:
+			add(c, c.Ended)
+		case c.claims() && (unknown || c.Code == "queued"):
+			if lease, is := leaseOf[c.Key]; is {
+				c.Lease, c.Token, c.Outcome = lease, tokenOf[lease], "unknown"
+				if bound := since(c.Token); bound > c.Began {
+					add(c, bound)
+				}
+				continue
+			}
+			lost = append(lost, c.Began)
+		case c.claims(), c.Call == "leave":
+		case c.Call == "show" || c.Call == "renew" || c.Call == "held":
+			if !unknown {
+				add(c, c.Ended)
+			}
+		case unknown && c.Lease != "":
+			if token, is := tokenOf[c.Lease]; is {
+				add(c, math.Max(c.Ended, since(token+1)))
+			}
+			if c.Call == "transfer" {
+				lost = append(lost, c.Began)
+			}
+		case unknown && c.Call != "break":
+			add(c, math.Inf(1))
+		default:
+			add(c, c.Ended)
+		}
+	}
+	// Somebody was shown to have the job who was never told. Which of the lost calls it was does not matter. It came after
+	// all that were given a lower token.
+	for token, at := range seen {
+		if granted[token] {
+			continue
+		}
+		first := math.Inf(1)
+		for _, began := range lost {
+			first = math.Min(first, began)
+		}
+		for _, c := range calls {
+			if c.Outcome == "ok" && c.claims() && c.Token < token {
+				first = math.Max(first, c.Began)
+			}
+		}
+		if first < at {
+			add(call{Call: "claim", Outcome: "unknown", Lease: fmt.Sprint("?", token), Token: token, Began: first}, at)
+		}
+	}
+	return found
+}
+
 func main() {
-	file, err := os.Open(os.Args[1])
+	within := flag.Duration("within", 50*time.Second, "how long all jobs together may take")
+	flag.Parse()
+	file, err := os.Open(flag.Arg(0))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(64)
 	}
-	jobs, inSession, calls := map[string][]porcupine.Operation{}, map[string][]string{}, 0
-	add := func(c call, name string) {
-		ended := int64(c.Ended * 1e6)
-		if c.Outcome == "unknown" {
-			c.Ended, ended = math.Inf(1), math.MaxInt64 // it may still happen
-		}
-		client := len(jobs[name]) // an answer that was lost ends no call, so no client has two at once
-		jobs[name] = append(jobs[name], porcupine.Operation{ClientId: client, Input: c, Call: int64(c.Began * 1e6), Return: ended})
-	}
-	for lines := bufio.NewScanner(file); lines.Scan(); {
+	jobs, inSession, count := map[string][]call{}, map[string]map[string]map[string]bool{}, 0
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, lineMax)
+	for lines.Scan() {
 		var c call
 		if json.Unmarshal(lines.Bytes(), &c) != nil {
 			continue
 		}
-		calls++
-		if c.Session != "" && c.Outcome == "ok" && c.Job != "" {
-			inSession[c.Session] = append(inSession[c.Session], c.Job)
-		}
+		count++
 		if c.Call != "session_end" {
-			add(c, c.Job)
+			jobs[c.Job] = append(jobs[c.Job], c)
 		}
-		for _, name := range inSession[c.Session] {
-			if c.Call == "session_end" {
-				add(c, name)
+		mine := inSession[c.Session]
+		if c.Session != "" && c.Outcome == "ok" && c.Lease != "" {
+			if mine == nil {
+				mine = map[string]map[string]bool{}
+				inSession[c.Session] = mine
+			}
+			if mine[c.Job] == nil {
+				mine[c.Job] = map[string]bool{}
+			}
+			mine[c.Job][c.Lease] = true
+		}
+		if c.Call == "session_end" {
+			for name, leases := range mine {
+				c.leases = leases
+				jobs[name] = append(jobs[name], c)
 			}
 		}
 	}
 	model := porcupine.NondeterministicModel{Init: func() []interface{} { return []interface{}{job{}} }, Step: step}
-	wrong := 0
-	for name, operations := range jobs {
-		if result := porcupine.CheckOperationsTimeout(model.ToModel(), operations, time.Minute); result != porcupine.Ok {
-			fmt.Printf("%s: %v\n", name, result)
+	wrong, late, began := 0, 0, time.Now()
+	for name, calls := range jobs {
+		left := *within - time.Since(began)
+		if left < time.Millisecond {
+			left = time.Millisecond // 0 would be without end
+		}
+		switch porcupine.CheckOperationsTimeout(model.ToModel(), operations(calls), left) {
+		case porcupine.Illegal:
+			fmt.Printf("%s: no single server could have answered so\n", name)
 			wrong++
+		case porcupine.Unknown:
+			fmt.Printf("%s: not decided in time\n", name)
+			late++
 		}
 	}
-	fmt.Printf("%d operations on %d jobs, %d jobs that no single server could have answered so\n", calls, len(jobs), wrong)
+	fmt.Printf("%d operations on %d jobs, %d jobs that no single server could have answered so", count, len(jobs), wrong)
+	if late > 0 {
+		fmt.Printf(", %d jobs not decided within %s", late, *within)
+	}
+	fmt.Println()
 	if wrong > 0 {
 		os.Exit(1)
+	}
+	if late > 0 {
+		os.Exit(2)
 	}
 }

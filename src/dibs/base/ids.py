@@ -41,6 +41,11 @@ def new_signing_secret() -> str:
     return os.urandom(32).hex()
 
 
+def new_number() -> int:
+    """From 1 to 2**63 - 1: a name, where only a number can be kept."""
+    return int.from_bytes(os.urandom(8), "big") >> 1 or 1
+
+
 def new_fraction() -> float:
     """At least 0 and less than 1, for what must not happen everywhere at once."""
     return int.from_bytes(os.urandom(4), "big") / 2**32

@@ -37,7 +37,7 @@ from dibs.core.records import (
     ticket_key,
     tree_key,
 )
-from dibs.core.tickets import parts_of, session_places
+from dibs.core.tickets import needed_parts, parts_of, session_places
 
 Node = tuple[str, ...]
 Words = tuple[str, ...]
@@ -59,15 +59,15 @@ def find_own_cycle(draft: Draft, session: SessionRecord) -> tuple[str, ...]:
     return _Graph(draft, session, wants=False).cycle([])
 
 
-def closes_circle(draft: Draft, ticket: Ticket) -> bool:
-    """Return whether this place of a session waits for that session, or for itself, by way of others who stand in
-    lines. Wants do not count: whoever polls is told of the circle when it polls again."""
+def closed_by(draft: Draft, ticket: Ticket) -> tuple[str, ...]:
+    """The cycle in which this place of a session waits for that session, or for itself, by way of others who stand in
+    lines; else empty. Wants do not count: whoever polls is told of the circle when it polls again."""
     session = draft.session(ticket.session) if ticket.session is not None else None
     if session is None or session_over(draft, session):
-        return False
+        return ()
     graph = _Graph(draft, session, wants=False)
     node = graph.place(ticket)
-    return bool(graph.cycle([_Need([(node, (ticket.name,), 1)])], node))
+    return graph.cycle([_Need([(node, (ticket.name,), 1)])], node)
 
 
 _LAST = 0  # its place will be the last
@@ -180,7 +180,8 @@ class _Graph:
         node = ("place", ticket.ns, first.name, str(first.number))
         if node not in self._wanted:
             self._wanted[node] = [
-                _Wanted(self._draft, ticket, part.name, part.number, ticket.session) for part in parts_of(ticket)
+                _Wanted(self._draft, ticket, part.name, part.number, ticket.session)
+                for part in needed_parts(self._draft, ticket)
             ]
         return node
 
@@ -495,9 +496,11 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
 # The place that closes the circle is given up in the same decision. Its owner asks again, and is told of the deadlock.
 
 
-def leave_circles(draft: Draft) -> None:
+def leave_circles(draft: Draft) -> dict[str, tuple[str, ...]]:
     """Look at every loss of this decision. A place that is given up is a loss, too. A change of a pool may bring many,
-    so those that wait for nobody who is stuck are sorted out together."""
+    so those that wait for nobody who is stuck are sorted out together. Returns the cycles of the places that were given
+    up, by the id of the ticket."""
+    cycles: dict[str, tuple[str, ...]] = {}
     while draft.losses:
         losses, draft.losses = draft.losses, []
         stuck = _stuck(draft, {each[0] for each in losses}) if len(losses) > 1 else {losses[0][0]}
@@ -506,8 +509,11 @@ def leave_circles(draft: Draft) -> None:
                 continue
             for ticket in session_places(draft, session_id, ns, name):
                 has_job = own_hold(draft, draft.lock(ns, name), session_id, ticket.mode) is not None
-                if not has_job and closes_circle(draft, ticket):
+                cycle = () if has_job else closed_by(draft, ticket)
+                if cycle:
+                    cycles[ticket.lease_id] = cycle
                     give_up(draft, ticket, "deadlock")
+    return cycles
 
 
 def _stuck(draft: Draft, ids: set[str]) -> set[str]:

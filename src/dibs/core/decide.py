@@ -36,8 +36,9 @@ from dibs.core.claims import acquire, inspect
 from dibs.core.commands import Command
 from dibs.core.draft import Decision, Draft, View
 from dibs.core.names import in_tree
-from dibs.core.outcomes import Outcome
+from dibs.core.outcomes import Deadlock, Outcome, Queued
 from dibs.core.queue import keep_places, leave
+from dibs.core.tickets import note_want
 
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     commands.Acquire: acquire,
@@ -58,11 +59,29 @@ def decide(view: View, command: Command) -> Decision:
             return Decision(outcome=while_frozen(draft, command, frozen))
     rule = _RULES.get(type(command)) or _rule_of(command)
     outcome = rule(draft, command)
+    cycles: dict[str, tuple[str, ...]] = {}
     if draft.losses:
         from dibs.core.deadlock import leave_circles  # rare: most sessions have one place for a job
 
-        leave_circles(draft)
+        cycles = leave_circles(draft)
+    if isinstance(outcome, Queued) and draft.ticket(outcome.ns, outcome.name, outcome.ticket) is None:
+        outcome = _placeless(draft, command, outcome, cycles)
     return Decision(outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed))
+
+
+def _placeless(draft: Draft, command: Command, place: Queued, cycles: dict[str, tuple[str, ...]]) -> Outcome:
+    """An answer describes the state after all that its decision does. So a place that is gone at its end is not told:
+    it was served, or it closed a circle, and then the claim is refused and changes nothing."""
+    for handed in draft.handed:
+        if (handed.ns, handed.name, handed.number) == (place.ns, place.name, place.ticket):
+            return handed.outcome
+    cycle = cycles.get(place.ticket_id)
+    if cycle is None or not isinstance(command, commands.Acquire | commands.AcquireAll):
+        raise AssertionError(f"A rule gave a place for {place.name} and took it back: tell the authors of dibs.")
+    draft.discard()
+    names = command.names if isinstance(command, commands.AcquireAll) else (command.name,)
+    note_want(draft, command, names)
+    return Deadlock(now_ms=draft.now_ms, name=names[-1], cycle=cycle)
 
 
 def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:

@@ -212,12 +212,8 @@ def join_line(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -
 
 
 def _closure_of_ticket(draft: Draft, ticket: Ticket) -> Closure | None:
-    """The longest of its jobs' closures. A job that its owner has already is not closed for it."""
-    closures = [
-        closure_of(draft, ticket.ns, part.name)
-        for part in tickets.parts_of(ticket)
-        if own_hold(draft, draft.lock(ticket.ns, part.name), ticket.session, ticket.mode) is None
-    ]
+    """The longest of the closures of the jobs that it needs."""
+    closures = [closure_of(draft, ticket.ns, part.name) for part in tickets.needed_parts(draft, ticket)]
     return max([each for each in closures if each is not None], key=lambda each: each.until_ms, default=None)
 
 
@@ -232,10 +228,10 @@ def _note_stop(draft: Draft, ticket: Ticket) -> bool:
 
 
 def _pointless(draft: Draft, ticket: Ticket) -> str | None:
-    """Return why a ticket must not be served: its owner is gone or not allowed, or the job is done."""
+    """Return why a ticket must not be served: its owner is gone or not allowed, or a job that it needs is done."""
     if ticket_over(draft, ticket):
         return "stopped asking"
-    for part in tickets.parts_of(ticket):
+    for part in tickets.needed_parts(draft, ticket):
         lock = draft.lock(ticket.ns, part.name)
         unfit = _unfit(draft, lock, ticket)
         if unfit is not None:
@@ -264,8 +260,10 @@ def drop_unfit(draft: Draft, ns: str, name: str) -> None:
     names = [name]
     for each, number in places:
         ticket = draft.ticket(ns, each, number)
-        reason = _unfit(draft, draft.lock(ns, each), ticket) if ticket is not None else None
-        if ticket is not None and reason is not None:
+        if ticket is None or each not in [part.name for part in tickets.needed_parts(draft, ticket)]:
+            continue
+        reason = _unfit(draft, draft.lock(ns, each), ticket)
+        if reason is not None:
             tickets.drop(draft, ticket, reason)
             names += tickets.names_of(ticket)
     advance(draft, ns, names)
@@ -273,10 +271,8 @@ def drop_unfit(draft: Draft, ns: str, name: str) -> None:
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
     """Return whether all jobs of the ticket are free or held by its owner, and it is first in every line."""
-    for part in tickets.parts_of(ticket):
+    for part in tickets.needed_parts(draft, ticket):
         lock = draft.lock(ticket.ns, part.name)
-        if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
-            continue
         if draft.now_ms < lock.delay_until_ms or is_paused(lock):
             return False
         if in_tree(lock.name):
@@ -305,12 +301,12 @@ def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
 
 
 def queued(draft: Draft, ticket: Ticket) -> Queued:
-    """The answer to one who waits: its position in the longest of its lines, and what blocks any of its jobs."""
-    places = [(draft.lock(ticket.ns, part.name), part.number) for part in tickets.parts_of(ticket)]
+    """The answer to one who waits: its position in the longest of its lines, and what blocks any job that it needs."""
+    parts = tickets.needed_parts(draft, ticket) or tickets.parts_of(ticket)
+    places = [(draft.lock(ticket.ns, part.name), part.number) for part in parts]
     in_way = {
         (blocker.name, blocker.holder.lease_id): blocker
         for lock, _ in places
-        if own_hold(draft, lock, ticket.session, ticket.mode) is None
         for blocker in blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units)
     }
     return Queued(
@@ -404,8 +400,7 @@ def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
         ticket = draft.ticket(ns, wait.name, wait.number)
         if ticket is not None and not ticket_over(draft, ticket):
             names += tickets.names_of(ticket)
-            locks = [draft.lock(ns, part.name) for part in tickets.parts_of(ticket)]
-            if all(own_hold(draft, lock, ticket.session, ticket.mode) is not None for lock in locks):
+            if not tickets.needed_parts(draft, ticket):
                 _hand_over(draft, ticket)
     return names
 

@@ -12,6 +12,7 @@ from dibs.core import events
 from dibs.core.commands import Acquire, AcquireAll, AcquireTerms
 from dibs.core.draft import Draft
 from dibs.core.events import Event
+from dibs.core.exclusion import own_hold
 from dibs.core.expiry import note_loss, ticket_over
 from dibs.core.grants import swap
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
@@ -129,6 +130,17 @@ def _mark_of(principal: str, request_key: str | None, fresh_id: str) -> str:
 
 def parts_of(ticket: Ticket) -> tuple[Part, ...]:
     return ticket.whole or (Part(name=ticket.name, number=ticket.number),)
+
+
+def needed_parts(draft: Draft, ticket: Ticket) -> tuple[Part, ...]:
+    """The parts that a place still waits for. What its session has is not judged again: such a job may be done, parked,
+    closed or smaller meanwhile, and is its owner's all the same. `judge` says so of an ask, by `own_claim`."""
+    parts = parts_of(ticket)
+    if ticket.session is None:
+        return parts
+    locks = [draft.lock(ticket.ns, part.name) for part in parts]
+    held = [own_hold(draft, lock, ticket.session, ticket.mode) for lock in locks]
+    return tuple([part for part, own in zip(parts, held, strict=True) if own is None])
 
 
 def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, ...]) -> Ticket:

@@ -1,6 +1,10 @@
 """Reads the store's events a page at a time, and notices what was pruned meanwhile. Nothing here writes an event.
 
 The numbers of the events are the store's, so a position of one server is good at every other, and without a server.
+
+**Numbers repeat**: a store that was replaced by a copy, or a database that lost commits in a failover, gives the same
+numbers again. So who stays and reads on knows its position by the event that it read last, reads that one with those
+that follow, and compares (`is_same`).
 """
 
 from __future__ import annotations
@@ -34,11 +38,43 @@ class EventFilter(Record):
         return event.job.startswith(self.prefix) if self.name is None else event.job == self.name
 
 
+def is_same(one: Event, other: Event) -> bool:
+    """Return whether two events with one number are one event, as far as matters to who counts or tells of them."""
+    return _fields(one) == _fields(other)
+
+
+def _fields(event: Event) -> tuple[int, str, str, str, str, str, int, int]:
+    name = event.kind, event.ns, event.job
+    return event.at_ms, *name, event.owner, event.principal, event.token, event.ticket
+
+
+def read_on(store: Store, after: int, limit: int, known: Event | None) -> EventPage:
+    """The next events after a position, whose event is `known`. If the store has another one there, it has another
+    past: the page begins with that event, and with a gap."""
+    if known is None or known.seq != after or not store.capabilities.gapless:
+        return read_page(store, after, limit)
+    found = store.events(after - 1, limit + 1)
+    if not found or found[0].seq != after:
+        return read_page(store, after, limit)  # it was pruned, or the store's numbers end before it
+    if not is_same(found[0], known):
+        return _page_of(store, after - 1, limit, found[:limit]).replace(oldest=after)
+    if len(found) == 1:
+        return EventPage(events=[], upto=after, is_last=True)
+    return _page_of(store, after, limit, found[1:])
+
+
 def read_page(store: Store, after: int, limit: int, wanted: EventFilter | None = None) -> EventPage:
     """The next `limit` events after a position, or of these the wanted ones. Of one job, only those are read."""
     job = None if wanted is None or wanted.name is None else (wanted.ns, wanted.name)
     before = after if job is None else max(after, store.newest_seq())  # what is read now includes all up to here
-    found = store.events(after, limit, job)
+    return _page_of(store, after, limit, store.events(after, limit, job), wanted, before)
+
+
+def _page_of(
+    store: Store, after: int, limit: int, found: list[Event], wanted: EventFilter | None = None, before: int = 0
+) -> EventPage:
+    """Make a page of what was read. `before`: all up to this number was read."""
+    job = None if wanted is None else wanted.name
     is_last, oldest = len(found) < limit, None
     if job is None and store.capabilities.gapless and found:
         if found[-1].seq - found[0].seq + 1 != len(found):

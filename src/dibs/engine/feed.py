@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from dibs.base.logger import log
 from dibs.core.events import Event
 from dibs.core.limits import FEED_PAGE_MAX, SWEEP_LATE_MS_MAX, WATCH_MS
-from dibs.engine.event_log import EventFilter, EventPage, position_at, read_page
+from dibs.engine.event_log import EventFilter, EventPage, position_at, read_on, read_page
 from dibs.stores.port import Store
 
 T = TypeVar("T")
@@ -106,6 +106,7 @@ class EventFeed:
         # By job, and by namespace: an event must not be compared with the wishes of all.
         self._groups: dict[tuple[str, str | None], dict[Follower, None]] = {}
         self.at = 0  # the position that all followers have reached
+        self._known: Event | None = None  # the event that was read last
         # The last pages, with the positions before them, for those who join a moment behind the others.
         self._recent: deque[tuple[int, EventPage]] = deque(maxlen=RECENT_PAGES)
         self._is_reading = False
@@ -171,8 +172,10 @@ class EventFeed:
         self._is_woken = True
         if self._followers and not self._is_reading and not self._is_closed:
             self._is_reading, self._is_woken = True, False
-            after = self.at
-            reading = self._loop.run_in_executor(self._reader, lambda: read_page(self._store, after, FEED_PAGE_MAX))
+            after, known = self.at, self._known
+            reading = self._loop.run_in_executor(
+                self._reader, lambda: read_on(self._store, after, FEED_PAGE_MAX, known)
+            )
             reading.add_done_callback(lambda done: self._read(after, done))
 
     def close(self) -> None:
@@ -206,7 +209,7 @@ class EventFeed:
         if page.oldest is not None:
             self._recent.clear()  # who joins behind the gap has to be told, too, and reads for itself
             before = page.oldest - 1
-            is_reset = page.oldest <= self.at  # the store was replaced by an older copy
+            is_reset = page.oldest <= self.at  # the store was replaced by a copy
             for follower in list(self._followers):
                 after = self.position_of(follower)
                 if is_reset or after + 1 < page.oldest:
@@ -220,4 +223,5 @@ class EventFeed:
                         follower.take(event)
         if page.events:
             self._recent.append((before, page))
+            self._known = page.events[-1]
         self.at = page.upto

@@ -8,7 +8,8 @@ pages (`engine/sweeper.py`), any thread may read events, report a commit, or rea
 
 Jobs that exist at the start are counted a page at a time, beside the batches, so that a server with a million leases
 answers at once. Until that is finished its numbers are too small. Events that come meanwhile are reported at once, and
-counted after the pages. The same happens when numbers of a gapless store show that events are missing.
+counted after the pages. The same happens when numbers of a gapless store show that events are missing, or that it was
+replaced by a copy (`event_log.py`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from dibs.core.records import (
     SessionRecord,
     Stored,
 )
+from dibs.engine.event_log import is_same
 from dibs.stores.port import Store
 
 _MOVES = frozenset((kinds.PARKED, kinds.FREED, kinds.FORGOTTEN))  # of a job that nobody holds
@@ -64,6 +66,7 @@ class Tally:
         self._several: dict[int, int] = {}  # how many hold a job that several may hold
         self._seen_seq = 0  # what is counted
         self.reported_seq = 0  # the last event that is known here; ahead of what is counted while pages are counted
+        self._known: Event | None = None  # the last event that was counted or read
         self._uncounted: list[tuple[str, bool]] = []  # what pages are left of: a prefix, and whether of live records
         self._after = ""  # the last key that was counted of the first of them
         self._began_ms = 0
@@ -148,13 +151,25 @@ class Tally:
             self._seen_seq = self.reported_seq = last_seq
             for event in events:
                 self._fold(event)
+            if events:
+                self._known = events[-1].replace(seq=last_seq)
 
     def catch_up(self, store: Store) -> None:
         with self._reading:
             is_all = False
             while not is_all:
-                events = store.events(self.reported_seq if self.is_counting else self._seen_seq, self.events_page)
-                is_all = len(events) < self.events_page
+                with self._lock:
+                    at = self.reported_seq if self.is_counting else self._seen_seq
+                    known = self._known if self._gapless and self._known is not None and self._known.seq == at else None
+                more = 1 if known is not None else 0
+                events = store.events(at - more, self.events_page + more)
+                is_all = len(events) < self.events_page + more
+                if known is not None and events and events[0].seq == at:
+                    if is_same(events[0], known):
+                        events = events[1:]
+                    else:  # the store has another past; whoever waits here is told of the events from this one on
+                        self._begin(store, at - 1)
+                        self.reported_seq = at - 1
                 if events:
                     if self._gapless and not self.is_counting and events[0].seq > self._seen_seq + 1:
                         # Some were pruned, or an older copy of the store has taken over, and what it lacks was counted.
@@ -169,7 +184,8 @@ class Tally:
                         self._fold(event)
                 self._seen_seq = max(self._seen_seq, events[-1].seq)
             new = [event for event in events if event.seq > self.reported_seq]
-            self.reported_seq = max(self.reported_seq, events[-1].seq)
+            if new:
+                self.reported_seq, self._known = new[-1].seq, new[-1]
         if new:
             self._on_read(new)
 

@@ -110,6 +110,9 @@ class Waiters:
         self._parked: dict[Place, Waiter] = {}
         self._marks: dict[str, Place] = {}  # of tickets in the store; two may share one
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
+        self._lost: set[Waiter] = (
+            set()
+        )  # those who lost a place since the last round of keeping places, and asked again
         self._keeping = False
         self.is_closed = False  # it keeps nobody waiting any more: callers are told their place at once
 
@@ -139,19 +142,28 @@ class Waiters:
                 waiter.finish(each.outcome)
 
     def on_events(self, events: Iterable[Event]) -> None:
-        """Something happened in the store. If it concerns a place kept here, its owner asks again."""
+        """Something happened in the store. If it concerns a place kept here, its owner asks again. Whoever loses the
+        place that it got by asking again stays parked: the next round of keeping places finds that out. So no
+        rule that takes a place and drops it can keep a server busy."""
         for event in events:
             if event.kind == kinds.OPENED:
                 self._keep_all()  # tells those that the closed job kept waiting
             if event.kind not in (kinds.ACQUIRED, kinds.LEFT):
                 continue
-            waiter = self._take((event.ns, event.job, event.ticket))
-            if waiter is not None:
-                if event.kind == kinds.LEFT and event.reason == "left":
-                    # Another request gave the place up. The caller is told the state, and not put back in line.
-                    waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
-                    waiter.queued = None
-                self._ask_again(waiter)
+            place = (event.ns, event.job, event.ticket)
+            waiter = self._parked.get(place)
+            if waiter is None:
+                continue
+            if event.kind == kinds.LEFT and event.reason == "left":
+                # Another request gave the place up. The caller is told the state, and not put back in line.
+                waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
+                waiter.queued = None
+            elif event.kind == kinds.LEFT:
+                if waiter in self._lost:
+                    continue
+                self._lost.add(waiter)
+            self._take(place)
+            self._ask_again(waiter)
 
     def on_gone(self, marks: Iterable[str]) -> None:
         """The store says that these are gone. A waiter whose ticket is among them got the job, or lost its place."""
@@ -274,6 +286,7 @@ class Waiters:
 
     def _keep(self) -> None:
         """Renew the places of all waiters here. One whose place is gone, or whose job is open again, asks again."""
+        self._lost.clear()
         self._keeping = bool(self._parked)
         if self._keeping:
             self._later(TICKET_KEEP_MS / 1000, self._keep)

@@ -26,11 +26,12 @@ from dibs.stores.postgres.pool import TIMELINE, Pool
 # whole tables later. Whoever may make functions in another schema of the search path must not have them called by the
 # role of dibs.
 #
-# **A version is never used twice, not even by a promoted standby that lacks commits.** `state.revision` is a counter
-# below a number of 23 bits that rises with the database's timeline, and versions are made of it. A promotion or a
-# recovery from a backup begins a timeline. Until the first commit on it, the row of `state` names another timeline than
-# the one that the database writes: such a row stands for the revision at which the new line begins. So of two databases
-# with one past, the one with the higher revision is the one that goes on.
+# **Names say what is the same, numbers what is later.** A record's version is the random name of the commit that wrote
+# it. So a version means the same record in every database, also in a promoted standby that lacks commits and in a copy
+# that was put back. Which of two databases goes on takes an order, which names do not have: `state.revision` is a
+# counter below a number of 23 bits that rises with the database's timeline. A promotion or a recovery from a backup
+# begins a timeline. Until the first commit on it, the row of `state` names another timeline than the one that the
+# database writes: such a row stands for the revision at which the new line begins.
 
 SAFE = "SET search_path = pg_catalog, pg_temp"
 INDEXED = f"{SAFE} SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
@@ -42,11 +43,13 @@ LOST_EVENTS_MAX = 10_000
 # Of the row `s`. A standby in recovery has no timeline of its own.
 _REVISION = f"""CASE WHEN pg_is_in_recovery() THEN s.revision WHEN s.timeline = {TIMELINE} THEN s.revision
       ELSE ((s.revision >> {COUNTER_BITS}) + greatest(1, {TIMELINE} - s.timeline)) << {COUNTER_BITS} END"""
+# The last commit, by its name. Servers of the first step count a revision and give no name, so it takes both.
+_MARK = f"({_REVISION}) || ' ' || s.name"
 
 
 def _step(name: str) -> tuple[str, ...]:
     """The statements of a file, which have a blank line between them."""
-    words = {"SAFE": SAFE, "INDEXED": INDEXED, "REVISION": _REVISION, "TIMELINE": TIMELINE}
+    words = {"SAFE": SAFE, "INDEXED": INDEXED, "REVISION": _REVISION, "MARK": _MARK, "TIMELINE": TIMELINE}
     with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
         text = "".join([line for line in file if not line.startswith("--")])
     for word, sql in {**words, "LOST_EVENTS_MAX": str(LOST_EVENTS_MAX)}.items():
@@ -60,8 +63,8 @@ class Queries:
             return sql.replace("{s}", schema).encode()
 
         self.read = said("SELECT * FROM {s}.read_1($1, $2)")
-        self.due = said("SELECT * FROM {s}.due_1($1)")
-        self.commit = said(f"SELECT * FROM {{s}}.commit_1({', '.join(f'${number}' for number in range(1, 22))})")
+        self.due = said("SELECT * FROM {s}.due_2($1)")
+        self.commit = said(f"SELECT * FROM {{s}}.commit_2({', '.join(f'${number}' for number in range(1, 23))})")
         self.correct = said("SELECT {s}.correct_1($1, $2)")
         self.room = said("SELECT {s}.room_1()")
         self.last_seq = said("SELECT last_seq FROM {s}.state")
@@ -88,7 +91,7 @@ class Queries:
 SERVER_VERSION_MIN = 130_000
 MIGRATE_MS_MAX = 60_000  # how long a server waits for another server's migration, and for its own
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_step("step_1.sql"),)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_step("step_1.sql"), _step("step_2.sql"))
 VERSION = len(MIGRATIONS)
 
 

@@ -4,11 +4,13 @@ Records that were read or written are cached with their version. A read sends th
 sends only the text of records that changed. So every answer of a read comes from the database, and the cache only saves
 sending and decoding. A decision may begin with the cache alone (`recall`): then a claim is one statement, its commit.
 
-**The database may be another one than before.** With every answer comes the revision of the store (schema.py). The
-highest one is remembered, and a database that is behind it is not used: it is an old primary that came back, or a copy.
-If the timeline is a new one, the standby that was promoted may lack the last commits. Then nothing is written before
-this store has arrived: the floor of the fencing tokens is raised above all that can have been handed out, which changes
-`meta`, so that whatever was decided by records of the old timeline is a conflict.
+**The database may be another one than before**, a promoted standby or a copy that was put back. A version is the random
+name of the commit that wrote the record, so what is cached is never taken for what another database has (schema.py).
+With every answer comes the revision of the store. The highest one is remembered, and a database that is behind it is
+not used: it is an old primary that came back, or a copy. If the timeline is a new one, the standby that was promoted
+may lack the last commits. Then nothing is written before this store has arrived: the floor of the fencing tokens is
+raised above all that can have been handed out, which changes `meta`, so that whatever was decided by records of the old
+timeline is a conflict.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from dibs.base import clock
 from dibs.base.errors import DibsError, StoreFull, StoreUnavailable
+from dibs.base.ids import new_number
 from dibs.base.logger import log
 from dibs.core.events import Event
 from dibs.core.records import META_KEY, Meta
@@ -65,7 +68,7 @@ class PostgresStore(Store, Maintenance):
         self._held_back: str | None = None
         self._seen = 0  # the highest revision that an answer had
         self._seen_seq = 0  # the last event that this process knows of
-        self._none_due = (0, -1)  # no record was due before this time, at this revision
+        self._none_due = (0, b"")  # no record was due before this time, at this commit
         self._versions = prepare(self._pool, location, migrate=location.migrates if migrate is None else migrate)
         self._pool.admit = self._admit
 
@@ -95,21 +98,22 @@ class PostgresStore(Store, Maintenance):
             return self.read(keys)
         return Snapshot(now_ms=now_ms, records={key: cache.get(key, ABSENT) for key in keys}, is_recalled=True)
 
-    def _timed(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[list[Row], int, int]:
-        """The rows of a statement, without the row that holds the time, the time, and the revision."""
+    def _timed(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[list[Row], int, bytes]:
+        """The rows of a statement, without the row that holds the time, the time, and what that row says of the store:
+        the revision, and to those who ask what is due also the last commit's name."""
         tries = 0
         while True:
             asked_ms = self._steps.steady_ms()
-            rows, (_, now, number, revision) = self._pool.call(
+            rows, (_, now, number, mark) = self._pool.call(
                 lambda link, until_ms: self._asked(link, sql, values, until_ms)
             )
             now_ms = int(now or 0)
             latest_ms = self._steps.expected_ms(now_ms, asked_ms)
             if latest_ms is None:
-                return rows, self._steps.handed_out(now_ms), int(revision or 0)
+                return rows, self._steps.handed_out(now_ms), mark or b""
             tries += 1
             if tries > CORRECTIONS_MAX:
-                return rows, self._steps.handed_out(latest_ms), int(revision or 0)
+                return rows, self._steps.handed_out(latest_ms), mark or b""
             self._correct(number, now_ms, latest_ms)
 
     def _asked(
@@ -119,7 +123,7 @@ class PostgresStore(Store, Maintenance):
         seen = self._seen
         rows = link.query(sql, values, until_ms)
         about = rows.pop(next(index for index, row in enumerate(rows) if row[0] is None))
-        self._see(int(about[3] or 0), seen)
+        self._see(int((about[3] or b"0").split()[0]), seen)
         return rows, about
 
     def _admit(self, link: PostgresConnection, until_ms: int) -> None:
@@ -130,7 +134,6 @@ class PostgresStore(Store, Maintenance):
     def _see(self, revision: int, seen: int) -> None:
         """Take note of the revision in an answer. `seen`: what was known when the question was sent."""
         if revision < seen:
-            self._cache = {}  # should this store be used again after all, its versions may mean other records
             raise LinkBehind(f"it is at revision {revision}, and was at {seen}", sent=False)
         self._seen = max(self._seen, revision)
 
@@ -172,6 +175,7 @@ class PostgresStore(Store, Maintenance):
         dues = [due_ms for record in kept.values() if (due_ms := record.due_ms()) is not None]
         none_due_ms, none_due_at = self._none_due
         seen = self._seen
+        name = new_number()
         values = (
             arrays.array(expect),
             arrays.array(expect.values()),
@@ -192,23 +196,24 @@ class PostgresStore(Store, Maintenance):
             arrays.number(self._seen_seq),
             arrays.number(min(dues, default=NEVER_MS)),
             arrays.number(none_due_ms),
-            arrays.number(none_due_at),
+            none_due_at,
             b"t" if arrives else b"f",
+            arrays.number(name),
         )
 
-        def ask(link: PostgresConnection, until_ms: int) -> tuple[bytes | None, int, bool]:
+        def ask(link: PostgresConnection, until_ms: int) -> tuple[bytes | None, bool]:
             ((last, revision, promoted),) = link.query(self._queries.commit, values, until_ms)
             self._see(int(revision or 0), seen)
-            return last, int(revision or 0), promoted == b"t"
+            return last, promoted == b"t"
 
-        last, revision, promoted = self._pool.call(ask, writes=not arrives)
+        last, promoted = self._pool.call(ask, writes=not arrives)
         if last is None:
             if promoted and not arrives:
                 self._arrive()
                 if not expect:
                     return self._write(expect, puts, events)  # nothing that it could be in conflict with
             raise Conflict
-        written = {key: Versioned(version=revision, record=record) for key, record in kept.items()}
+        written = {key: Versioned(version=name, record=record) for key, record in kept.items()}
         self._keep({**dict.fromkeys(gone, ABSENT), **written})
         self._seen_seq = max(self._seen_seq, int(last))
         if events or gone:
@@ -247,9 +252,9 @@ class PostgresStore(Store, Maintenance):
         return found
 
     def due(self, limit: int) -> Due:
-        rows, now_ms, revision = self._timed(self._queries.due, (arrays.number(max(1, limit)),))
+        rows, now_ms, mark = self._timed(self._queries.due, (arrays.number(max(1, limit)),))
         first = [(int(due_ms or 0), _text(key)) for key, due_ms, *_ in rows]
-        self._none_due = (first[0][0] if first else NEVER_MS, revision)
+        self._none_due = (first[0][0] if first else NEVER_MS, mark)
         keys = [key for due_ms, key in first if due_ms <= now_ms]
         return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
 
