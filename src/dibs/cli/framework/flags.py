@@ -170,7 +170,7 @@ def put(document: Document, field: str, value: object) -> None:
 
 
 def claim_document(call: Call) -> Document:
-    lasts = ttl_seconds(call)
+    lasts, asked = ttl_seconds(call), terms(call)
     session = session_id(call)
     if session is None and is_actor(call) and not call.command.startswith("lock "):  # `dibs lock` has its own actors
         from dibs.cli.framework.actor_session import actor_session
@@ -182,7 +182,7 @@ def claim_document(call: Call) -> Document:
         document["owner"] = call.settings.owner  # else it is the session's
     put(document, "ttl_seconds", lasts)
     put(document, "session_id", session)
-    return document | terms(call)
+    return document | asked
 
 
 def is_actor(call: Call) -> bool:
@@ -219,6 +219,7 @@ def _given(call: Call, option: Option, field: str) -> object:
 def refuse_contradictions(call: Call) -> None:
     """Raise a UsageError for flags of a claim that contradict each other."""
     values = call.values
+    seconds(call, "wait", limits.TTL_MS_MAX)
     if values.get("no_wait") and values.get("wait") is not None:
         raise UsageError("Use --no-wait or --wait, not both.")
     if values.get("replaces") is not None and values.get("wait") is None and values.get("ticket") is None:
