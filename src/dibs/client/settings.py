@@ -320,8 +320,8 @@ def servers_of(settings: Settings) -> Servers | None:
 # A user who names no store uses the service if it exists (`dibs serve --system`, /run/dibs/dibs.sock), else their own
 # file. Two rules keep one job from having two owners in two stores:
 #
-# - A user with live claims in their own file is not switched: an error asks which store to use. Only what is about these
-#   claims, such as a heartbeat, goes to the file without being asked.
+# - A user with live claims in their own file is not switched: an error asks which store to use. Only what is about
+#   these claims, such as a heartbeat, goes to the file without being asked.
 # - A user who has used the service does not fall back to their own file when it is down. A note in the state folder
 #   remembers that.
 #
