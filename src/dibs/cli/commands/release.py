@@ -26,7 +26,7 @@ def heartbeat(call: Call) -> Answer:
     flags.put(document, "metadata", call.values.get("metadata"))
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
     flags.put(document, "mode", "shared" if call.values.get("shared") else None)
-    document |= flags.proof(call)  # last: it renews the actor's session
+    document = flags.check_texts(document) | flags.proof(call)  # last: it renews the actor's session
     return combined([(name, _renewed(call, name, document)) for name in call.values["job"]])
 
 
@@ -72,7 +72,7 @@ def transfer(call: Call) -> Answer:
         document["to_session"] = flags.checked_session(call, to_session, "--to-session")
     flags.put(document, "ttl_seconds", flags.ttl_seconds(call))
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
-    document |= flags.proof(call)  # last: it renews the actor's session
+    document = flags.check_texts(document) | flags.proof(call)  # last: it renews the actor's session
     body = call.body("transfer", call.values["job"], document)
     name, owner, left = plain(body["name"]), plain(body["owner"]), span(body["remaining_ms"])
     lines = [f"{call.paint.good('Handed over:')} {name} is {owner}'s now, for another {left}."]
@@ -89,7 +89,7 @@ def release(call: Call) -> Answer:
         raise UsageError(f"release needs JOB: {JOBS.help}. --mine releases all that you hold.")
     document = flags.done_fields(call, call.text("result", RESULT_BYTES_MAX)) | failure_fields(call)
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
-    document |= flags.proof(call)  # last: it renews the actor's session
+    document = flags.check_texts(document) | flags.proof(call)  # last: it renews the actor's session
     if not call.values.get("mine"):
         return _each_released(call, names, document)
     if names or "session_id" not in document:

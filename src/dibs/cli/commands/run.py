@@ -45,7 +45,6 @@ class _RunOptions:
         self.retry_after = flags.seconds(call, "retry_after", RETRY_MS_MAX)
         self.ok_codes = _ok_codes(call)
         self.notes = _notes(call)
-        flags.refuse_contradictions(call)
 
 
 def _ok_codes(call: Call) -> frozenset[int] | None:
@@ -235,7 +234,7 @@ def elect(call: Call) -> Answer:
     waits_for_ever = values.get("wait") is None and not values.get("no_wait")
     wait = WAIT_FOR_EVER if waits_for_ever else values.get("wait")
     # A leader that ends has led, however it ended: as in Python, its command's exit code counts as no failure.
-    call.values = {**values, "wait": wait, "ttl": values.get("ttl") or TTL_DEFAULT, "ok_codes": "all"}
+    call.values = {**values, "wait": wait, "ttl": values.get("ttl", TTL_DEFAULT), "ok_codes": "all"}
     answer = _run(call, election_job(values["election"]))
     is_over = answer.exit == NO and not answer.is_error and answer.code != "exited"
     if answer.code == "lost" and not values.get("once"):

@@ -6,18 +6,20 @@ import time
 
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import is_id, new_id
+from dibs.base.jsontext import is_unicode
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS
 from dibs.cli.framework.spec import Option
 from dibs.core import limits
 from dibs.core.durations import format_duration, parse_duration
-from dibs.wire.fields import NUMBERS
+from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
 from dibs.wire.parts import moment_ms
 
 # What the value of a flag may be: durations, counts, exit codes. Each refusal names the flag.
 
 EXIT_CODE_MAX = 255
+_TEXTS_MAX = {**CHARACTERS, **BYTES}
 PID_MAX = 2**32
 
 
@@ -169,7 +171,21 @@ def put(document: Document, field: str, value: object) -> None:
         document[field] = value
 
 
+def check_texts(document: Document) -> Document:
+    """Refuse a text that is too long, or none, before anything is changed. The store would refuse it afterwards."""
+    for field in document.keys() & _TEXTS_MAX.keys():
+        text: str = document[field] or ""
+        if not (text.isascii() or is_unicode(text)):
+            raise InvalidInput(f"{flag_of(field)} must be text in UTF-8.")
+        if 4 * len(text) > _TEXTS_MAX[field]:
+            from dibs.wire.values import text_of  # few texts are as long
+
+            text_of(document, field)
+    return document
+
+
 def claim_document(call: Call) -> Document:
+    """The request of a claim. All words are checked before the actor's session is opened."""
     lasts, asked = ttl_seconds(call), terms(call)
     session = session_id(call)
     if session is None and is_actor(call) and not call.command.startswith("lock "):  # `dibs lock` has its own actors
@@ -198,11 +214,12 @@ def terms(call: Call) -> Document:
     """The fields of a claim other than owner, TTL and session."""
     refuse_contradictions(call)
     document: Document = {"request_key": new_id()}
+    check_texts({"owner": call.settings.pick("owner", "DIBS_OWNER")})
     for option in (METADATA, REPLACES, *CLAIM_TERMS):
         if option.field and option is not SESSION and call.values.get(option.key) is not None:
             field = option.field.removeprefix("acquire.")
             put(document, field, _given(call, option, field))
-    return document
+    return check_texts(document)
 
 
 def _given(call: Call, option: Option, field: str) -> object:

@@ -145,6 +145,7 @@ class SessionTerms:
     """The session's TTL, and how long stopping the work may take. The TTL must leave time for that."""
 
     def __init__(self, call: Call, flag: str, wanted_ms: int, *, needs_slack: bool = False) -> None:
+        terms(call)  # what the claim will ask for is checked before the session is opened
         self.request = open_request(call)
         ttl_ms = self.request.get("ttl_ms", SESSION_TTL_MS_DEFAULT)
         slack = slack_ms(ttl_ms) if needs_slack else 0
