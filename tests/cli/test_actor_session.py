@@ -34,7 +34,7 @@ def test_the_name_is_enough_to_heartbeat_and_release(terminal: Terminal) -> None
         "When it is done:  dibs release --actor 7c1e-fix-login issue-7",
     ]
     assert terminal("heartbeat", "issue-7", *ACTOR, "--checkpoint", "half way").exit == 0
-    assert terminal("release", "issue-7", *ACTOR, "--done", "1h").exit == 0
+    assert terminal("release", "issue-7", *ACTOR, "--done=1h").exit == 0
     assert terminal("claim", "issue-7").exit == 4
 
 

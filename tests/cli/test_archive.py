@@ -117,6 +117,25 @@ def test_an_import_into_a_store_that_is_not_empty_changes_nothing(terminal: Term
     assert terminal("heartbeat", "issue-1842", "--lease", lease).exit == 0
 
 
+@pytest.mark.fault("F-338")
+def test_a_move_that_fails_says_how_to_thaw(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.claim("issue-1842")
+    copy = archive_of(terminal, "--freeze")
+    assert "`dibs thaw` there lets its store be used again" in refused(terminal("import", stdin=copy))
+    old = f"sqlite:{tmp_path}/old store.db"
+    assert dibs("claim", "a", "--url", old, home=tmp_path).returncode == 0
+    told = dibs("export", "--freeze", "--url", old, home=tmp_path).stderr.decode()
+    assert f"dibs thaw --url '{old}'" in told
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "dibs", "export", "--freeze", "--url", old]
+        env = {**environment_without_dibs(), "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+        done = subprocess.run(
+            words, stdout=full, stderr=subprocess.PIPE, env=env, timeout=WAIT_S_MAX, check=False, text=True
+        )
+    assert done.returncode == 69
+    assert f"dibs thaw --url '{old}'" in done.stderr
+
+
 def test_an_import_says_what_came_in(terminal: Terminal, tmp_path: Path) -> None:
     terminal.claim("issue-1842")
     copy = tmp_path / "claims.jsonl"

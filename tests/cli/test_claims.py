@@ -90,7 +90,7 @@ def test_whoever_takes_over_is_told_where_the_last_one_stopped(terminal: Termina
 
 def test_a_done_job_says_by_whom_and_exits_with_4_unless_claimed_again(terminal: Terminal) -> None:
     lease = terminal.claim("issue-1", "--owner", "agent-7")
-    assert terminal("release", "issue-1", "--lease", lease, "--done", "1h", "--result", "PR 77").exit == 0
+    assert terminal("release", "issue-1", "--lease", lease, "--done=1h", "--result", "PR 77").exit == 0
     terminal.wait(240)
     ran = terminal("claim", "issue-1")
     assert ran.exit == 4
@@ -187,7 +187,7 @@ def test_stdin_that_is_no_checkpoint_is_refused(terminal: Terminal, stdin: bytes
 
 def test_stdin_is_for_one_flag_only(terminal: Terminal) -> None:
     lease = terminal.claim("issue-1")
-    both = ("--checkpoint", "-", "--done", "1h", "--result", "-")
+    both = ("--checkpoint", "-", "--done=1h", "--result", "-")
     assert terminal("release", "issue-1", "--lease", lease, *both, stdin=b"text").exit == 64
     assert terminal("owner", "issue-1").exit == 0
 

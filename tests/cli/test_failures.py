@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.cli.framework.result import failure
+from dibs.wire import codes
 from dibs.wire.documents import Reply
 from tests.processes.machine import Machine, finished, first_line
 
@@ -64,7 +65,7 @@ def test_release_failed_counts_rests_and_parks(terminal: Terminal) -> None:
     [
         ("--reason", "x"),
         ("--retry-after", "5m"),
-        ("--failed", "--done", "1h"),
+        ("--failed", "--done=1h"),
         ("--failed", "--retry-after", "8d"),
     ],
 )
@@ -124,6 +125,51 @@ def test_a_command_that_somebody_stopped_has_not_failed_and_its_count_stays(
 
 
 @pytest.mark.e2e
+@pytest.mark.fault("F-332")
+@pytest.mark.promise("overdue")
+@pytest.mark.parametrize(
+    ("flags", "exits"), [(("--done",), 0), ((), 0), (("--done", "--ok-codes", "all"), 143), (("--ok-codes", "all"), 7)]
+)
+def test_a_command_that_somebody_stopped_has_not_succeeded_whatever_its_exit_code(
+    machine: Machine, flags: tuple[str, ...], exits: int
+) -> None:
+    assert run_sh(machine, "exit 1") == 1
+    trap = "" if exits > 128 else f"trap 'exit {exits}' TERM; "
+    script = f"{trap}echo up; while :; do sleep 0.05; done"
+    child = machine.start("run", "job", *flags, "--", "/bin/sh", "-c", script, stderr=subprocess.STDOUT)
+    assert first_line(child) == "up"
+    child.send_signal(signal.SIGTERM)
+    code, out = finished(child)
+    assert code == exits
+    assert ("not marked as done, because the command was interrupted" in out) == (flags == ("--done",))
+    assert machine.run("overdue", "job")[0] != 0
+    assert run_sh(machine, "test $DIBS_ATTEMPT = 2", "--done") == 0  # the count stays, and it is not done
+    assert run_sh(machine, "exit 0") == 4
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-332")
+@pytest.mark.promise("overdue")
+def test_a_hold_that_somebody_stopped_is_no_success_of_its_job(machine: Machine) -> None:
+    child = machine.start("hold", "job", "--json")
+    assert "acquired" in first_line(child)
+    child.send_signal(signal.SIGTERM)
+    assert finished(child)[0] == 0
+    assert machine.run("overdue", "job")[0] != 0
+    assert machine.run("hold", "job", "--for", "1ms")[0] == 0
+    assert machine.run("overdue", "job")[0] == 0
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-333")
+def test_a_leaders_command_that_fails_is_no_failure_as_in_python(machine: Machine) -> None:
+    for _ in range(2):
+        assert machine.run("elect", "cron", "--", "/bin/sh", "-c", "exit 7")[0] == 7
+        previous = machine.look("election:cron")["previous"]
+        assert (previous["how"], previous["attempt"]) == ("released", 1)
+
+
+@pytest.mark.e2e
 def test_hold_is_told_that_the_work_failed(machine: Machine) -> None:
     child = machine.start("hold", "job", "--until-eof", "--json", stdin=subprocess.PIPE)
     assert "acquired" in first_line(child)
@@ -135,3 +181,25 @@ def test_hold_is_told_that_the_work_failed(machine: Machine) -> None:
 def test_the_second_line_of_an_error_is_indented_and_there_is_no_third() -> None:
     reply = Reply(status=403, body={"code": "forbidden", "details": "No right.\nRun: GRANT\nok   all is well"})
     assert failure(reply).text == "No right.\n  Run: GRANT\\nok   all is well"
+
+
+@pytest.mark.fault("F-330")
+@pytest.mark.parametrize(
+    ("first", "then", "says"),
+    [
+        (("--failed",), ("--done",), "This lease was released as failed"),
+        ((), ("--done",), "did not mark it as done"),
+        (("--done",), ("--failed",), "was released before, and not as failed"),
+    ],
+)
+def test_a_second_release_that_says_otherwise_is_no_success(
+    terminal: Terminal, first: tuple[str, ...], then: tuple[str, ...], says: str
+) -> None:
+    proof = ("--lease", terminal.claim("job"))
+    assert terminal("release", "job", *proof, *first).exit == 0
+    assert terminal("release", "job", *proof, *first).exit == 0  # a repeat is
+    ran = terminal("release", "job", *proof, *then)
+    assert ran.exit == codes.NOT_YOURS
+    assert says in ran.err
+    assert terminal("release", "job", *proof, *then, "--json").error["code"] == "lease_not_current"
+    assert terminal("release", "job", *proof).exit == 0

@@ -203,7 +203,7 @@ def filled(terminal: Terminal) -> Terminal:
     terminal("break", "broken", "--reason", KEPT)
     session = terminal.session("--owner", f"bob{KEPT}", "--metadata", KEPT)
     terminal.claim("in-session", "--session", session)
-    terminal("release", "other", "--lease", terminal.claim("other"), "--done", "1h", "--result", KEPT)
+    terminal("release", "other", "--lease", terminal.claim("other"), "--done=1h", "--result", KEPT)
     return terminal
 
 

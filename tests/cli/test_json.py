@@ -13,7 +13,7 @@ def test_who_has_a_job_stands_at_one_place_whether_it_was_claimed_or_looked_at(t
     for words in (("claim", "a"), ("owner", "a"), ("wait", "a", "--for", "0")):
         document = terminal(*words, "--json").document
         assert document["data"]["owner"] == "agent-7", words
-    terminal("release", "a", "--lease", lease, "--done", "1h")
+    terminal("release", "a", "--lease", lease, "--done=1h")
     for words in (("claim", "a"), ("owner", "a"), ("wait", "a")):
         document = terminal(*words, "--json").document
         assert document["data"]["done"]["owner"] == "agent-7", words

@@ -30,7 +30,7 @@ def backlog(terminal: Terminal) -> Terminal:
     terminal.claim("issue-10", "--owner", "agent-7", "--ttl", "1h")
     terminal.claim("issue-2", "--owner", "agent-8", "--ttl", "1h")
     lease = terminal.claim("issue-3", "--owner", "agent-7")
-    terminal("release", "issue-3", "--lease", lease, "--done", "1h", "--result", "PR 77")
+    terminal("release", "issue-3", "--lease", lease, "--done=1h", "--result", "PR 77")
     lease = terminal.claim("issue-4", "--owner", "agent-8")
     terminal("release", "issue-4", "--lease", lease)
     return terminal

@@ -52,7 +52,7 @@ def test_owner_of_a_free_job_exits_with_1(terminal: Terminal) -> None:
 
 def test_owner_of_a_done_job_exits_with_4(terminal: Terminal) -> None:
     lease = terminal.claim("issue-1", "--owner", "agent-7")
-    terminal("release", "issue-1", "--lease", lease, "--done", "1h", "--result", "PR 77")
+    terminal("release", "issue-1", "--lease", lease, "--done=1h", "--result", "PR 77")
     terminal.wait(60)
     ran = terminal("owner", "issue-1")
     assert ran.exit == 4
@@ -100,7 +100,7 @@ def test_history_tells_everything_in_order(terminal: Terminal) -> None:
     terminal("heartbeat", "issue-1", "--lease", lease, "--checkpoint", "half way")
     terminal.wait(90)
     lease = terminal.claim("issue-1", "--owner", "agent-8")
-    terminal("release", "issue-1", "--lease", lease, "--done", "1h", "--result", "PR 77")
+    terminal("release", "issue-1", "--lease", lease, "--done=1h", "--result", "PR 77")
     told = [line.split("  ", 2)[2].strip() for line in terminal("history", "issue-1").out.splitlines()]
     assert told == [
         "agent-7 claimed it for 1m (token 1)",

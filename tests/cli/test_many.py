@@ -25,7 +25,7 @@ def test_any_takes_the_first_free_one_and_prints_its_name(terminal: Terminal) ->
 def test_any_refused_says_of_each_who_has_it(terminal: Terminal) -> None:
     terminal.claim("a", "--owner", "agent-7", "--ttl", "2m")
     lease = terminal.claim("long name", "--owner", "agent-8")
-    terminal("release", "long name", "--lease", lease, "--done", "1h")
+    terminal("release", "long name", "--lease", lease, "--done=1h")
     ran = terminal("claim-any", "a", "long name")
     assert ran.exit == 1
     assert ran.out.splitlines() == [
@@ -130,7 +130,7 @@ def test_all_refuses_two_names_that_overlap(terminal: Terminal) -> None:
 def test_any_says_which_names_it_skipped_and_why(terminal: Terminal) -> None:
     terminal.claim("a", "--owner", "agent-7", "--ttl", "2m")
     lease = terminal.claim("b", "--owner", "agent-8")
-    terminal("release", "b", "--lease", lease, "--done", "1h")
+    terminal("release", "b", "--lease", lease, "--done=1h")
     ran = terminal("claim-any", "a", "b", "c", "--owner", "bob")
     assert ran.exit == 0
     assert ran.out.splitlines()[3:5] == [
@@ -157,7 +157,7 @@ def test_any_says_which_names_it_skipped_and_why(terminal: Terminal) -> None:
 def test_any_exits_with_4_when_all_are_done_and_only_then(terminal: Terminal) -> None:
     for name in ("a", "b"):
         lease = terminal.claim(name, "--owner", "agent-8")
-        terminal("release", name, "--lease", lease, "--done", "1h")
+        terminal("release", name, "--lease", lease, "--done=1h")
     for command in ("claim-any", "claim-all"):
         ran = terminal(command, "a", "b")
         assert ran.exit == 4
@@ -191,7 +191,7 @@ def test_any_waits_for_the_first_that_is_let_go(terminal: Terminal) -> None:
 
 def test_any_does_not_wait_for_what_is_done_or_for_nothing(terminal: Terminal) -> None:
     lease = terminal.claim("a")
-    terminal("release", "a", "--lease", lease, "--done", "1h")
+    terminal("release", "a", "--lease", lease, "--done=1h")
     assert terminal("claim-any", "a", "--wait", "60s").exit == 4
     terminal.claim("b", "--owner", "agent-7")
     over = terminal("claim-any", "a", "b", "--wait", "1s")

@@ -259,11 +259,11 @@ def test_help_fits_a_terminal_of_80_columns(terminal: Terminal, name: str) -> No
     [
         (("--done", "issue-1"), "1d", ["issue-1"]),
         (("issue-1", "--done"), "1d", ["issue-1"]),
-        (("--done", "1h", "issue-1"), "1h", ["issue-1"]),
         (("--done=1h", "issue-1"), "1h", ["issue-1"]),
+        (("--done", "issue-1", "issue-2"), "1d", ["issue-1", "issue-2"]),
         (("issue-1", "--done", "--result", "x"), "1d", ["issue-1"]),
         (("--done", "--", "42"), "1d", ["42"]),
-        (("--done", "42", "issue-1"), "42", ["issue-1"]),
+        (("42", "43", "--done"), "1d", ["42", "43"]),
     ],
 )
 def test_done_alone_means_a_day_and_does_not_take_the_job_for_a_time(
@@ -271,6 +271,49 @@ def test_done_alone_means_a_day_and_does_not_take_the_job_for_a_time(
 ) -> None:
     values = parse(load("release"), words)
     assert (values["done"], values["job"]) == (done, jobs)
+
+
+@pytest.mark.fault("F-331")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("release", "--done", "42", "43"),
+        ("release", "43", "--done", "42"),
+        ("release", "issue-1", "--done", "1h"),
+        ("run", "nightly", "--done", "20h", "--", "true"),
+        ("run", "--done", "20h", "--", "true"),
+        ("run", "nightly", "--done", "tomorrow", "--", "true"),
+    ],
+)
+def test_a_flag_with_an_optional_value_takes_it_by_an_equals_sign_only(
+    terminal: Terminal, words: tuple[str, ...]
+) -> None:
+    ran = terminal(*words)
+    assert ran.exit == codes.USAGE
+    assert "--done takes a time with = only" in ran.err
+
+
+@pytest.mark.fault("F-331")
+@pytest.mark.parametrize("word", ["1w", "tomorrow", "forever"])
+def test_a_word_behind_done_that_is_no_job_of_the_callers_releases_nothing(terminal: Terminal, word: str) -> None:
+    session = terminal.session()
+    terminal("claim", "a", "--session", session)
+    before = terminal.store.events(0, 99)
+    ran = terminal("release", "a", "--session", session, "--done", word)
+    assert ran.exit == codes.USAGE
+    assert f"{word} stands behind --done and is no job of yours" in ran.err
+    assert terminal.store.events(0, 99) == before
+    assert terminal("release", "--done", "a", word, "--session", session).exit == codes.NOT_YOURS  # `a` is named first
+    assert terminal("claim", "a").exit == codes.DONE
+
+
+def test_a_job_behind_done_that_was_lost_does_not_keep_the_others(terminal: Terminal) -> None:
+    session = terminal.session()
+    for name in ("a", "b"):
+        terminal("claim", name, "--session", session)
+    terminal("break", "a", "--reason", "stuck")
+    assert terminal("release", "--done", "a", "b", "--session", session).exit == codes.NOT_YOURS
+    assert terminal("claim", "b").exit == codes.DONE
 
 
 def test_run_takes_done_without_a_time_before_its_job() -> None:

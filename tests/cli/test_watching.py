@@ -17,7 +17,7 @@ def test_wait_says_how_the_job_stands_when_nobody_has_it(terminal: Terminal) -> 
     lease = terminal.claim("job", "--owner", "agent-7")
     waiter = Typing(terminal, "wait", "job", "-q", "--for", "60s")
     assert waiter.is_alive()
-    terminal("release", "job", "--lease", lease, "--done", "1h")
+    terminal("release", "job", "--lease", lease, "--done=1h")
     ran = waiter.ran()
     assert (ran.exit, ran.out) == (0, "done\n")
 
@@ -80,7 +80,7 @@ def test_shared_and_counted_claims_are_shown_as_what_they_are(terminal: Terminal
 def test_wait_for_several_ends_when_nobody_has_any_of_them(terminal: Terminal) -> None:
     one, two = terminal.claim("a"), terminal.claim("b")
     waiter = Typing(terminal, "wait", "a", "b", "c", "-q", "--for", "60s")
-    terminal("release", "a", "--lease", one, "--done", "1h")
+    terminal("release", "a", "--lease", one, "--done=1h")
     assert waiter.is_alive()
     assert terminal("wait", "a", "b", "--for", "0").exit == 1
     terminal("release", "b", "--lease", two)
@@ -92,7 +92,7 @@ def test_wait_for_several_ends_when_nobody_has_any_of_them(terminal: Terminal) -
 
 def test_wait_tells_done_from_free_by_its_exit_code_where_that_is_asked_for(terminal: Terminal) -> None:
     lease = terminal.claim("a")
-    terminal("release", "a", "--lease", lease, "--done", "1h")
+    terminal("release", "a", "--lease", lease, "--done=1h")
     assert terminal("wait", "a").exit == 0
     assert terminal("wait", "a", "--done-exit-code", "4").exit == 4
     assert terminal("wait", "a", "--done-exit-code", "4", "--json").error["code"] == "done"

@@ -384,10 +384,23 @@ def test_a_release_may_mark_the_job_done() -> None:
 @pytest.mark.parametrize("held_by_another", [False, True])
 def test_releasing_again_what_was_released_is_fine_and_changes_nothing(held_by_another: bool) -> None:
     successors = (holder(token=2, lease_id="lease-2"),) if held_by_another else ()
-    decision = decided(1_000, lock(*successors, endings=(ending(),)), release(done_ms=9, checkpoint="x"))
+    decision = decided(1_000, lock(*successors, endings=(ending(),)), release(checkpoint="x"))
     assert decision.outcome == lease_outcomes.Released(now_ms=1_000, name=JOB, ending=ending(), again=True)
     assert not decision.writes
     assert not decision.events
+
+
+@pytest.mark.promise("idem:release")
+@pytest.mark.fault("F-330")
+@pytest.mark.parametrize("how", ["released", "failed"])
+def test_a_repeat_that_would_mark_it_as_done_says_how_it_was_released_before(how: str) -> None:
+    before = ending(how=how)
+    decision = decided(1_000, lock(endings=(before,)), release(done_ms=9))
+    assert decision.outcome == outcomes.NotCurrent(now_ms=1_000, name=JOB, holders=(), ending=before)
+    assert not decision.writes
+    done = ending(done=True)
+    decision = decided(1_000, lock(endings=(done,)), release(done_ms=9))
+    assert decision.outcome == lease_outcomes.Released(now_ms=1_000, name=JOB, ending=done, again=True)
 
 
 @pytest.mark.promise("idem:release")

@@ -106,7 +106,7 @@ def test_a_stepped_wall_clock_ends_no_lease_early(machine: Machine, step_ms: int
     assert 9 * 60_000 < renewed["remaining_ms"] <= 10 * 60_000
     machine.set(-step_ms)
     assert held(machine("claim", "job", "--owner", "rival"))["owner"] == "owner"
-    assert machine("release", "job", "--lease", first["lease_id"], "--done", "1h").exit == 0
+    assert machine("release", "job", "--lease", first["lease_id"], "--done=1h").exit == 0
     machine.set(step_ms)
     assert machine("claim", "job", "--owner", "rival").exit == 4, "the mark lasts an hour, whatever the clock says"
     assert machine.broken_promises() == []

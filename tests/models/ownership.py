@@ -230,7 +230,7 @@ class Model:
         holder = self.current(job)
         if holder is None or (holder.lease, holder.principal) != (lease, principal):
             ended = self._ended(job, principal, lease)
-            if ended and ended.how in ("released", "failed"):
+            if ended and ended.how in ("released", "failed") and (ended.done_until_ms or not done_ms):
                 return Told(ended.how, owner=ended.worker, token=ended.token, again=True)
             return self._not_current(job, ended)
         holder.how, holder.at_ms = "released", now_ms

@@ -266,7 +266,7 @@ class World:
         run = self.runs.get(hold.wish.session or "")
         if run is not None:
             run.want = None
-        if how == "released":
+        if how in ("released", "done"):
             facts.failures = 0 if verdict else facts.failures
         elif how in ("expired", "broken", "failed"):
             facts.failures += 1
@@ -605,22 +605,26 @@ class World:
                 return how
         return ""
 
+    def repeated(self, how: str) -> str:
+        return {"released": "released-again", "done": "released-again", "failed": "failed-again"}.get(
+            how, "not-current"
+        )
+
     def release(self, job: str, principal: str, lease: str | None, session: str | None, done_ms: int = 0) -> str:
         hold = self.proved(job, principal, lease, session)
         if hold is None:
             how = self.was(job, principal, lease, session)
-            return f"{how}-again" if how in ("released", "failed") else "not-current"
+            return "not-current" if done_ms and how != "done" else self.repeated(how)
         if done_ms:
             self.about(job).done_until_ms = self.now_ms + done_ms
-        self.end(hold, "released")
+        self.end(hold, "done" if done_ms else "released")
         self.serve()
         return "released"
 
     def fail(self, job: str, principal: str, lease: str | None, session: str | None, retry_ms: int) -> str:
         hold = self.proved(job, principal, lease, session)
         if hold is None:
-            how = self.was(job, principal, lease, session)
-            return f"{how}-again" if how in ("released", "failed") else "not-current"
+            return self.repeated(self.was(job, principal, lease, session))
         self.end(hold, "failed", retry_ms)
         self.serve()
         return "failed"

@@ -90,7 +90,7 @@ def test_both_see_the_same_jobs_the_same_progress_and_the_same_history(both: Bot
     assert lists[0] == lists[1]
     assert [(job["name"], job["checkpoint"]) for job in lists[0]] == [("a", "half"), ("b", "all")]
 
-    assert both.served("release", "b", "--lease", yours["lease_id"], "--done", "1h").exit == 0
+    assert both.served("release", "b", "--lease", yours["lease_id"], "--done=1h").exit == 0
     assert both.embedded("claim", "b").exit == 4
     for name, kinds in (("a", ["acquired", "progress"]), ("b", ["acquired", "progress", "released"])):
         history = both.embedded("history", name).data

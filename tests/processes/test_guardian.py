@@ -55,6 +55,30 @@ def test_a_command_that_ends_the_moment_it_is_looked_at_has_ended_and_was_not_lo
         os.close(end)
 
 
+@pytest.mark.fault("F-332")
+@pytest.mark.parametrize(("script", "reports"), [("exit 0", b"E 0\n"), ("trap '' TERM; echo up; read end", b"S 15\n")])
+def test_a_signal_is_reported_only_if_it_reached_the_command_before_its_end(
+    pipes: tuple[int, int, int, int], script: str, reports: bytes
+) -> None:
+    hearing, _, said, telling = pipes
+    how: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
+    command = subprocess.Popen(["/bin/sh", "-c", script], **how)
+    assert command.stdin is not None
+    assert command.stdout is not None
+    command.stdout.readline()  # it is up, or has ended
+    guardian = Guardian(hearing, telling, ["sh"], kill_after_ms=0, leaves_children=False, terminal=None)
+    guardian._pid = command.pid
+    guardian._adopts = True
+    if reports.startswith(b"E"):
+        ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        wait_until(lambda: os.waitid(os.P_PID, command.pid, ended), "the command has ended")
+    guardian._pass_on(signal.SIGTERM)
+    assert os.read(said, 100) == reports
+    command.communicate(b"\n", timeout=50)
+    for end in (guardian._waking, guardian._waker):
+        os.close(end)
+
+
 TOO_LATE = """
 import os
 from dibs.cli.supervise.child import Child

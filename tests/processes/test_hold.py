@@ -70,6 +70,16 @@ def test_it_holds_until_it_is_told_to_stop(machine: Machine, number: int) -> Non
     assert machine.look("job")["status"] == "free"
 
 
+@pytest.mark.fault("F-333")
+def test_it_says_which_slots_it_has(machine: Machine) -> None:
+    child = hold(machine, "--slots", "3", "--units", "2")
+    acquired = event(child)
+    assert (acquired["slot"], acquired["slot_numbers"]) == (0, [0, 1])
+    other = hold(machine, "--slots", "3", "--for", "1ms")
+    assert event(other)["slot"] == 2
+    child.terminate()
+
+
 def test_it_renews_and_says_so(machine: Machine) -> None:
     child = hold(machine, "--for", "4s")
     acquired = event(child)
@@ -107,7 +117,8 @@ def test_when_nobody_reads_what_it_says_it_lets_go(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("order", "for_seconds", "result"),
     [
-        ("done 1h PR 77", 3_600, "PR 77"),
+        ("done=1h PR 77", 3_600, "PR 77"),
+        ("done=1h", 3_600, None),
         ("done", 86_400, None),
         ("done PR 77 merged", 86_400, "PR 77 merged"),
     ],
@@ -201,8 +212,28 @@ def test_events_in_words(event: dict[str, Any], line: str) -> None:
     assert said({"name": "job", "at": "2025-11-15T02:14:05.123Z", **event}) == f"02:14:05Z  {line}"
 
 
+@pytest.mark.fault("F-331")
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [
+        ("done 1h PR 77", "done takes a time with = only: done=1h"),
+        ("done 3 of 4 tests pass", "done=3"),
+        ("done=1w", "'1w' is no time"),
+        ("done=", "'' is no time"),
+        ("done=999999d", "'999999d' is no time"),
+    ],
+)
+def test_a_time_of_done_that_is_none_ends_nothing(machine: Machine, order: str, says: str) -> None:
+    child = hold(machine, "--until-eof")
+    out, _ = child.communicate(f"{order}\nrelease\n", timeout=50)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [each["event"] for each in events] == ["acquired", "error", "released"]
+    assert says in events[1]["message"]
+    assert not events[2]["done"]
+
+
 @pytest.mark.promise("loss:told")
-@pytest.mark.parametrize("order", ["release", "done 1h", "fail it broke"])
+@pytest.mark.parametrize("order", ["release", "done=1h", "fail it broke"])
 def test_told_to_let_go_of_what_it_has_lost_it_says_lost(machine: Machine, order: str) -> None:
     child = machine.start("hold", "job", "--json", "--ttl", "2s", "--until-eof", stdin=-1)
     assert event(child)["event"] == "acquired"

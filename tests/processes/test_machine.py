@@ -126,6 +126,46 @@ def test_who_used_the_service_does_not_fall_back_to_a_store_of_their_own(
     assert dibs(env, "claim", "a").exit == 0
 
 
+@pytest.mark.fault("F-336")
+def test_a_socket_that_nobody_listens_on_is_no_service(open_folder: Path, tmp_path: Path) -> None:
+    import socket
+
+    path = open_folder / "dibs.sock"
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))  # as a server leaves it that could not start, or was killed
+    env = {**clean_env(tmp_path), "DIBS_SYSTEM_SOCKET": str(path)}
+    lease = dibs(env, "claim", "a", "--json").data["lease_id"]
+    assert not os.path.exists(note_path(env))
+    assert dibs(env, "heartbeat", "a", "--lease", lease).exit == 0
+    told = dibs(env, "doctor")
+    assert (told.exit, f"nobody listens on {path}" in told.out) == (0, True)
+
+
+@pytest.mark.fault("F-336")
+def test_what_is_about_a_claim_goes_where_it_was_made_when_a_service_appears(
+    service: ServerProcess, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    env = env_of(service, home)
+    own = {**env, "DIBS_SYSTEM_SOCKET": "off"}
+    lease = dibs(own, "claim", "leased", "--json").data["lease_id"]
+    assert dibs(own, "claim", "named", "--actor", "ann").exit == 0
+    session = dibs(own, "session", "open", "-q").out.strip()
+    assert dibs(own, "claim", "kept", "--session", session).exit == 0
+    assert dibs(env, "heartbeat", "leased", "--lease", lease).exit == 0
+    assert dibs(env, "heartbeat", "named", "--actor", "ann", "--checkpoint", "half").exit == 0
+    assert dibs(env, "session", "keep", session).exit == 0
+    assert dibs(env, "claim", "more", "--actor", "ann").exit == 64  # nobody works in two stores unasked
+    assert dibs(env, "release", "--mine", "--actor", "ann").exit == 0
+    assert dibs(env, "release", "leased", "--lease", lease, "--done").exit == 0
+    assert dibs(own, "claim", "leased").exit == 4
+    assert dibs(env, "session", "end", session).exit == 0
+    assert dibs(env, "claim", "named", "--actor", "ann").exit == 0
+    assert os.path.exists(note_path(env))
+    assert dibs(env, "release", "named", "--actor", "ann").exit == 0
+
+
 @pytest.mark.parametrize("fault", ["writable folder", "file", "another's socket"])
 def test_a_socket_that_others_may_have_made_is_not_used(open_folder: Path, tmp_path: Path, fault: str) -> None:
     import socket

@@ -63,7 +63,7 @@ def play_the_loop(env: dict[str, str]) -> None:
     assert beat.exit == 0, beat
     assert dibs(env, "owner", JOB, "--json").data["checkpoint"] == "tests pass"
 
-    assert dibs(env, "release", JOB, "--lease", lease, "--done", "1h", "--result", "PR 77").exit == 0
+    assert dibs(env, "release", JOB, "--lease", lease, "--done=1h", "--result", "PR 77").exit == 0
     done = dibs(env, "claim", JOB, "--ttl", "2m", "--owner", "agent-8")
     assert done.exit == 4, done
     assert "agent-7" in done.out

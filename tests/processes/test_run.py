@@ -7,14 +7,19 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.base.clock import steady_ms
+from dibs.cli.supervise.process_session import CheckpointFile
 from dibs.client.door import Ask
 from dibs.system.session_mark import process_mark
 from tests.processes.machine import SETSID, Machine, finished, first_line
+from tests.programs import WAIT_S_MAX
+from tests.stalls import is_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,9 +112,9 @@ def test_in_line_the_session_stays_alive_and_the_turn_comes(machine: Machine) ->
 
 
 def test_only_a_command_that_succeeds_marks_the_job_as_done(machine: Machine) -> None:
-    assert run_sh(machine, "exit 3", "--done", "1h") == (3, "")
-    assert run_sh(machine, "exit 0", "--done", "1h", "--result", "PR 77") == (0, "")
-    code, out = run_sh(machine, "echo ran", "--done", "1h")
+    assert run_sh(machine, "exit 3", "--done=1h") == (3, "")
+    assert run_sh(machine, "exit 0", "--done=1h", "--result", "PR 77") == (0, "")
+    code, out = run_sh(machine, "echo ran", "--done=1h")
     assert code == 4
     assert "PR 77" in out
     assert "ran" not in out
@@ -152,10 +157,81 @@ def test_notes_go_out_while_the_command_runs(machine: Machine, tmp_path: Path) -
 
 def test_notes_that_cannot_be_written_stop_it_before_it_begins(machine: Machine) -> None:
     run_sh(machine, "$DIBS heartbeat job --checkpoint x -q")
-    code, out = run_sh(machine, "echo ran", "--checkpoint-file", "/no/such/folder/file")
+    code, out = run_sh(machine, "echo ran", "--checkpoint-file", "/proc/no-such-file")
     assert code == 64
     assert "cannot be written" in out
     assert "ran\n" not in out
+
+
+@pytest.mark.fault("F-334")
+@pytest.mark.parametrize("kind", ["folder", "pipe", "below nothing"])
+def test_a_checkpoint_file_that_can_be_none_is_refused_before_anything_is_claimed(
+    machine: Machine, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "notes"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path = path / "file"
+    code, out = run_sh(machine, "echo ran", "--checkpoint-file", str(path))
+    assert (code, "ran\n" in out) == (64, False)
+    assert str(path) in out
+    assert machine.look("job").get("previous") is None
+
+
+@pytest.mark.fault("F-334")
+def test_a_checkpoint_file_that_becomes_a_pipe_stops_neither_renewals_nor_the_end(
+    machine: Machine, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    script = "mkfifo $DIBS_CHECKPOINT_FILE; echo up; exec sleep 600"
+    words = ("run", "job", "--ttl", "3s", "--checkpoint-file", str(notes), "--", "/bin/sh", "-c", script)
+    child = machine.start(*words, stderr=subprocess.STDOUT)
+    assert first_line(child) == "up"
+    (session,) = machine.door.ask(Ask("sessions")).body["sessions"]  # type: ignore[index]
+    first = session["expires_at"]
+    machine.until(lambda: machine.door.ask(Ask("sessions")).body["sessions"][0]["expires_at"] != first)  # type: ignore[index]
+    child.terminate()
+    code, out = finished(child)
+    assert code == 143
+    assert "notes was not sent as the checkpoint: it is no ordinary file" in out
+    assert machine.look("job")["status"] == "free"
+
+
+@pytest.mark.fault("F-334")
+def test_a_file_system_that_hangs_stops_only_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hung, real = threading.Event(), os.open
+
+    def hangs(path: str, *how: int) -> int:
+        hung.wait(WAIT_S_MAX)
+        return real(path, *how)
+
+    path = tmp_path / "notes"
+    path.write_text("page 3")
+    notes = CheckpointFile(str(path))
+    monkeypatch.setattr(os, "open", hangs)
+    began_s = monotonic()
+    assert [notes.news(1), notes.news(1)] == [None, None]
+    assert is_in_time(began_s, 1)
+    assert notes.trouble == "its file system does not answer"
+    path.write_text("page 4")
+    hung.set()
+    assert notes.last_news() == "page 4"
+    assert notes.trouble is None
+
+
+@pytest.mark.fault("F-335")
+def test_the_newest_checkpoint_counts_wherever_it_was_noted(machine: Machine, tmp_path: Path) -> None:
+    flags = ("--checkpoint-file", str(tmp_path / "notes"))
+    beat = "$DIBS heartbeat job -q --checkpoint"
+    assert run_sh(machine, f"echo file > $DIBS_CHECKPOINT_FILE; {beat} beat; exit 1", *flags)[0] == 1
+    assert machine.look("job")["previous"]["checkpoint"] == "beat"
+    assert run_sh(machine, f"{beat} beat-2; echo file-2 > $DIBS_CHECKPOINT_FILE; exit 1", *flags)[0] == 1
+    assert machine.look("job")["previous"]["checkpoint"] == "file-2"
+    assert run_sh(machine, f"$DIBS claim other -q; {beat.replace('job', 'other')} theirs; exit 1", *flags)[0] == 1
+    assert (tmp_path / "notes").read_text() == "file-2\n"
 
 
 def test_input_and_words_are_the_commands(machine: Machine) -> None:
@@ -225,7 +301,7 @@ def test_what_it_leaves_running_ends_with_it_unless_that_is_wanted(machine: Mach
 def test_a_command_that_cannot_be_started_is_told_and_leaves_nothing(
     machine: Machine, tmp_path: Path, word: str, code: int, says: str
 ) -> None:
-    ran = machine.run("run", "job", "--done", "1h", "--", word.format(folder=tmp_path))
+    ran = machine.run("run", "job", "--done=1h", "--", word.format(folder=tmp_path))
     assert ran[0] == code
     assert says in ran[1]
     assert machine.look("job")["status"] == "free"
@@ -344,7 +420,7 @@ def test_a_wait_inside_a_run_for_what_somebody_else_has_goes_on(machine: Machine
 
 
 def test_what_was_done_already_has_the_exit_code_that_is_wanted(machine: Machine) -> None:
-    assert machine.run("run", "job", "-q", "--done", "1h", "--", "true")[0] == 0
+    assert machine.run("run", "job", "-q", "--done=1h", "--", "true")[0] == 0
     assert machine.run("run", "job", "-q", "--", "echo", "ran") == (4, "")
     assert machine.run("run", "job", "-q", "--done-exit-code", "0", "-E", "9", "--", "echo", "ran") == (0, "")
     assert machine.run("run", "job", "--done-exit-code", "x", "--", "true")[0] == 64

@@ -75,7 +75,7 @@ def test_completion_offers_what_is_public_and_nothing_else() -> None:
 NOT_FOR_CALLERS = {
     *("NotOnRecord", "Unprocessable", "HookRefused"),
     *("ServerUnreachable", "ServerDraining", "Overloaded", "StoreUnavailable", "StoreFull", "StoreReplaced"),
-    *("StoreBroken", "StoreCorrupt", "StoreTooNew"),
+    *("StoreBroken", "StoreCorrupt", "StoreDenied", "StoreTooNew"),
 }
 
 

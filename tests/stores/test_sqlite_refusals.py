@@ -16,6 +16,7 @@ import pytest
 
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreTooNew, StoreUnavailable
 from dibs.base.ids import new_id
+from dibs.client.store_admin import backup, restore
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
@@ -309,6 +310,29 @@ def listed(path: Path) -> str:
         return " ".join(key for key, _ in SqliteStore(str(path)).scan("lock/"))
     except StoreUnavailable as error:
         return error.details
+
+
+@pytest.mark.fault("F-337")
+def test_what_root_makes_in_the_folder_of_a_service_is_the_services(open_folder: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    os.chown(open_folder, NOBODY, NOBODY)
+    path = open_folder / "state" / "dibs" / "dibs.db"
+    store = SqliteStore(str(path))
+    put(store, lock("y"))
+    beside = [path.with_name(f"dibs.db{end}") for end in ("", "-wal", "-shm")]
+    owners = {(file.stat().st_uid, file.stat().st_gid) for file in (path.parent.parent, path.parent, *beside)}
+    assert owners == {(NOBODY, NOBODY)}
+    copy = str(tmp_path / "copy.db")
+    backup(store, copy)
+    store.close()
+    assert as_somebody_else(lambda: claim(path)) == "Granted"
+    restore(copy, str(open_folder / "restored.db"))
+    assert as_somebody_else(lambda: claim(open_folder / "restored.db")) == "Granted"
+    own = SqliteStore(str(tmp_path / "own.db"))
+    put(own, lock("x"))
+    assert (tmp_path / "own.db").stat().st_uid == 0
+    own.close()
 
 
 def test_a_folder_that_cannot_be_made_says_where_nothing_can_be_written(open_folder: Path) -> None:

@@ -199,13 +199,14 @@ async function run(options: Options): Promise<number> {
   try {
     command = new Command(options.command, killAfterMs, certainMs(), environment(options, session, claim));
     const lost = await Promise.race([command.code.then(() => undefined), loss(dibs, session, claim)]);
+    const wasInterrupted = INTERRUPTS.some((signal) => passedOn.has(signal)); // not by one that came after its end
     await command.stop(); // also what the command left running
     const code = await command.code;
     if (lost !== undefined) {
       say(`The claim was lost (${lost.why.replace(/\.$/, "")}). The command was stopped, because others may have its jobs now.`);
       return LOST;
     }
-    await ending(options, claim, code, passedOn).catch((error: Error) => {
+    await ending(options, claim, code, wasInterrupted).catch((error: Error) => {
       say(`The result of ${claim.name} could not be recorded: ${error.message}`);
     });
     return code;
@@ -233,11 +234,11 @@ function fired(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** An exit code other than 0 is a failure, unless somebody stopped the command. */
-async function ending({ values }: Options, claim: Claim, code: number, passedOn: Set<string>): Promise<void> {
+/** A command that somebody stopped has neither finished nor failed. Otherwise an exit code other than 0 is a failure. */
+async function ending({ values }: Options, claim: Claim, code: number, wasInterrupted: boolean): Promise<void> {
   if (claim.signal.aborted) return; // the command has let it go
-  if (code === 0) await (values.done === undefined ? claim.release() : claim.done(undefined, milliseconds(values.done)));
-  else if (INTERRUPTS.some((signal) => passedOn.has(signal))) await claim.giveBack();
+  if (wasInterrupted) await claim.giveBack();
+  else if (code === 0) await (values.done === undefined ? claim.release() : claim.done(undefined, milliseconds(values.done)));
   else await claim.fail(`exited with ${code}`, milliseconds(values["retry-after"]));
 }
 

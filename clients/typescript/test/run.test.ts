@@ -87,7 +87,11 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
     assert.match((await run("--help"))[1], /^Usage: dibs-lease run/);
   });
 
-  test("passes signals on, and an interrupted command has not failed", async () => {
+  test("passes signals on, and an interrupted command has neither failed nor finished", async () => {
+    const graceful = start(["run", "--done", "1h", "graceful", "--", "sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"]);
+    graceful.stdout.once("data", () => graceful.kill("SIGTERM"));
+    assert.equal((await ended(graceful))[0], 0);
+    assert.equal((await server.client("bob").inspect("graceful")).status, "free");
     const child = start(["run", "signals", "--", "sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"]);
     child.stdout.once("data", () => child.kill("SIGTERM"));
     assert.equal((await ended(child))[0], 7);

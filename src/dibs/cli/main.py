@@ -18,6 +18,7 @@ from dibs.cli.framework.spec import Command
 from dibs.cli.signals import UnconfirmedClaims
 from dibs.cli.text.words import Paint, paint_for, width_of
 from dibs.client.settings import connect_as
+from dibs.core.names import check_name
 from dibs.wire.codes import FAULT, USAGE
 from dibs.wire.documents import reply_for_error
 
@@ -169,6 +170,9 @@ def _in_repository(command: Command, call: Call) -> Answer:
         from dibs.cli.framework.job_names import use_one_names
 
         use_one_names(call)
+    jobs = call.values.get("job")
+    for name in jobs if isinstance(jobs, list) else () if jobs is None else (jobs,):
+        check_name(name)  # all of them, before something is done with the first
     try:
         answer = command.run(call)
     except RequestFailed as error:

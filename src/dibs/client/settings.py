@@ -140,7 +140,7 @@ class Settings:
         """The URL that was given; else the machine's service, if there is one. None: the user's own store."""
         if self._url is _NOT_ASKED:
             named = self.named_url
-            self._url = system_url(self.env) if named is None else named
+            self._url = system_url(self.env, of_a_claim=OF_A_CLAIM in self._values) if named is None else named
         return self._url  # type: ignore[return-value]  # text or None, once it was asked for
 
     @property
@@ -320,17 +320,22 @@ def servers_of(settings: Settings) -> Servers | None:
 # A user who names no store uses the service if it exists (`dibs serve --system`, /run/dibs/dibs.sock), else their own
 # file. Two rules keep one job from having two owners in two stores:
 #
-# - A user with live claims in their own file is not switched: an error asks which store to use.
+# - A user with live claims in their own file is not switched: an error asks which store to use. Only what is about
+#   these claims, such as a heartbeat, goes to the file without being asked.
 # - A user who has used the service does not fall back to their own file when it is down. A note in the state folder
 #   remembers that.
+#
+# A socket that nobody listens on is no service. A server that could not start or was killed may have left it.
 #
 # A socket is trusted only if root, or the user to whom root gave the folder, must have made it.
 
 SOCKET = "/run/dibs/dibs.sock"
+OF_A_CLAIM = "of a claim"  # among the values of a command that is about a claim made before
 
 
-def system_url(env: Mapping[str, str]) -> str | None:
-    """The URL of the machine's service, or None if there is none. Raises if it cannot be used safely."""
+def system_url(env: Mapping[str, str], *, of_a_claim: bool = False) -> str | None:
+    """The URL of the machine's service, or None if there is none, or if the command is `of_a_claim` and the user's live
+    claims are elsewhere. Raises if it cannot be used safely."""
     path = socket_path(env)
     if path is None:
         return None
@@ -348,7 +353,15 @@ def system_url(env: Mapping[str, str]) -> str | None:
             f"{path} cannot be trusted: {reason}. Name a store with --url or DIBS_URL, or set DIBS_SYSTEM_SOCKET=off."
         )
     if not os.path.exists(note):
-        _refuse_to_split(path)
+        if not is_heard(path):
+            return None
+        if (own := _own_store_in_use()) is not None:
+            if of_a_claim:
+                return None
+            raise InvalidInput(
+                f"This machine has a dibs service ({path}), and your own store {own} has live claims. Until they "
+                f"end, choose one with --url or DIBS_URL."
+            )
         try:
             os.makedirs(os.path.dirname(note), mode=0o700, exist_ok=True)
             with open(note, "w") as file:
@@ -389,22 +402,32 @@ def distrust(path: str) -> str | None:
     return None
 
 
-def _refuse_to_split(path: str) -> None:
-    """Raise if this user's own file has live claims: using the service as well would make two stores."""
+def is_heard(path: str) -> bool:
+    """Tell whether somebody listens on a socket."""
+    import socket  # only where there is one
+
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)  # a full queue is answered at once
+        try:
+            asking.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            pass  # it may be there; whoever asks it is told what is wrong
+    return True
+
+
+def _own_store_in_use() -> str | None:
+    """The user's own file, if it has live claims: using the service as well would make two stores."""
     from dibs.client.embedded import EmbeddedDoor, default_store_url
 
     url = default_store_url()
     if not os.path.exists(url.removeprefix("sqlite://")):
-        return
+        return None
     door = EmbeddedDoor.at(None, None)
     try:
         from dibs.client.store_admin import holds_anything
 
-        held = holds_anything(door.store())
+        return url if holds_anything(door.store()) else None
     finally:
         door.close()
-    if held:
-        raise InvalidInput(
-            f"This machine has a dibs service ({path}), and your own store {url} has live claims. Until they "
-            f"end, choose one with --url or DIBS_URL."
-        )

@@ -241,13 +241,14 @@ def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
 
 
 def release(draft: Draft, command: Release) -> Outcome:
-    """Release. A repeated release succeeds, and the first one counts. Releasing a lost lease says how it was lost."""
+    """Release. A repeated release succeeds, and the first one counts. Releasing a lost lease says how it was lost. So
+    does a repeat that alone would mark the job as done: its caller must not take it for done."""
     lock = present_lock(draft, command.ns, command.name)
     now_ms = draft.now_ms
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
         ending = ended(lock, command.lease_id, command.session, command.principal)
-        if ending is not None and ending.how in (RELEASED, FAILED):
+        if ending is not None and ending.how in (RELEASED, FAILED) and (ending.done or not command.done_ms):
             return _let_go(draft, lock, ending, again=True)
         return not_current(draft, lock, ending)
     if not has_seat(mine, command.seat):

@@ -82,7 +82,7 @@ def test_overlapping_paths_conflict_and_the_answer_names_the_one_in_the_way(term
 
 def test_what_is_done_or_parked_is_a_conflict_that_says_so(terminal: Terminal) -> None:
     lease = terminal.claim("issue:1")
-    terminal("release", "issue:1", "--lease", lease, "--done", "1h")
+    terminal("release", "issue:1", "--lease", lease, "--done=1h")
     ran = terminal("lock", "acquire", "issue:1")
     assert ran.exit == 4
     assert "issue:1 was done by " in ran.err

@@ -49,7 +49,7 @@ def test_a_worker_goes_through_its_loop(remote: Remote, clone: Path, monkeypatch
     assert [job["name"] for job in Said("list").data["locks"]] == ["issue-42"]
     lease = ("--lease", mine.data["lease_id"])
     assert Said("heartbeat", "issue-42", *lease, "--checkpoint", "half way").exit == 0
-    assert Said("release", "issue-42", *lease, "--done", "1h").exit == 0
+    assert Said("release", "issue-42", *lease, "--done=1h").exit == 0
     assert Said("claim", "issue-42").exit == 4
     kinds = [event["event"] for event in Said("history", "issue-42").data["events"]]
     assert kinds == ["acquired", "progress", "released"]

@@ -7,7 +7,7 @@ import os
 
 from dibs.base.cheap import Any
 from dibs.base.clock import wall_ms
-from dibs.base.errors import InvalidInput
+from dibs.base.errors import DibsError, InvalidInput
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count, is_number, next_words, seconds, until_ms
 from dibs.cli.framework.job_names import each_job, names_here
@@ -141,14 +141,21 @@ def export(call: Call) -> Answer:
             "A copy has lease ids and secrets, which a terminal should not show. Give --to FILE or a pipe; `--to -` "
             "shows them."
         )
-    if path not in (None, "-"):
-        done = export_to_file(present_store(call), path, freeze=freeze)
-        return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done)}")
-    if call.stdout is None:
+    if call.stdout is None and path in (None, "-"):
         raise InvalidInput("dibs export writes to standard output, which is closed. Name a file with --to.")
-    done = export_to_stream(present_store(call), call.stdout, freeze=freeze)
+    store = present_store(call)
+    thawing = job_command(["thaw", *next_words(call, ("url",))], [])
+    try:
+        if path not in (None, "-"):
+            done = export_to_file(store, path, freeze=freeze)
+            return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done, thawing)}")
+        done = export_to_stream(store, call.stdout, freeze=freeze)
+    except DibsError as error:
+        if freeze:
+            error.details += f" The store may be frozen; to use it again: {thawing}"
+        raise
     if call.stderr is not None and not call.values.get("quiet"):
-        call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done)}\n")
+        call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done, thawing)}\n")
     return Answer(0, done, "", is_said=True)
 
 
@@ -165,7 +172,11 @@ def import_(call: Call) -> Answer:
     elif call.stdin is None:
         raise InvalidInput("dibs import reads standard input, which is closed. Name a file with --from.")
     else:
-        done = import_from(store_of(call), call.stdin, adds=adds)
+        try:
+            done = import_from(store_of(call), call.stdin, adds=adds)
+        except DibsError as error:
+            error.details += " If the copy is from `export --freeze`, `dibs thaw` there lets its store be used again."
+            raise
     history = "History was left out, because the store has its own." if adds else f"{done['events']} events of history."
     above = f"\nNew fencing tokens are above {done['floor']}." if done["floor"] else ""
     return yes(done, f"Imported {done['records']} records. {history}{above}", quiet=str(done["records"]))
@@ -207,9 +218,9 @@ def _counted(done: Document) -> str:
     return f"{', '.join(told)} and {done['events']} events"
 
 
-def _frozen(done: Document) -> str:
+def _frozen(done: Document, thawing: str) -> str:
     if done["frozen"]:
-        return " The store is frozen; dibs thaw unfreezes it."
+        return f" The store is frozen. If the copy does not arrive, use it again: {thawing}"
     return " The store stays in use; the copy does not get later changes."
 
 

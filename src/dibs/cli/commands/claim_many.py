@@ -14,6 +14,7 @@ from dibs.cli.framework.spec import ANY, Argument, Command, Option
 from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.words import plain, table
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
+from dibs.core.names import check_name
 from dibs.wire.codes import NO
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import several, still_held
@@ -50,8 +51,9 @@ def _why(entry: Document) -> str:
 
 
 def claim_any(call: Call) -> Answer:
-    document = {"names": _names(call, NAMES_MAX), **claim_document(call)}
+    document: Document = {"names": _names(call, NAMES_MAX)}
     flags.put(document, "count", flags.count(call, "count", NAMES_MAX))
+    document |= claim_document(call)
     reply = ask(call, "acquire-any", "", document)
     if not is_granted(reply):
         return refused_any(call, reply, document)
@@ -108,7 +110,7 @@ def _names(call: Call, most: int) -> list[str]:
     """The names given as arguments, or on standard input, one per line."""
     given: list[str] = call.values["name"]
     if given and given != ["-"]:
-        return given
+        return [check_name(name) for name in given]
     stdin = call.stdin
     if stdin is None or (not given and stdin.isatty()):
         raise UsageError(f"{call.command} needs names: as arguments, or on standard input, one per line.")
@@ -118,7 +120,7 @@ def _names(call: Call, most: int) -> list[str]:
         raise InvalidInput("Standard input holds no names: it was empty.")
     names = one_names(call, names)
     settle(call, names)
-    return names
+    return [check_name(name) for name in names]
 
 
 PAGES = rf"""

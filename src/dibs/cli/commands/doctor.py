@@ -22,7 +22,7 @@ from dibs.client.door import Ask, Door
 from dibs.client.embedded import EmbeddedDoor, default_store_url
 from dibs.client.event_reader import why_away
 from dibs.client.http import HttpDoor
-from dibs.client.settings import servers_at
+from dibs.client.settings import is_heard, servers_at, socket_path
 from dibs.client.urls import ServerAddress
 from dibs.core.durations import format_duration
 from dibs.core.names import DEFAULT_NAMESPACE
@@ -256,6 +256,12 @@ def check_store(found: Findings, call: Call) -> None:
         found.bad("write", error.details)
 
 
+def _dead_socket(found: Findings, call: Call) -> None:
+    path = None if call.settings.named_url is not None else socket_path(call.env)
+    if path is not None and os.path.lexists(path) and not is_heard(path):
+        found.look("service", f"nobody listens on {path}. Start the machine's service again, or remove the socket")
+
+
 def _store_clock(found: Findings, facts: Document) -> None:
     skew_ms = facts["now_ms"] - wall_ms()
     direction = "ahead of" if skew_ms > 0 else "behind"
@@ -324,6 +330,7 @@ def doctor(call: Call) -> Answer:
         if (hooks := part("git hooks")) is not None:
             hooks.diagnose(found, call.env)
         if not addresses:
+            _dead_socket(found, call)
             check_store(found, call)
         check_one_store(found, {address.url: check_server(found, call, address) for address in addresses})
     except DibsError as error:

@@ -18,7 +18,13 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import NEW_JOB, Command, Option
-from dibs.cli.supervise.process_session import ProcessSession, SessionTerms, claim, open_process_session
+from dibs.cli.supervise.process_session import (
+    UNCOUNTED,
+    ProcessSession,
+    SessionTerms,
+    claim,
+    open_process_session,
+)
 from dibs.cli.text.words import span
 from dibs.core.durations import is_duration, parse_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_DEFAULT, DONE_MS_MAX, REASON_CHARS_MAX
@@ -51,8 +57,8 @@ def said(event: Document) -> str:
 NOTICE_MS = 2_000
 LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_GRANTED = ("owner", "attempt", "previous")  # what is said of a grant
-_ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
+_GRANTED = ("owner", "attempt", "slot", "slot_numbers", "previous")  # what is said of a grant
+_ORDERS = "checkpoint TEXT, release, done[=TIME] [RESULT], fail [REASON]"
 
 
 def hold(call: Call) -> Answer:
@@ -111,6 +117,17 @@ class EventWriter:
         """Nothing is held. Writes the event, which is all the output."""
         self.say("error", {"code": answer.code, "message": answer.message, "details": answer.document})
         return Answer(answer.exit, answer.document, "", code=answer.code, message=answer.message, is_said=True)
+
+
+def _wrong_time(time: str | None, result: str) -> str:
+    """What is wrong with the time of an order `done`; empty if nothing. As a flag's, it is written with `=` only,
+    because a result may begin with a number."""
+    if time is not None and not (is_duration(time) and parse_duration(time) <= DONE_MS_MAX):
+        return f"{time[:80]!a} is no time for which a job can be done: done=1h. The job is still held"
+    first = result.partition(" ")[0]
+    if time is None and is_duration(first):
+        return f"done takes a time with = only: done={first}. The job is still held"
+    return ""
 
 
 class HoldLoop:
@@ -179,7 +196,8 @@ class HoldLoop:
         self._tell("lost", {"why": self._session.why})
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.why = self.why or f"signal {number}"
+        if not self.why:
+            self.why, self._ending = f"signal {number}", UNCOUNTED  # whoever stops it says nothing about the work
 
     def _read(self) -> None:
         assert self._stdin is not None
@@ -195,17 +213,20 @@ class HoldLoop:
 
     def _obey(self, line: str) -> None:
         order, _, rest = line.partition(" ")
+        time = None
+        if order.startswith("done="):
+            order, _, time = order.partition("=")
         if order == "release" and not rest:
             self.why = "it was told to"
         elif order == "checkpoint" and rest:
             trouble = self._session.checkpoint(rest)
             if trouble is not None:
                 self._tell("error", {"message": f"the checkpoint was not kept: {trouble}"})
+        elif order == "done" and (wrong := _wrong_time(time, rest)):
+            self._tell("error", {"message": wrong})
         elif order == "done":
-            time, _, result = rest.partition(" ")
-            done_ms = parse_duration(time) if is_duration(time) else DONE_MS_DEFAULT
-            result = result if is_duration(time) else rest
-            self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": result} if result else {})
+            done_ms = DONE_MS_DEFAULT if time is None else parse_duration(time)
+            self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": rest} if rest else {})
             self.why = "it was told to"
         elif order == "fail":
             self._ending = {"failed": True} | ({"reason": rest[:REASON_CHARS_MAX]} if rest else {})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from dibs.base.ids import new_id
 from dibs.base.terminal import plain
 from dibs.cli.framework import flags
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.parse import DOUBTFUL, UsageError, taken_by_equals
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, combined, failure, is_failure, yes
 from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
@@ -14,14 +16,17 @@ from dibs.cli.text.claim import ceiling, field, waited_for
 from dibs.cli.text.words import job_command, span
 from dibs.client.door import Ask, Door
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
+from dibs.core.records import FAILED, RELEASED
+from dibs.wire.codes import NOT_YOURS
 
 
 def heartbeat(call: Call) -> Answer:
-    document = flags.proof(call)
+    document: Document = {}
     flags.put(document, "ttl_seconds", flags.ttl_seconds(call))
     flags.put(document, "metadata", call.values.get("metadata"))
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
     flags.put(document, "mode", "shared" if call.values.get("shared") else None)
+    document = flags.check_texts(document) | flags.proof(call)  # last: it renews the actor's session
     return combined([(name, _renewed(call, name, document)) for name in call.values["job"]])
 
 
@@ -30,6 +35,8 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = {"name": name, **(reply.body or {})}
+    if "checkpoint" in document and call.env.get("DIBS_CHECKPOINT_FILE"):
+        _note_in_file(call, name, document)
     # Renewing the actor's session may have answered already who waits for this job: it is said once, here.
     already = [job for job in call.wanted if job["name"] == name]
     if already:
@@ -41,14 +48,31 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
     return yes(body, "\n".join([*lines, *ceiling(body), *waited_for(body)]))
 
 
+def _note_in_file(call: Call, name: str, document: Document) -> None:
+    """Inside `dibs run --checkpoint-file`, put the checkpoint into that file too: it is sent when it changes, and at
+    the end of the run. So the newest counts, wherever it was noted."""
+    env = call.env
+    if (name, document.get("session_id")) != (env.get("DIBS_JOB"), env.get("DIBS_SESSION")):
+        return
+    from dibs.base.files import replace_file
+
+    path = os.path.realpath(env["DIBS_CHECKPOINT_FILE"])
+    try:
+        mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o666
+        replace_file(path, document["checkpoint"], mode=mode)
+    except OSError as error:
+        call.complain(f"{plain(path)} could not be written ({error.strerror}), and may be sent over this checkpoint.")
+
+
 def transfer(call: Call) -> Answer:
     to, to_session = call.values.get("to"), call.values.get("to_session")
-    document = {**flags.proof(call), "fresh_lease_id": new_id()}
+    document: Document = {"fresh_lease_id": new_id()}
     flags.put(document, "to_owner", to)
     if to_session is not None:
         document["to_session"] = flags.checked_session(call, to_session, "--to-session")
     flags.put(document, "ttl_seconds", flags.ttl_seconds(call))
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    document = flags.check_texts(document) | flags.proof(call)  # last: it renews the actor's session
     body = call.body("transfer", call.values["job"], document)
     name, owner, left = plain(body["name"]), plain(body["owner"]), span(body["remaining_ms"])
     lines = [f"{call.paint.good('Handed over:')} {name} is {owner}'s now, for another {left}."]
@@ -63,12 +87,11 @@ def release(call: Call) -> Answer:
     names: list[str] = call.values["job"]
     if not names and not call.values.get("mine"):
         raise UsageError(f"release needs JOB: {JOBS.help}. --mine releases all that you hold.")
-    document = flags.proof(call)
-    document |= flags.done_fields(call, call.text("result", RESULT_BYTES_MAX))
+    document = flags.done_fields(call, call.text("result", RESULT_BYTES_MAX)) | failure_fields(call)
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
-    document |= failure_fields(call)
+    document = flags.check_texts(document) | flags.proof(call)  # last: it renews the actor's session
     if not call.values.get("mine"):
-        return combined([(name, _released(call, name, document, call.door())) for name in names])
+        return _each_released(call, names, document)
     if names or "session_id" not in document:
         raise UsageError("--mine is all that an --actor or --session holds: give it neither JOB nor lease.")
     holds = call.body("session-show", document["session_id"], {}).get("holds", [])
@@ -81,6 +104,24 @@ def release(call: Call) -> Answer:
         for door in doors.values():
             door.close()
     return combined(answers) if answers else yes({"jobs": []}, "You hold nothing here.")
+
+
+def _each_released(call: Call, names: list[str], document: Document) -> Answer:
+    """Release one by one, first the name that may have been meant as the time of --done: if it never was the caller's,
+    nothing was released."""
+    doubtful = call.values.get(DOUBTFUL, 0)
+    answers = {doubtful: _released(call, names[doubtful], document, call.door())}
+    first = answers[doubtful]
+    never_ours = first.code == "lease_not_current" and "ended" not in first.document
+    if DOUBTFUL in call.values and len(names) > 1 and never_ours:
+        raise UsageError(
+            f"{plain(names[doubtful])} stands behind --done and is no job of yours, so nothing was released."
+            f"{taken_by_equals(COMMANDS['release'])}"
+        )
+    for index, name in enumerate(names):
+        if index != doubtful:
+            answers[index] = _released(call, name, document, call.door())
+    return combined([(name, answers[index]) for index, name in enumerate(names)])
 
 
 def failure_fields(call: Call) -> Document:
@@ -108,11 +149,17 @@ def _released(call: Call, name: str, document: Document, door: Door) -> Answer:
     call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
     reply = door.ask(Ask("release", name, document))
     body: Document = reply.body or {}
+    done = document.get("done_seconds")
     if body.get("status") == "failed":
         return yes(body | {"released": True}, _failed(call, body))
     if is_failure(reply):
-        return failure(reply)
-    done = document.get("done_seconds")
+        refused = failure(reply)
+        if done and body.get("ended") in (RELEASED, FAILED):
+            refused.text = refused.message = f"{refused.text} This did not mark it as done."
+        return refused
+    if document.get("failed"):  # a failure is answered with what it counts for
+        text = f"{plain(name)} was released before, and not as failed. This counted nothing."
+        return Answer(NOT_YOURS, {"ended": RELEASED}, text, code="lease_not_current", is_error=True)
     after = f"Marked done for {span(done * 1000)}." if done else "It can be claimed."
     return yes({"name": name, "released": True}, f"{call.paint.good('Released')} {plain(name)}. {after}")
 
@@ -145,14 +192,15 @@ transfer
 release
     Frees the job at once. --done marks it as done: claims in that time are refused, with the result and who did it.
         --failed counts as an attempt: the next owner sees the reason, --max-attempts parks the job after that many in a
-        row, and a release without --failed resets the count. Repeating a release is not an error. Several jobs are
-        released one by one; an error with one does not stop the others.
+        row, and a release without --failed resets the count. Repeating a release is not an error, unless
+        it says otherwise than the first. Several jobs are released one by one; an error with one does not stop the
+        others.
     $ dibs release issue-1842 --actor agent-7  # free for the next owner
     $ dibs release issue-1842  # inside a session
     $ dibs release --mine --actor agent-7  # all that you hold
     $ dibs release staging database --actor agent-7  # all jobs of a claim-all
     $ dibs release issue-1842 --actor agent-7 --done --result "PR 77"  # done, for a day
-    $ dibs release issue-1842 --actor agent-7 --done 1h  # done, for an hour
+    $ dibs release issue-1842 --actor agent-7 --done=1h  # done, for an hour
     $ dibs release issue-1842 --actor agent-7 --failed --reason "registry away" --retry-after 5m  # failed; not again
         for five minutes
     exits 0 let go | {flags.NOT_YOURS}

@@ -14,6 +14,7 @@ from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
 from dibs.cli.supervise.child import Child, environment
 from dibs.cli.supervise.process_session import (
     UNCOUNTED,
+    CheckpointFile,
     ProcessSession,
     SessionTerms,
     claim,
@@ -43,7 +44,7 @@ class _RunOptions:
         self.done = flags.done_fields(call, call.values.get("result"))
         self.retry_after = flags.seconds(call, "retry_after", RETRY_MS_MAX)
         self.ok_codes = _ok_codes(call)
-        flags.refuse_contradictions(call)
+        self.notes = _notes(call)
 
 
 def _ok_codes(call: Call) -> frozenset[int] | None:
@@ -57,6 +58,15 @@ def _ok_codes(call: Call) -> frozenset[int] | None:
     if not all(flags.is_number(code, 0, flags.EXIT_CODE_MAX) for code in codes):
         raise UsageError(f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.")
     return frozenset([int(code) for code in codes])
+
+
+def _notes(call: Call) -> CheckpointFile | None:
+    path = call.values.get("checkpoint_file")
+    if path is None:
+        return None
+    notes = CheckpointFile(path)
+    notes.check()
+    return notes
 
 
 def _run(call: Call, job: str | None) -> Answer:
@@ -85,6 +95,8 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
         if answer is None:
             answer = _inside(call, options, session, child)
             ending = _ending(options, session, child, answer)
+            if options.done and answer.exit == 0 and ending is UNCOUNTED:
+                call.complain(f"{plain(session.job or '')} is not marked as done, because the command was interrupted.")
     finally:
         # The guardian must live until the session has ended: without it, other processes take the session for dead.
         trouble = session.end(ending)
@@ -96,19 +108,20 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
 def _ending(options: _RunOptions, session: ProcessSession, child: Child, answer: Answer) -> Document | None:
     """The fields of the release: done, failed, or neither.
 
-    An exit code other than 0 is a failure, as for cron and systemd, unless --ok-codes lists it. A command that somebody
-    stopped has not failed: by a signal to `dibs run` that was passed on (Ctrl-C, `systemctl stop`, a hang-up), or by a
-    signal from its terminal. Its job is released, and its count of attempts does not change. One that was stopped at
-    the ceiling of the claim has failed, as it would have been lost a moment later.
+    A command that somebody stopped has neither finished nor failed, whatever its exit code: by a signal to `dibs run`
+    that was passed on (Ctrl-C, `systemctl stop`, a hang-up), or by a signal from its terminal. Its job is released, and
+    its count of attempts does not change. Otherwise an exit code other than 0 is a failure, as for cron and systemd,
+    unless --ok-codes lists it. One that was stopped at the ceiling of the claim has failed, as it would have been lost
+    a moment later.
     """
     if answer.code == "lost":
         return {"failed": True, "reason": MAX_HOLD} if session.is_at_ceiling else None
+    if child.was_interrupted:
+        return UNCOUNTED
     if answer.exit == 0:
         return options.done
     if options.ok_codes is None or answer.exit in options.ok_codes:
         return {}
-    if child.was_interrupted:
-        return UNCOUNTED
     why = f"exited with {answer.exit}" if answer.code == "exited" else answer.message
     fields: Document = {"failed": True, "reason": why[:REASON_CHARS_MAX]}
     flags.put(fields, "retry_after_seconds", options.retry_after)
@@ -129,6 +142,7 @@ def _refused(call: Call, options: _RunOptions, session: ProcessSession, child: C
 
 
 def _inside(call: Call, options: _RunOptions, session: ProcessSession, child: Child) -> Answer:
+    session.notes = options.notes
     env = environment(call, session)
     try:
         child.start(env, session.lost_ms)
@@ -190,7 +204,7 @@ _RUN_OPTIONS = (
     ),
     Option(
         "--done TIME",
-        f"if the command exits with 0, mark the job as done for this long (default {flags.DONE_DEFAULT})",
+        f"if the command exits with 0 by itself, mark the job as done for this long (default {flags.DONE_DEFAULT})",
         bare=flags.DONE_DEFAULT,
     ),
     Option("--result TEXT", "the result, shown while the job is marked as done"),
@@ -219,7 +233,8 @@ def elect(call: Call) -> Answer:
     values = call.values
     waits_for_ever = values.get("wait") is None and not values.get("no_wait")
     wait = WAIT_FOR_EVER if waits_for_ever else values.get("wait")
-    call.values = {**values, "wait": wait, "ttl": values.get("ttl") or TTL_DEFAULT}
+    # A leader that ends has led, however it ended: as in Python, its command's exit code counts as no failure.
+    call.values = {**values, "wait": wait, "ttl": values.get("ttl", TTL_DEFAULT), "ok_codes": "all"}
     answer = _run(call, election_job(values["election"]))
     is_over = answer.exit == NO and not answer.is_error and answer.code != "exited"
     if answer.code == "lost" and not values.get("once"):
@@ -240,13 +255,14 @@ def _begin_again(call: Call) -> None:
 PAGES = f"""
 run
     Claims the job, runs the command, sends heartbeats while it runs, and releases the job when it ends. An exit code
-        other than 0 counts as a failed attempt, unless the command was interrupted. If somebody else has the job,
+        other than 0 counts as a failed attempt. A command that was interrupted has neither failed nor succeeded: its
+        job is released, and not marked as done, even if the command then exits with 0. If somebody else has the job,
         prints the owner and runs nothing. If the claim is lost, the command and all its processes are stopped (SIGTERM,
         after --kill-after SIGKILL) before anybody else can have the job, even if dibs itself is killed or paused.
         {STOPPED}
     $ dibs run nightly-report -- ./report  # one at a time
     $ dibs run deploy --wait 10m -- ./deploy production  # one after the other
-    $ dibs run nightly-report --done 20h -- ./report  # once a night, whichever machine is first
+    $ dibs run nightly-report --done=20h -- ./report  # once a night, whichever machine is first
     $ dibs run import --max-attempts 3 --retry-after 10m -- ./import  # at most three attempts
     $ dibs run -n -E 75 backup -- ./backup  # as with flock
     exits {EXITS} | {NO} somebody else has the job, or still has it after the wait; nothing was run (-E changes the
@@ -264,8 +280,9 @@ session run
 elect
     Waits in line until the election is won, and runs the command as the leader. An election is a job,
         {ELECTION_PREFIX}NAME: one candidate leads at a time, and DIBS_TERM, the term, rises with every leader. When the
-        command ends, dibs resigns and exits with the command's code. When the leadership is lost, the command and all
-        its processes are stopped before anybody else can lead, and dibs campaigns again, unless --once is given.
+        command ends, dibs resigns and exits with the command's code, which counts as no failure. When the leadership is
+        lost, the command and all its processes are stopped before anybody else can lead, and dibs campaigns again,
+        unless --once is given.
         {STOPPED}
     $ dibs elect scheduler -- ./scheduler  # one scheduler in a fleet
     $ dibs elect scheduler --once -- ./scheduler  # end after a loss, for a supervisor of your own

@@ -9,8 +9,11 @@ from dibs.cli.signals import DOOR_MS, UnconfirmedClaims
 from dibs.cli.text.words import Paint, plain, width_of
 from dibs.client.door import Ask, Door
 from dibs.client.queueing import PendingClaim, drive
-from dibs.client.settings import Settings, connect_as, servers_at
+from dibs.client.settings import OF_A_CLAIM, Settings, connect_as, servers_at
 from dibs.wire.documents import Reply
+
+# Commands about a claim that was made before: they go where it was made.
+_OF_A_CLAIM = ("heartbeat", "release", "transfer", "session keep", "session end", "lock renew", "lock release")
 
 Document = dict[str, Any]
 Opener = Callable[[Settings], Door]
@@ -40,9 +43,9 @@ class Call:
         unconfirmed: UnconfirmedClaims | None = None,
     ) -> None:
         self.command = command
-        self.values = values
+        self.values = {**values, OF_A_CLAIM: True} if command in _OF_A_CLAIM else values
         self.env = env
-        self.settings = Settings(values, env)
+        self.settings = Settings(self.values, env)
         self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr

@@ -6,18 +6,20 @@ import time
 
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import is_id, new_id
+from dibs.base.jsontext import is_unicode
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS
 from dibs.cli.framework.spec import Option
 from dibs.core import limits
 from dibs.core.durations import format_duration, parse_duration
-from dibs.wire.fields import NUMBERS
+from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
 from dibs.wire.parts import moment_ms
 
 # What the value of a flag may be: durations, counts, exit codes. Each refusal names the flag.
 
 EXIT_CODE_MAX = 255
+_TEXTS_MAX = {**CHARACTERS, **BYTES}
 PID_MAX = 2**32
 
 
@@ -169,8 +171,22 @@ def put(document: Document, field: str, value: object) -> None:
         document[field] = value
 
 
+def check_texts(document: Document) -> Document:
+    """Refuse a text that is too long, or none, before anything is changed. The store would refuse it afterwards."""
+    for field in document.keys() & _TEXTS_MAX.keys():
+        text: str = document[field] or ""
+        if not (text.isascii() or is_unicode(text)):
+            raise InvalidInput(f"{flag_of(field)} must be text in UTF-8.")
+        if 4 * len(text) > _TEXTS_MAX[field]:
+            from dibs.wire.values import text_of  # few texts are as long
+
+            text_of(document, field)
+    return document
+
+
 def claim_document(call: Call) -> Document:
-    lasts = ttl_seconds(call)
+    """The request of a claim. All words are checked before the actor's session is opened."""
+    lasts, asked = ttl_seconds(call), terms(call)
     session = session_id(call)
     if session is None and is_actor(call) and not call.command.startswith("lock "):  # `dibs lock` has its own actors
         from dibs.cli.framework.actor_session import actor_session
@@ -182,7 +198,7 @@ def claim_document(call: Call) -> Document:
         document["owner"] = call.settings.owner  # else it is the session's
     put(document, "ttl_seconds", lasts)
     put(document, "session_id", session)
-    return document | terms(call)
+    return document | asked
 
 
 def is_actor(call: Call) -> bool:
@@ -198,11 +214,12 @@ def terms(call: Call) -> Document:
     """The fields of a claim other than owner, TTL and session."""
     refuse_contradictions(call)
     document: Document = {"request_key": new_id()}
+    check_texts({"owner": call.settings.pick("owner", "DIBS_OWNER")})
     for option in (METADATA, REPLACES, *CLAIM_TERMS):
         if option.field and option is not SESSION and call.values.get(option.key) is not None:
             field = option.field.removeprefix("acquire.")
             put(document, field, _given(call, option, field))
-    return document
+    return check_texts(document)
 
 
 def _given(call: Call, option: Option, field: str) -> object:
@@ -219,6 +236,7 @@ def _given(call: Call, option: Option, field: str) -> object:
 def refuse_contradictions(call: Call) -> None:
     """Raise a UsageError for flags of a claim that contradict each other."""
     values = call.values
+    seconds(call, "wait", limits.TTL_MS_MAX)
     if values.get("no_wait") and values.get("wait") is not None:
         raise UsageError("Use --no-wait or --wait, not both.")
     if values.get("replaces") is not None and values.get("wait") is None and values.get("ticket") is None:

@@ -14,6 +14,9 @@ from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, MAYBE, REST, Co
 from dibs.core.durations import is_duration
 
 Values = dict[str, Any]
+# The key for which of the names stands behind a flag that was given without its optional value: the name may have been
+# meant as that value.
+DOUBTFUL = "doubtful"
 
 
 class UsageError(InvalidInput):
@@ -115,7 +118,7 @@ def parse(command: Command, words: Sequence[str]) -> Values:
         if word == "--":
             rest += words[index:]
             break
-        if word == "-" or not word.startswith("-"):
+        if _is_word(word):
             loose.append(word)
             continue
         flag, equals, value = word.partition("=")
@@ -130,11 +133,18 @@ def parse(command: Command, words: Sequence[str]) -> Values:
                 raise UsageError(f"{option.flag} is a switch and takes no value.")
             values[option.key] = True
             continue
-        if not equals:
-            value, used = _value_after(option, words[index:], options)
-            index += used
+        if not equals and option.bare is not None:
+            value = option.bare
+            if words[index:] and _is_word(words[index]):
+                values[DOUBTFUL] = _refuse_durations(option, words[index]) or len(loose)
+        elif not equals:
+            value = _value_after(option, words[index:], options)
+            index += 1
         values[option.key] = _checked(option, value)
-    arguments = _arguments(command, loose, rest)
+    try:
+        arguments = _arguments(command, loose, rest)
+    except UsageError as error:
+        raise UsageError(error.details + taken_by_equals(command)) if DOUBTFUL in values else error from None
     if "url" in values and arguments.get("url", values["url"]) != values["url"]:
         raise UsageError("--url names one store, and the argument URL another. Give one of them.")
     values |= arguments
@@ -145,17 +155,35 @@ def parse(command: Command, words: Sequence[str]) -> Values:
     return values
 
 
-def _value_after(option: Option, rest: Sequence[str], options: Iterable[Option]) -> tuple[str, int]:
-    """The value of a flag without `=`, and how many of the following words it takes."""
-    if option.bare is not None and not (rest and is_duration(rest[0])):
-        return option.bare, 0
+def _is_word(text: str) -> bool:
+    """Tell whether it is a word of the command, and no flag."""
+    return text == "-" or not text.startswith("-")
+
+
+def _refuse_durations(option: Option, word: str) -> None:
+    """A word that is a time might be meant as one, or as a name. Both were accepted once, so neither is guessed."""
+    if is_duration(word):
+        raise UsageError(
+            f"{option.flag} takes a time with = only: {option.flag}={word}. If {word} is a name, write it before "
+            f"{option.flag}."
+        )
+
+
+def taken_by_equals(command: Command) -> str:
+    """What to say when a name was perhaps meant as the value of a flag."""
+    [option] = [each for each in command.options if each.bare is not None]
+    return f" {option.flag} takes a {(option.value or '').lower()} with = only, as in {option.flag}={option.bare}."
+
+
+def _value_after(option: Option, rest: Sequence[str], options: Iterable[Option]) -> str:
+    """The value of a flag that needs one, without `=`: the next word."""
     if not rest or rest[0] == "--":
         raise UsageError(f"{option.flag} needs a value: {option.flag} {option.value}.")
     if _find(rest[0].partition("=")[0], options) is not None:
         raise UsageError(
             f"{option.flag} needs a value, but {rest[0]} is a flag. If it is the value, write {option.flag}={rest[0]}."
         )
-    return rest[0], 1
+    return rest[0]
 
 
 def _checked(option: Option, value: str) -> str:

@@ -16,8 +16,9 @@ class Option:
     `field` is the request and the field that it gives (`acquire.slots`): its help is what that field is declared to
     mean. `env` is the variable that gives its default. `key` is the key of its value: the flag's own word, unless an
     argument has the same. `filled`: an empty value is refused, because it comes from a shell variable that was not set.
-    `bare` is the value of a flag without one: then the next word is the value only if it is a duration. `required`
-    names a group of flags, one of which must be given; a group may have only one flag."""
+    `bare` is the value of a flag that was given without one: its value is optional, and written with `=` only, because
+    the next word may be a name. `required` names a group of flags, one of which must be given; a group may have only
+    one flag."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from dibs.base.ids import new_token
 from dibs.cli.commands.wait import OUTER, sessions_around
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.supervise.guardian import Guardian
-from dibs.cli.supervise.process_session import CheckpointFile, ProcessSession
+from dibs.cli.supervise.process_session import ProcessSession
 from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, signalled, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.client.embedded import default_store_url
@@ -46,9 +46,7 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
     }
     if session.grant is not None:
         given |= _of_job(session, session.grant)
-        path = call.values.get("checkpoint_file")
-        if path is not None:
-            session.notes = CheckpointFile(path)
+        if session.notes is not None:
             session.notes.fill((session.grant.get("previous") or {}).get("checkpoint"))
             given["DIBS_CHECKPOINT_FILE"] = session.notes.path
     env = {key: value for key, value in call.env.items() if key not in _NOT_INHERITED}
@@ -97,7 +95,7 @@ class Child:
         self._buffer = b""
         self.code: int | None = None  # of the command, 128+n for a signal
         self.was_stopped = False  # because the claim was no longer certain
-        self._passed_on: set[int] = set()
+        self._passed_on: set[int] = set()  # signals that reached the command
         self.all_gone = False
         self.some_left = False  # processes of other users, which cannot be stopped
         self._token = new_token()
@@ -157,13 +155,13 @@ class Child:
     def start(self, env: Mapping[str, str], deadline_ms: int) -> None:
         """Run the command. Raises FileNotFoundError, PermissionError or OSError if it cannot be started. If the
         guardian is killed before it reports, the command may have been started and stopped: `wait` returns at once."""
+        marked = {**env, **guarded_env(env, self._token)}
+        environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in marked.items()])
+        # A signal that arrives now must be passed on after this write, neither before nor in the middle of it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         for number in PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, self._pass_on)
-        marked = {**env, **guarded_env(env, self._token)}
-        environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in marked.items()])
-        # A signal that arrives during this write must not be written into the middle of it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         self.certain_until(deadline_ms)
         self._order(b"G %d\n%b" % (len(environment), environment))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -217,12 +215,12 @@ class Child:
 
     @property
     def was_interrupted(self) -> bool:
-        """Tell whether somebody stopped the command: by a signal to us, or by one from its terminal."""
+        """Tell whether somebody stopped the command: by a signal to us that reached it before it had ended, or by one
+        from its terminal, of which only its exit code tells."""
         from_terminal = self._terminal is not None and self.code in [128 + number for number in INTERRUPTS]
         return from_terminal or not self._passed_on.isdisjoint(INTERRUPTS)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self._passed_on.add(number)
         self._order(b"S %d\n" % number)
 
     def _order(self, order: bytes, *, to_warden: bool = False) -> None:
@@ -257,6 +255,8 @@ class Child:
                 self._trouble = number
             elif report == "E":
                 self.code = number if number >= 0 else 128 - number
+            elif report == "S":
+                self._passed_on.add(number)
             elif report == "L":
                 self.was_stopped = True
             elif report == "Z":

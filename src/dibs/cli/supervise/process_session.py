@@ -7,6 +7,8 @@ of this machine is short, and during a slow call to a server the guardian (guard
 from __future__ import annotations
 
 import os
+from _thread import LockType, allocate_lock, start_new_thread
+from stat import S_ISREG
 
 from dibs.base.cheap import Callable
 from dibs.base.clock import steady_ms
@@ -26,16 +28,31 @@ from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSI
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import parked
 
+# How long a renewal, and the end of a run, waits for the file's content. On a mount that hangs, reading never ends.
+_READ_MS = 200
+_LAST_READ_MS = 2_000
+_NO_FILE = "is no ordinary file, but a folder, a pipe or a device"
+
 
 class CheckpointFile:
     """A file in which a command notes its progress. It is sent as the checkpoint. `trouble`: why it is not a valid
-    one."""
+    one. A thread of its own reads it, so that nothing but the checkpoint waits for a file system that hangs."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self.trouble: str | None = None
         self._sent = ""
         self._seen: tuple[int, int] | None = None
+        self._reading: LockType | None = None  # taken until the thread has read the file
+        self._found: tuple[tuple[int, int], bytes] | str | None = None  # what it read, or why it could not
+
+    def check(self) -> None:
+        """Raise InvalidInput for what can never be such a file."""
+        folder = os.path.dirname(self.path)
+        if not os.path.isdir(folder):
+            raise InvalidInput(f"--checkpoint-file {self.path}: there is no folder {folder}.")
+        if os.path.exists(self.path) and not os.path.isfile(self.path):
+            raise InvalidInput(f"--checkpoint-file {self.path} {_NO_FILE}. Name an ordinary file.")
 
     def fill(self, checkpoint: str | None) -> None:
         """Write the last owner's checkpoint into the file, unless that exists: a run in the folder knows more."""
@@ -53,22 +70,53 @@ class CheckpointFile:
         with os.fdopen(number, "wb") as file:
             file.write(checkpoint.encode())
 
-    def news(self) -> str | None:
+    def news(self, patience_ms: int = _READ_MS) -> str | None:
         """The content, if it differs from what was sent last. Call `sent` after sending it."""
-        try:
-            with open(self.path, "rb") as file:
-                facts = os.fstat(file.fileno())
-                seen = (facts.st_mtime_ns, facts.st_size)
-                if seen == self._seen:
-                    return None
-                content = file.read(CHECKPOINT_BYTES_MAX + 2)
-        except OSError:  # it does not exist yet
+        if self._reading is None:
+            self._found, self._reading = None, allocate_lock()
+            self._reading.acquire()
+            start_new_thread(self._read, (self._reading,))
+        if not self._reading.acquire(timeout=patience_ms / 1000):
+            self.trouble = "its file system does not answer"
+            return None
+        self._reading = None
+        if not isinstance(self._found, tuple):
+            self.trouble = self._found
+            return None
+        seen, content = self._found
+        if seen == self._seen:
             return None
         text = self._text(content.removesuffix(b"\n"))
         if text is None or text == self._sent:
             self._seen = seen
             return None
         return text
+
+    def last_news(self) -> str | None:
+        """The same at the end of the run. A read that began earlier may have an older content."""
+        if self._reading is not None and self._reading.acquire(timeout=_LAST_READ_MS / 1000):
+            self._reading = None
+        return self.news(_LAST_READ_MS)
+
+    def _read(self, done: LockType) -> None:
+        try:
+            # A pipe without a writer must not block the opening of it.
+            number = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                facts = os.fstat(number)
+                if S_ISREG(facts.st_mode):
+                    content = os.read(number, CHECKPOINT_BYTES_MAX + 2)
+                    self._found = (facts.st_mtime_ns, facts.st_size), content
+                else:
+                    self._found = f"it {_NO_FILE}"
+            finally:
+                os.close(number)
+        except FileNotFoundError:
+            pass  # it does not exist yet
+        except OSError as error:
+            self._found = f"it cannot be read ({error.strerror})"
+        finally:
+            done.release()
 
     def sent(self, text: str) -> None:
         self._sent = text
@@ -98,6 +146,7 @@ class SessionTerms:
     """The session's TTL, and how long stopping the work may take. The TTL must leave time for that."""
 
     def __init__(self, call: Call, flag: str, wanted_ms: int, *, needs_slack: bool = False) -> None:
+        terms(call)  # what the claim will ask for is checked before the session is opened
         self.request = open_request(call)
         ttl_ms = self.request.get("ttl_ms", SESSION_TTL_MS_DEFAULT)
         slack = slack_ms(ttl_ms) if needs_slack else 0
@@ -291,7 +340,7 @@ class ProcessSession:
     def _release(self, ending: Document | None, *, asks: bool) -> str | None:
         if self.job is None or self.is_over:
             return None
-        text = self.notes.news() if self.notes is not None else None
+        text = self.notes.last_news() if self.notes is not None else None
         trouble = self.notes.trouble if self.notes is not None else None
         if trouble is not None and self.notes is not None:
             trouble = f"{self.notes.path} was not sent as the checkpoint: {trouble}"

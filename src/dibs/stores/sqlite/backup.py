@@ -24,7 +24,7 @@ from dibs.core.records import LockRecord, Meta
 from dibs.stores.codec import decode, decode_event
 from dibs.stores.port import Page, StoreMoment
 from dibs.stores.sqlite.errors import check, translated
-from dibs.stores.sqlite.opener import connect
+from dibs.stores.sqlite.opener import connect, give, heir_in
 from dibs.stores.sqlite.queries import decoded, page, selected
 from dibs.stores.sqlite.rows import APPLICATION_ID, READ_COUNTERS, SETTLE
 
@@ -233,10 +233,13 @@ def keep_aside(path: str) -> str | None:
 
 
 def take_over_owner(draft: str, path: str) -> None:
-    """Let the draft belong to whom the file belongs to, with the same rights."""
+    """Let the draft belong to whom the file belongs to, with the same rights. A new file is made as `create` does."""
     try:
         old = os.stat(path)
     except FileNotFoundError:
+        owner = heir_in(os.path.dirname(path) or ".")
+        if owner is not None:
+            give(draft, owner)
         return
     try:
         if (old.st_uid, old.st_gid) != (os.stat(draft).st_uid, os.stat(draft).st_gid):

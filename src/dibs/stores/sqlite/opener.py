@@ -193,12 +193,17 @@ PAGE_BYTES = 2048
 
 
 def create(path: str, *, folders: bool) -> bool:
-    """Make an empty file that only its owner may read, with `folders` its folder too. True if there was none."""
+    """Make an empty file that only its owner may read, with `folders` its folder too. True if there was none. What root
+    makes in somebody's folder is theirs: a service must be able to use the store that root prepared for it."""
     folder = os.path.dirname(path)
     if folders and folder and not os.path.isdir(folder):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _make_folder(folder)
+    owner = heir_in(folder or ".")
     try:
         try:
+            if owner is not None:
+                _make_for(path, owner)
+                return True
             # Not open() and close(): closing any descriptor of a file drops the locks that this process has on it, and
             # another thread may have opened it meanwhile.
             os.mknod(path, 0o600)
@@ -208,6 +213,46 @@ def create(path: str, *, folders: bool) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def heir_in(folder: str) -> tuple[int, int] | None:
+    """The owner and group of a folder of somebody else, whose is what root makes in it. None: we keep what we make."""
+    if os.geteuid() != 0:
+        return None
+    facts = os.stat(folder)
+    return (facts.st_uid, facts.st_gid) if facts.st_uid else None
+
+
+def _make_folder(folder: str) -> None:
+    above = os.path.dirname(folder)
+    if above and not os.path.isdir(above):
+        _make_folder(above)
+    try:
+        os.mkdir(folder, mode=0o700)
+    except FileExistsError:
+        return  # another process made it
+    owner = heir_in(above or ".")
+    if owner is not None:
+        give(folder, owner, os.O_DIRECTORY)
+
+
+def _make_for(path: str, owner: tuple[int, int]) -> None:
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchown(handle, *owner)
+    finally:
+        os.close(handle)
+
+
+def give(path: str, owner: tuple[int, int], how: int = 0) -> None:
+    """Give away what root has just made. Not by its name, to which the folder's owner may have linked another file."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | how)
+    try:
+        facts = os.fstat(handle)
+        if facts.st_uid == 0 and (how & os.O_DIRECTORY or facts.st_nlink == 1):
+            os.fchown(handle, *owner)
+    finally:
+        os.close(handle)
 
 
 def prepare(db: sqlite3.Connection, path: str, busy_ms: int) -> int:
