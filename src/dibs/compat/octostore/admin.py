@@ -211,11 +211,10 @@ class AdminPages:
         key = key_of(call.headers)
         if key is None:
             return self._api.caller_for(verb, call.headers)
-        self._guesses.check(call.client)
         try:
             return self._api.caller_for(verb, {b"authorization": b"Bearer " + key})
         except (AuthenticationFailed, AuthenticationRequired):
-            self._guesses.charge(call.client)
+            self._guesses.charge(call.client)  # after it was looked at: wrong ones cost the right one nothing
             raise
 
     def _status(self, ns: str, bound: str | None) -> dict[str, Any]:
@@ -324,6 +323,12 @@ class Accounts:
             raise HttpError(
                 "This token is in a file that the commands of this machine read. Remove the file and start the server "
                 "again to replace it.",
+                409,
+                code="conflict",
+            )
+        if self._api.guard.is_in_file(authorization):  # else the new one would be valid after its line is removed
+            raise HttpError(
+                "This token is in your operator's file of tokens. Ask for a new line there; nothing was replaced.",
                 409,
                 code="conflict",
             )
