@@ -176,10 +176,15 @@ def request_schema(verb: str) -> Schema:
     if verb not in OF_OCTOSTORE:
         found["additionalProperties"] = {"type": "null"}  # a field that is null was left out
     if verb in PROVEN:
-        found["anyOf"] = [
-            {"required": [proof], "properties": {proof: {"type": "string"}}} for proof in ("lease_id", "session_id")
-        ]
+        found["anyOf"] = [_given("lease_id", "string"), _given("session_id", "string")]
+    if verb == "close":
+        found["oneOf"] = [_given("until", "string"), _given("for_seconds", "integer")]
     return found
+
+
+def _given(name: str, kind: str) -> Schema:
+    """The field is there, and not null."""
+    return {"required": [name], "properties": {name: {"type": kind}}}
 
 
 def request_field_schema(verb: str, name: str) -> Schema:

@@ -66,11 +66,11 @@ admin
     users list: `id`, `github_username` (the principal), `created_at`
 minutes
     window text: as asked
-    timestamps list: the beginnings of minutes, in seconds since 1970
-    request_volume list: requests in each minute
-    acquire_rates list: new leases in the store
-    release_rates list: releases in the store
-    active_locks list: live leases in the store at the end of the minute
+    timestamps numbers: the beginnings of minutes, in seconds since 1970
+    request_volume numbers: requests in each minute
+    acquire_rates numbers: new leases in the store
+    release_rates numbers: releases in the store
+    active_locks numbers: live leases in the store at the end of the minute
 """)
 _MINUTES = dict(zip(list(_ANSWERS["minutes"])[1:], ("at_s", "requests", "acquires", "releases", "live"), strict=True))
 _REGISTERS = {

@@ -208,6 +208,7 @@ def _is_left_over(path: str) -> bool:
     except OSError:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # a server that stands still has a full queue
         return probe.connect_ex(path) == errno.ECONNREFUSED
 
 
