@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 import subprocess
 import threading
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.door import Ask
+from dibs.core.limits import LOGIN_FAILURES_MAX
 from tests.docs.pages import blocks
 from tests.doors import connect
 from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, reserved_ports, wait_until
@@ -34,10 +37,11 @@ def servers(tmp_path: Path) -> Iterator[list[ServerProcess]]:
     """Two on one store, with one token."""
     for name in "ab":
         (tmp_path / name).mkdir()
-    with ServerProcess(tmp_path / "a") as first:
+    trust = ("--trusted-proxy", "127.0.0.1")
+    with ServerProcess(tmp_path / "a", flags=trust) as first:
         tokens = str(first.folder / "dibs" / "token")
         with ServerProcess(
-            tmp_path / "b", store=first.store_url, flags=("--tokens", tokens, "--drain", "10s")
+            tmp_path / "b", store=first.store_url, flags=("--tokens", tokens, "--drain", "10s", *trust)
         ) as second:
             yield [first, second]
 
@@ -153,3 +157,23 @@ def test_a_server_that_stands_still_is_left_out(balancer: Balancer, servers: lis
         balancer.claim("job")
     finally:
         servers[1].resume()
+
+
+@pytest.mark.fault("F-322")
+def test_wrong_logins_of_a_stranger_are_the_strangers(balancer: Balancer, servers: list[ServerProcess]) -> None:
+    """Behind the load balancer each client is counted by its own address, whatever it says about itself."""
+
+    def login(source: str, token: str) -> int:
+        port = int(balancer._url.rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S_MAX, source_address=(source, 0))
+        told = {"Content-Type": "application/json", "X-Forwarded-For": "198.51.100.7"}
+        try:
+            connection.request("POST", "/login", json.dumps({"token": token}), told)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    statuses = [login("127.0.0.5", "guess") for _ in range(2 * LOGIN_FAILURES_MAX + 1)]  # two servers count
+    assert (statuses[0], statuses[-1]) == (401, 429)
+    assert login("127.0.0.6", "guess") == 401
+    assert login("127.0.0.5", servers[0].token) == 200

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import socket
 import threading
 import time
@@ -14,6 +16,7 @@ import pytest
 from dibs.core.limits import HEADERS_MAX, PARSE_BYTES_MAX
 from dibs.server.http import protocol
 from dibs.server.http.admission import Admission
+from tests.server.hall import Hall
 from tests.server.harness import AS_JSON, AUTH, masked, read_all, read_response, request, running, wait_until
 
 if TYPE_CHECKING:
@@ -323,11 +326,11 @@ def test_connections_beyond_the_bounds_are_told_so_and_logged(tmp_path: Path, ca
         status, headers, body, _ = read_response(fourth)
         assert (status, json.loads(body)["code"], headers[b"retry-after"]) == (429, "rate_limited", b"1")
         assert read_all(fourth) == b""
-        others = [stack.enter_context(server.raw_from(f"127.0.0.{number}")) for number in (2, 3, 4)]
-        for each in others[:2]:
-            each.sendall(request("GET", "/healthz"))
-            assert read_response(each)[0] == 200
-        status, _, body, _ = read_response(others[2])
+        for number in (2, 3):
+            other = stack.enter_context(server.raw_from(f"127.0.0.{number}"))
+            other.sendall(request("GET", "/healthz"))
+            assert read_response(other)[0] == 200
+        status, _, body, _ = read_response(stack.enter_context(server.raw_from("127.0.0.4")))
         assert (status, json.loads(body)["code"]) == (503, "capacity_exceeded")
         kept[0].close()
         wait_until(lambda: server.ask("GET", "/healthz").status == 200, "its place was not free again")
@@ -337,24 +340,23 @@ def test_connections_beyond_the_bounds_are_told_so_and_logged(tmp_path: Path, ca
 
 
 def test_a_bound_of_zero_is_none() -> None:
-    admission = Admission(most=0, most_per_client=0)
-    assert [admission.enter("proxy") for _ in range(50_000)] == [None] * 50_000
+    hall = Hall(most=0, most_per_client=0)
+    assert {hall.enter("proxy", shows_token=True).refusal for _ in range(10_000)} == {None}
 
 
 def test_one_line_in_ten_seconds_says_how_many_were_turned_away(caplog: pytest.LogCaptureFixture) -> None:
-    now = [0]
-    admission = Admission(most_per_client=1, steady=lambda: now[0])
-    assert admission.enter("a") is None
+    hall = Hall(most_per_client=1)
+    kept = hall.enter("a", shows_token=True)
     for _ in range(50):
-        assert admission.enter("a") is not None
-    now[0] = 10_000
-    assert admission.enter("a") is not None
+        assert hall.enter("a").refusal is not None
+    hall.now_ms = 10_000
+    assert hall.enter("a").refusal is not None
     assert [record.getMessage()[:26] for record in caplog.records] == [
         "turned away 1 connection(s)"[:26],
         "turned away 50 connection(s)"[:26],
     ]
-    admission.leave("a")
-    assert admission.enter("a") is None
+    hall.leave(kept)
+    assert hall.enter("a").refusal is None
 
 
 @pytest.mark.parametrize("version", [b"1.1", b"1.0"])
@@ -461,3 +463,38 @@ def test_both_ways_refuse_nonsense_with_the_same_bytes(fast: Server, slow: Serve
             connection.sendall(b"nonsense\r\n\r\n")
             answers.append(masked(read_all(connection)))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.fault("F-328")
+def test_a_server_that_may_open_no_more_files_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "new connections are refused" in each.getMessage()]
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with running(tmp_path) as server:
+        inner = server._inner
+        inner._look_for_files()
+        assert said() == []
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", refuse)
+            for _ in range(3):
+                inner._look_for_files()
+        assert said() == ["new connections are refused with 0 open: Too many open files (ulimit -n)"]
+
+
+@pytest.mark.fault("F-322")
+def test_a_proxy_that_nobody_named_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = {"X-Forwarded-For": "198.51.100.7"}
+    with running(tmp_path, proxies=("127.0.0.2",)) as server:
+        assert server.ask("GET", "/healthz").status == 200
+        assert "X-Forwarded-For" not in caplog.text
+        for _ in range(3):
+            assert server.ask("GET", "/healthz", headers=told).status == 200
+    lines = [each.getMessage() for each in caplog.records if "X-Forwarded-For" in each.getMessage()]
+    assert len(lines) == 1
+    assert "127.0.0.1" in lines[0]
+    assert "--trusted-proxy" in lines[0]

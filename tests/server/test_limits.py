@@ -10,10 +10,11 @@ from dibs.compat.octostore.contract import OctoStoreContract
 from dibs.core.identity import Caller, Limits
 from dibs.core.limits import ADMIN_GUESSES_MAX, REGISTRATIONS_MAX
 from dibs.engine.auth import RateLimited, RequestRates
-from dibs.server.http.admission import Admission, counted_as
+from dibs.server.http.admission import counted_as
 from dibs.server.settings import ServerSettings
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
+from tests.server.hall import Hall
 from tests.server.harness import running, wait_until
 from tests.server.test_tokens import create
 
@@ -218,11 +219,12 @@ def test_of_ipv6_a_network_is_one_client() -> None:
     assert counted_as(near) == counted_as("2001:db8:0:1:ffff::1%eth0") != counted_as(far)
     assert counted_as(mapped) == "10.0.0.7"
     assert [counted_as(each) for each in ("10.0.0.7", "user 1000")] == ["10.0.0.7", "user 1000"]
-    admission = Admission(most_per_client=2)
-    assert [admission.enter(f"2001:db8::{number}") is None for number in range(3)] == [True, True, False]
-    assert admission.enter(far) is None
-    admission.leave("2001:db8::9")
-    assert admission.enter("2001:db8::3") is None
+    hall = Hall(most_per_client=2)
+    known = [hall.enter(f"2001:db8::{number}", shows_token=True) for number in range(3)]
+    assert [each.refusal is None for each in known] == [True, True, False]
+    assert hall.enter(far).refusal is None
+    hall.leave(known[1])
+    assert hall.enter("2001:db8::3").refusal is None
 
 
 @pytest.mark.fault("F-094")

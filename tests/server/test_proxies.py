@@ -105,12 +105,13 @@ def test_failed_logins_count_for_the_client_behind_a_proxy(served: Server) -> No
     guess, good = b'{"token": "guess"}', b'{"token": "tok-agent"}'
     for _ in range(LOGIN_FAILURES_MAX):
         assert ask(served, "127.0.0.2", FAR, "/login", guess)[0] == 401
-    assert ask(served, "127.0.0.2", FAR, "/login", good)[0] == 429
-    assert ask(served, "127.0.0.2", NEAR, "/login", good)[0] == 200
+    assert ask(served, "127.0.0.2", FAR, "/login", guess)[0] == 429
+    assert ask(served, "127.0.0.2", NEAR, "/login", guess)[0] == 401
     # Without a proxy the header is ignored: another name every time does not help.
     for number in range(LOGIN_FAILURES_MAX):
         assert ask(served, "127.0.0.3", f"203.0.113.{number}", "/login", guess)[0] == 401
-    assert ask(served, "127.0.0.3", NEAR, "/login", good)[0] == 429
+    assert ask(served, "127.0.0.3", NEAR, "/login", guess)[0] == 429
+    assert ask(served, "127.0.0.3", NEAR, "/login", good)[0] == 200
 
 
 def test_a_login_over_https_at_the_proxy_makes_a_secure_cookie(served: Server) -> None:
@@ -128,7 +129,7 @@ def test_a_proxy_has_no_bound_of_its_own_and_others_keep_theirs(served: Server) 
     proxied = [served.raw_from("127.0.0.2") for _ in range(8)]
     others = [served.raw_from("127.0.0.5") for _ in range(4)]
     try:
-        assert read_response(others[-1])[0] == 429
+        assert others[0].recv(1) == b""  # one too many, and it showed no token
         for connection in proxied:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert read_response(connection)[0] == 200

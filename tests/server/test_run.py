@@ -12,12 +12,22 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import InvalidInput, MissingExtra, Unavailable
-from dibs.server.http.listen import BindAddress, open_socket, parse_bind, url_of
+from dibs.base.errors import DibsError, InvalidInput, MissingExtra, Unavailable
+from dibs.server.http import listen
+from dibs.server.http.listen import (
+    BindAddress,
+    check_address,
+    draft_of,
+    open_socket,
+    parse_bind,
+    publish,
+    url_of,
+    withdraw,
+)
 from dibs.server.run import serve
 from dibs.server.settings import ServerSettings
 from tests.programs import WAIT_S_MAX, slowness, wait_until
@@ -288,7 +298,9 @@ def test_a_socket_is_for_whom_its_mode_and_group_say(
     tmp_path: Path, mode: int | None, group: str | None, seen: int
 ) -> None:
     own = grp.getgrgid(os.getgid()).gr_name if group else None
-    with open_socket(parse_bind(f"unix:{tmp_path}/s"), mode=mode, group=own):
+    address = parse_bind(f"unix:{tmp_path}/s")
+    with open_socket(address, mode=mode, group=own):
+        publish(address)
         found = (tmp_path / "s").stat()
     assert (found.st_mode & 0o777, found.st_gid) == (seen, os.getgid())
 
@@ -296,6 +308,72 @@ def test_a_socket_is_for_whom_its_mode_and_group_say(
 def test_a_group_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no group 'no-such'"):
         open_socket(parse_bind(f"unix:{tmp_path}/s"), group="no-such")
+
+
+@pytest.mark.fault("F-323")
+@pytest.mark.parametrize("fails", ["chown", "chmod", "listen", "rename"])
+def test_a_socket_that_cannot_be_made_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if fails == "listen":
+        monkeypatch.setattr(listen, "BACKLOG", "none")
+    else:
+        monkeypatch.setattr(os, fails, refuse)
+    address = parse_bind(f"unix:{tmp_path}/s")
+    own = grp.getgrgid(os.getgid()).gr_name
+
+    def start() -> None:
+        with open_socket(address, group=own):
+            assert not (tmp_path / "s").exists()  # no client finds it before all is ready
+            publish(address)
+
+    with pytest.raises((InvalidInput, TypeError)):
+        start()
+    withdraw(address)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.fault("F-323")
+def test_a_socket_has_its_name_when_all_is_ready_and_only_its_server_takes_it_away(tmp_path: Path) -> None:
+    address, path = parse_bind(f"unix:{tmp_path}/s"), f"{tmp_path}/s"
+    first = open_socket(address)
+    with pytest.raises(Unavailable, match="in use"):
+        open_socket(address)  # another is about to be ready
+    withdraw(address)  # of the one that failed
+    assert os.path.exists(draft_of(path))
+    publish(address)
+    assert os.listdir(tmp_path) == ["s"]
+    for refused in (check_address, open_socket, publish):
+        with pytest.raises(Unavailable, match="in use"):
+            refused(address)
+    first.close()
+    second = open_socket(address)  # the first was killed
+    publish(address)
+    withdraw(address)  # of the first, late
+    assert os.listdir(tmp_path) == ["s"]
+    second.close()
+    withdraw(address)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.fault("F-323")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"group": "no-such"},
+        {"store": "sqlite:///no/such/folder/dibs.db"},
+        {"trusted_proxies": ("nobody",)},
+        {"tls_cert": "/no/such/file"},
+    ],
+)
+def test_a_server_that_cannot_start_has_changed_nothing(tmp_path: Path, settings: dict[str, Any]) -> None:
+    given = {"store": f"sqlite://{tmp_path}/dibs.db", **settings}
+    with pytest.raises(DibsError):
+        serve(ServerSettings(bind=f"unix:{tmp_path}/dibs.sock", system=True, **given))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:

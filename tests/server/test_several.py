@@ -228,8 +228,8 @@ def test_the_body_is_looked_at_before_the_caller(server: Server, name: str, verb
     path = f"/locks/{name}/{verb}"
     assert_error(server.ask("POST", path, b"{}", who=None), 415, "invalid_input")
     assert_error(server.ask("POST", path, {}, who=None), 422, "invalid_input")
-    fields = {"ticket": "1.x.y", "lease_id": UNKNOWN_LEASE, "to_owner": "x"}
-    assert_error(server.ask("POST", path, fields, who=None), 401, "authentication_required")
+    fields = {"leave": {"ticket": "1.x.y"}, "transfer": {"lease_id": UNKNOWN_LEASE, "to_owner": "x"}}
+    assert_error(server.ask("POST", path, fields[verb], who=None), 401, "authentication_required")
 
 
 @pytest.mark.fault("F-264")

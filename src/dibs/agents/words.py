@@ -1,16 +1,19 @@
 """Turns replies of dibs into answers for a model. A refusal is an answer: who has the job, since when, for how long,
 and what to do next. Names, reasons and checkpoints of others stand in quotes in a sentence, and are cut there: a
-stranger's text cannot pass for an instruction of ours. The fields of an answer have them whole. Pure."""
+stranger's text cannot pass for an instruction of ours. In fields they are cut, too, and on one line; only the
+checkpoint that a new owner takes over is whole. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dibs.agents.answers import CLAIM_ANSWER, HAND_OVER_ANSWER, PARTS, ToolField
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
 from dibs.base.jsontext import Document
-from dibs.base.terminal import quoted
+from dibs.base.terminal import QUOTED_CHARS_MAX, plain, quoted
 from dibs.core.durations import format_duration
+from dibs.core.limits import CHECKPOINT_BYTES_MAX
 from dibs.sdk.answers import JobStatus, Lease, Previous
 from dibs.wire import sentences
 
@@ -47,9 +50,20 @@ def _as_data(document: Document) -> Document:
     return made
 
 
+def _cut(text: Any, chars_max: int = _NOTE_CHARS_MAX) -> Any:
+    """A text of another owner for a field: on one line, nothing in it turns or hides words, and not long."""
+    if not isinstance(text, str):
+        return text
+    words = plain(text)
+    return words if len(words) <= chars_max else words[:chars_max] + "…"
+
+
 def before(previous: Previous | None) -> Document | None:
-    fields = [field.name for field in PARTS["previous owner"]]
-    return None if previous is None else {field: getattr(previous, field) for field in fields}
+    """The checkpoint is whole: who takes over goes on from there."""
+    if previous is None:
+        return None
+    fields = {field.name: getattr(previous, field.name) for field in PARTS["previous owner"]}
+    return {name: _cut(value, CHECKPOINT_BYTES_MAX) for name, value in fields.items()}
 
 
 def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
@@ -161,16 +175,16 @@ def holder_of(document: Document) -> Document:
     return {
         "job": str(document.get("name") or ""),
         "status": "held" if status == "queued" else status,
-        "owner": document.get("owner") or done.get("owner"),
+        "owner": _cut(document.get("owner") or done.get("owner"), QUOTED_CHARS_MAX),
         "since": document.get("since"),
         "held_seconds": seconds(document.get("held_ms")),
         "silent_seconds": seconds(document.get("silent_ms")),
         "free_in_seconds": seconds(document.get("remaining_ms")),
         # For a job that is done, a time to try again would mislead.
         "retry_after_seconds": None if status == "done" else seconds(document.get("retry_after_ms")),
-        "metadata": document.get("metadata"),
-        "checkpoint": document.get("checkpoint"),
-        "result": document.get("result") or done.get("result"),
+        "metadata": _cut(document.get("metadata")),
+        "checkpoint": _cut(document.get("checkpoint")),
+        "result": _cut(document.get("result") or done.get("result")),
         "namespace": document.get("namespace"),
     }
 

@@ -171,9 +171,17 @@ QUERY_BYTES_MAX = 8 * 1024
 QUERY_FIELDS_MAX = 32
 PARSE_BYTES_MAX = 4 * 1024  # how much of what was read is taken apart at a time, for requests that wait their turn
 REQUEST_MS_MAX = 30_000
-SLOW_READER_BYTES_MIN = 64 * 1024  # what a client takes of a waiting answer in REQUEST_MS_MAX, or is cut off
+# A longer answer is written in parts, each when the one before has left. A client that does not take one in
+# REQUEST_MS_MAX is cut off.
+WRITE_BYTES_MAX = 16 * 1024
 CONNECTIONS_MAX = 10_000
 CONNECTIONS_PER_CLIENT_MAX = 2_000
+# A connection that has not shown a valid token is a stranger's. Strangers leave one of CONNECTIONS_KEPT_PART
+# connections to the others. Beyond STRANGERS_PER_CLIENT_MAX of one client the oldest goes, once it had STRANGER_MS_MIN
+# to show one.
+CONNECTIONS_KEPT_PART = 5
+STRANGERS_PER_CLIENT_MAX = 200
+STRANGER_MS_MIN = 1_000
 CONNECTIONS_TURNED_AWAY_MAX = 100
 KEEP_ALIVE_MS = 75_000
 HANDSHAKE_MS_MAX = 10_000  # how long a client may take for a TLS handshake

@@ -29,6 +29,7 @@ from dibs.engine.metrics import Metrics
 from dibs.wire.credentials import TokenLine, parse_lines
 
 _BEARER = b"Bearer "
+_OWN = "@this-machine"
 
 
 class TokenGuard:
@@ -42,12 +43,13 @@ class TokenGuard:
         own: bool = False,
         wall: Callable[[], int] = wall_ms,
         directory: CredentialDirectory | None = None,
+        fixed: dict[bytes, Caller] | None = None,
     ) -> None:
         self.path = path
         self.has_own_token = own
         self._wall = wall
         self.directory = directory
-        self.fixed: dict[bytes, Caller] = {}  # let in besides, by the hash of their token
+        self.fixed = fixed or {}  # let in besides, by the hash of their token
         self._callers: dict[bytes, Caller] = {}
         self._ends_ms: dict[bytes, int] = {}
         self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
@@ -57,7 +59,11 @@ class TokenGuard:
         if self.path is None:
             return
         lines = read_tokens(self.path)
-        self._callers = {bytes.fromhex(line.digest): caller_of(line) for line in lines}
+        taken = {caller.principal.lower() for caller in self.fixed.values()} if self.has_own_token else set()
+        self._callers = {
+            bytes.fromhex(line.digest): caller_of(_apart(line) if line.name.lower() in taken else line)
+            for line in lines
+        }
         self._ends_ms = {bytes.fromhex(line.digest): line.expires_ms for line in lines if line.expires_ms is not None}
         self._keys = {proof_key_id(key): key for key in self._callers}
         clear = [line.name for line in lines if line.is_clear]
@@ -91,6 +97,13 @@ class TokenGuard:
         if key in self._ends_ms and self._wall() >= self._ends_ms[key]:
             raise AuthenticationFailed("The token has expired. Ask the operator of the server for a new one.")
         return caller
+
+    def knows(self, key: bytes | None, peer: bytes | None = None) -> bool:
+        try:
+            self.known(key, peer)
+        except DibsError:
+            return False
+        return True
 
     def ends_ms(self, authorization: bytes | None) -> int | None:
         key = digest_of(authorization)
@@ -137,7 +150,10 @@ class TokenGuard:
         return {(caller.principal, caller.namespace) for caller in (*valid, *self.fixed.values())}
 
     def is_own_token(self, authorization: bytes) -> bool:
-        return self.has_own_token and hashlib.sha256(authorization[len(_BEARER) :]).digest() in self._callers
+        return self.has_own_token and self.is_in_file(authorization)
+
+    def is_in_file(self, authorization: bytes) -> bool:
+        return digest_of(authorization) in self._callers
 
     def proof(self, key_id: str, challenge: str) -> str | None:
         """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
@@ -156,6 +172,11 @@ class TokenGuard:
             return False
         log.info("tokens reloaded from %s: %d", self.path, len(self))
         return True
+
+
+def _apart(line: TokenLine) -> TokenLine:
+    """The server's own user beside another of its name: what is one's is not the other's."""
+    return line.replace(name=f"{line.name[: PRINCIPAL_CHARS_MAX - len(_OWN)]}{_OWN}")
 
 
 class MachineGuard(TokenGuard):

@@ -89,7 +89,6 @@ class StreamRegistry:
         self._timer = loop.call_later(self.keepalive_s, self._tick) if self._streams else None
 
 
-WRITE_BYTES_MAX = 64 * 1024
 STALL_S = limits.STREAM_STALL_MS / 1000
 _QUEUED = getattr(termios, "TIOCOUTQ", 0)  # of a socket: bytes that are not acknowledged yet
 HEADERS = {
@@ -229,7 +228,7 @@ class EventStream:
                 self._drop()
                 return
             parts, size = [], 0
-            while self._queue and size < WRITE_BYTES_MAX and not self._is_gone:
+            while self._queue and size < limits.WRITE_BYTES_MAX and not self._is_gone:
                 self._written_at, part = self._queue.popleft()
                 parts.append(part)
                 size += len(part)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
+import os
 import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 
+from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError
 from dibs.base.logger import log
 from dibs.base.reply import Reply
@@ -18,7 +21,7 @@ from dibs.core.upkeep import live_servers
 from dibs.engine.liveness import pulses_of
 from dibs.server.annexes import AnnexRoutes, shared_routes
 from dibs.server.handlers import Api
-from dibs.server.http.admission import Admission
+from dibs.server.http.admission import LOG_EVERY_MS, Admission
 from dibs.server.http.listen import BACKLOG
 from dibs.server.http.protocol import HttpConnection, RequestObserver, ServerState
 from dibs.server.http.response import Header, HttpError, answer_for_error
@@ -58,6 +61,7 @@ class HttpServer:
         self._tls = tls
         self._annexes = annexes
         self._on_ready = on_ready
+        self._next_line_ms = 0  # about files that are used up
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve until `should_exit`, then finish the requests under way."""
@@ -77,10 +81,22 @@ class HttpServer:
             ticks += 1
             if not ticks % TICKS_IN_A_SECOND:
                 state.set_date()
+                self._look_for_files()
         self.dismiss_waiters()
         listener.close()
         listening.close()
         await self._finish()
+
+    def _look_for_files(self) -> None:
+        """Say that this process may open no more files: the system then closes new connections, and tells nobody."""
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            now_ms = steady_ms()
+            if error.errno in (errno.EMFILE, errno.ENFILE) and now_ms >= self._next_line_ms:
+                self._next_line_ms = now_ms + LOG_EVERY_MS
+                count = len(self.server_state.connections)
+                log.error("new connections are refused with %d open: %s (ulimit -n)", count, error.strerror)
 
     async def _finish(self) -> None:
         self.close_idle_connections()

@@ -36,7 +36,7 @@ from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.admission import Admission, TrustedProxies
 from dibs.server.http.browser import OwnNames
-from dibs.server.http.listen import BindAddress, open_socket, parse_bind, url_of
+from dibs.server.http.listen import BindAddress, check_address, open_socket, parse_bind, publish, url_of, withdraw
 from dibs.server.http.protocol import RequestObserver
 from dibs.server.http.tls import ServerTls, TlsFiles
 from dibs.server.http_server import Lifecycle, make_server
@@ -65,9 +65,8 @@ def serve(settings: ServerSettings) -> None:
     set_up_logging(settings)
     tls = open_tls(settings, address)
     TrustedProxies(settings.trusted_proxies)  # raises for what is no address
+    check_address(address, settings.group)
     guard, says = open_guard(settings, address)
-    if settings.contract is not None:
-        guard.fixed = dict(settings.contract.callers)
     store_url = settings.store or default_url()
     if settings.system:
         make_folders(address.path, store_url)
@@ -85,19 +84,23 @@ def serve(settings: ServerSettings) -> None:
         store = _open(store_url)
         stack.callback(store.close)
         says += open_directory(stack, guard, store, settings, address)
+        stack.callback(withdraw, address)
         listening = open_socket(address, mode=socket_mode(settings), group=settings.group)
         stack.callback(listening.close)
         warn_without_tls(settings, address)
-        if address.path:
-            stack.callback(_remove, address.path)
         made = " (made just now)" if getattr(store, "made", False) else ""
         url = url_of(address, listening, "http" if tls is None else "https")
         stored = f"{without_secrets(store_url)}{made}"
         text = greeting(settings, url, stored, says, has_own_token=guard.has_own_token)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
+
+        def on_ready() -> None:
+            publish(address)
+            _tell(text)
+
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(settings, store, guard, tls, address, listening, observers, lambda: _tell(text)))
+            runner.run(_serve(settings, store, guard, tls, address, listening, observers, on_ready))
     log.info("stopped")
     flush_log()
 
@@ -119,11 +122,6 @@ def _tell(text: str) -> None:
     with contextlib.suppress(OSError):  # the disk that it goes to may be full; the server serves
         sys.stderr.write(text)
         sys.stderr.flush()
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
 
 
 async def _serve(
@@ -198,16 +196,17 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
         raise InvalidInput(
             "Registration is for users of this machine. Bind to a loopback address such as 127.0.0.1:3427."
         )
+    fixed = {} if settings.contract is None else dict(settings.contract.callers)
     if settings.system:
         if not address.path or settings.tokens_file is not None:
             raise InvalidInput("--system serves the users of this machine, on a Unix socket and without tokens.")
         who = f"members of {settings.group}" if settings.group else "all users of this machine"
         return MachineGuard(), f"for      {who}; their dibs finds it when it is at {SYSTEM_SOCKET}"
     if settings.tokens_file is not None:
-        guard = TokenGuard(settings.tokens_file)
+        guard = TokenGuard(settings.tokens_file, fixed=fixed)
         return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
     if settings.contract is not None and not address.is_local:
-        return TokenGuard(None), settings.contract.says
+        return TokenGuard(None, fixed=fixed), settings.contract.says
     if not address.is_local:
         if _is_missing(settings.store or default_url()):
             raise _nobody_let_in(settings)  # and no store is left behind
@@ -215,7 +214,7 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
     path = paths.token_path()
     made = ensure_token_file(path, _login())
     says = f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
-    return TokenGuard(path, own=True), says if settings.contract is None else settings.contract.says
+    return TokenGuard(path, own=True, fixed=fixed), says if settings.contract is None else settings.contract.says
 
 
 def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None:

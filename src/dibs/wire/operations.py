@@ -16,7 +16,7 @@ from dibs.wire import answer_fields
 from dibs.wire.answer_fields import ANSWERS, PARTS
 from dibs.wire.codes import CODES
 from dibs.wire.request_fields import ACL_PATTERN, NAME_FORMAT, NAMESPACE_PATTERN, REQUESTS, Field
-from dibs.wire.values import PROVEN, U32_MAX
+from dibs.wire.values import OF_OCTOSTORE, PROVEN, U32_MAX
 
 Schema = dict[str, Any]
 # A name in `ANSWERS`, one of several such names, or a schema. None: no body.
@@ -173,11 +173,18 @@ def request_schema(verb: str) -> Schema:
     found: Schema = {"type": "object", "properties": {name: request_field_schema(verb, name) for name in fields}}
     if required:
         found["required"] = required
+    if verb not in OF_OCTOSTORE:
+        found["additionalProperties"] = {"type": "null"}  # a field that is null was left out
     if verb in PROVEN:
-        found["anyOf"] = [
-            {"required": [proof], "properties": {proof: {"type": "string"}}} for proof in ("lease_id", "session_id")
-        ]
+        found["anyOf"] = [_given("lease_id", "string"), _given("session_id", "string")]
+    if verb == "close":
+        found["oneOf"] = [_given("until", "string"), _given("for_seconds", "integer")]
     return found
+
+
+def _given(name: str, kind: str) -> Schema:
+    """The field is there, and not null."""
+    return {"required": [name], "properties": {name: {"type": kind}}}
 
 
 def request_field_schema(verb: str, name: str) -> Schema:

@@ -2,7 +2,8 @@
 
 Two steps, because the contract puts the caller's credential between them: `values.shape` looks only at fields and types
 (a wrong one is `Unprocessable`, HTTP 422), `command_for` at what the values mean (HTTP 400, each with its own code).
-Unknown fields are ignored. `null` is the same as leaving a field out.
+Unknown fields are refused, but for requests that OctoStore's clients make (`values.OF_OCTOSTORE`): there they are
+ignored. `null` is the same as leaving a field out.
 """
 
 from __future__ import annotations

@@ -14,6 +14,14 @@ from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS, REQUESTS
 
 U32_MAX = 2**32 - 1
 
+# Their clients may send fields that dibs does not know, which are ignored. On routes of dibs' own such a field is a
+# slip, and to ignore it would do something else than was meant.
+OF_OCTOSTORE = frozenset(
+    (
+        *("acquire", "renew", "release", "acl", "session-open", "session-keep", "campaign", "election-renew", "resign"),
+        "webhook-create",
+    )
+)
 PROVEN = ("renew", "release", "transfer")  # these need a proof of the lease
 
 
@@ -28,8 +36,12 @@ def shape(verb: str, document: object) -> Document:
     shaped: Document = {}
     for field, value in document.items():  # few are sent, many are known
         kind = fields.get(field)
-        if kind is None or value is None:
+        if value is None:
             continue
+        if kind is None:
+            if verb in OF_OCTOSTORE:
+                continue
+            raise _unknown(field, list(fields))
         good, words = _KINDS[kind]
         if not good(value):
             raise Unprocessable(f"The field {field} must be {words}.")
@@ -37,6 +49,13 @@ def shape(verb: str, document: object) -> Document:
     if verb in PROVEN and not ("lease_id" in shaped or "session_id" in shaped):
         raise Unprocessable("The field lease_id is required (or session_id, inside a session).")
     return shaped
+
+
+def _unknown(field: str, fields: list[str]) -> Unprocessable:
+    from dibs.base.terminal import QUOTED_CHARS_MAX, did_you_mean, quoted
+
+    hint = did_you_mean(field[:QUOTED_CHARS_MAX], fields) or f" The fields are: {', '.join(fields) or 'none'}."
+    return Unprocessable(f"There is no field {quoted(field)} here.{hint}")
 
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -89,3 +89,37 @@ def test_a_strangers_text_is_data_in_what_an_agent_is_told(text: str) -> None:
     assert "IMPORTANT" in text
     assert "IMPORTANT" not in outside_of_quotes(text)
     assert "bob" not in outside_of_quotes(text)
+
+
+HIDDEN = "\u202eevil\u2028\u2066\n" + "y" * 3_000
+BOUNDS = {"owner": QUOTED_CHARS_MAX, "metadata": 500, "checkpoint": 500, "result": 500}
+
+
+def texts(document: object, path: str = "") -> list[tuple[str, str]]:
+    """All texts in a document, each with the name of its field."""
+    if isinstance(document, dict):
+        return [found for name, value in document.items() for found in texts(value, name)]
+    if isinstance(document, list):
+        return [found for value in document for found in texts(value, path)]
+    return [(path, document)] if isinstance(document, str) else []
+
+
+@pytest.mark.fault("F-327")
+def test_a_strangers_text_in_a_field_is_cut_and_on_one_line() -> None:
+    texts_of_others = dict.fromkeys(("owner", "metadata", "checkpoint", "result"), HIDDEN)
+    held = {**HELD, **texts_of_others, "previous": {"how": "failed", "at": AT, "fencing_token": 1, **texts_of_others}}
+    answers = [
+        words.status_answer(status_from(held)),
+        words.not_claimed(JobHeld("x", held), "job"),
+        words.not_claimed(JobHeld("x", {"refused": [held, {**held, "status": "done", "done": texts_of_others}]}), None),
+        words.listed([status_from(held)] * 3, "", 2),
+    ]
+    for answer in answers:
+        previous = answer.pop("previous", None)
+        assert all(text.isprintable() for _, text in texts(answer)), answer
+        for name, text in texts(answer):
+            assert len(text) <= BOUNDS.get(name, 10_000) + 1, name
+        if previous is not None:  # who takes over reads all of it
+            assert previous["checkpoint"].isprintable()
+            assert "y" * 3_000 in previous["checkpoint"]
+    assert words.status_answer(status_from({**held, "metadata": None}))["metadata"] is None

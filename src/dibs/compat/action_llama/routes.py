@@ -298,6 +298,7 @@ class Gateway:
             raise Rejected("missing secret")
         state = await self._inspect(secret)
         await self._run(state)
+        call.connection.show_standing()
         holds = [(hold.name, hold.holder) for hold in state.holds]
         entries = [theirs.held_entry(*hold) | {"expiresAt": hold[1].expires_ms} for hold in holds]
         return 200, entries  # type: ignore[return-value]  # theirs is a bare list
@@ -327,7 +328,9 @@ class Gateway:
         except InvalidInput as error:
             raise Rejected("invalid JSON body", error.details) from None
         secret, key, ttl_seconds = theirs.read_request(document)
-        return await self._run(await self._inspect(secret)), key, ttl_seconds
+        run = await self._run(await self._inspect(secret))
+        call.connection.show_standing()
+        return run, key, ttl_seconds
 
     async def _inspect(self, secret: str) -> Any:
         # No secret is that long, so there is no need to digest a megabyte.

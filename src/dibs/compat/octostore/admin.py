@@ -66,11 +66,11 @@ admin
     users list: `id`, `github_username` (the principal), `created_at`
 minutes
     window text: as asked
-    timestamps list: the beginnings of minutes, in seconds since 1970
-    request_volume list: requests in each minute
-    acquire_rates list: new leases in the store
-    release_rates list: releases in the store
-    active_locks list: live leases in the store at the end of the minute
+    timestamps numbers: the beginnings of minutes, in seconds since 1970
+    request_volume numbers: requests in each minute
+    acquire_rates numbers: new leases in the store
+    release_rates numbers: releases in the store
+    active_locks numbers: live leases in the store at the end of the minute
 """)
 _MINUTES = dict(zip(list(_ANSWERS["minutes"])[1:], ("at_s", "requests", "acquires", "releases", "live"), strict=True))
 _REGISTERS = {
@@ -211,11 +211,10 @@ class AdminPages:
         key = key_of(call.headers)
         if key is None:
             return self._api.caller_for(verb, call.headers)
-        self._guesses.check(call.client)
         try:
             return self._api.caller_for(verb, {b"authorization": b"Bearer " + key})
         except (AuthenticationFailed, AuthenticationRequired):
-            self._guesses.charge(call.client)
+            self._guesses.charge(call.client)  # after it was looked at: wrong ones cost the right one nothing
             raise
 
     def _status(self, ns: str, bound: str | None) -> dict[str, Any]:
@@ -324,6 +323,12 @@ class Accounts:
             raise HttpError(
                 "This token is in a file that the commands of this machine read. Remove the file and start the server "
                 "again to replace it.",
+                409,
+                code="conflict",
+            )
+        if self._api.guard.is_in_file(authorization):  # else the new one would be valid after its line is removed
+            raise HttpError(
+                "This token is in your operator's file of tokens. Ask for a new line there; nothing was replaced.",
                 409,
                 code="conflict",
             )

@@ -1,6 +1,10 @@
 """Says who a client is, and bounds how many there are: connections, in all and from one client, and requests without a
 token.
 
+A connection that has shown a valid token has standing: it never goes to make room for others. When there are too many,
+in all or from one client, the oldest without standing goes and the newcomer stays, because who has a token shows it
+with its first request. Only if all have standing is the newcomer refused. Strangers never take all places.
+
 A client is an address; of IPv6 the network, because one machine may use all its addresses; on a Unix socket, a user of
 this machine. All clients behind a proxy have one address. There is no bound for a proxy that the operator named; it
 must count itself.
@@ -16,7 +20,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from dibs.base.clock import steady_ms
@@ -153,6 +157,25 @@ class ClientWindows:
 
 
 LOG_EVERY_MS = 10_000
+_IN_ALL, _PER_CLIENT = "--connections changes the bound", "--connections-per-client changes the bound"
+
+
+class Guest(Protocol):
+    """A connection, as it counts."""
+
+    client: str  # whose it is; empty if it does not count (any more)
+
+    def turn_out(self) -> None: ...
+
+
+class ClientPlaces:
+    """The connections of one client."""
+
+    __slots__ = ("count", "strangers")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.strangers: dict[Guest, None] = {}  # the oldest first
 
 
 class Admission:
@@ -169,50 +192,80 @@ class Admission:
         self._most = most
         self._most_per_client = most_per_client
         self._steady = steady
-        self._by_client: dict[str, int] = {}
+        self._most_strangers = most - most // limits.CONNECTIONS_KEPT_PART
+        self._strangers: dict[Guest, int] = {}  # since when, the oldest first
+        self._by_client: dict[str, ClientPlaces] = {}
         self._count = 0
         self._turned_away = 0  # since the last line in the log
         self._next_line_ms = 0
         self.leaving = 0  # turned away, and still being told so
 
-    def enter(self, client: str) -> HttpError | None:
-        """Count a connection of `client`, or return the refusal. A connection that was counted must `leave`."""
-        counted = counted_as(client)
-        of_client = self._by_client.get(counted, 0)
-        if self._most and self._count >= self._most:
-            status, code = 503, "capacity_exceeded"
+    def enter(self, guest: Guest, client: str) -> HttpError | None:
+        """Count a connection of `client`, or return the refusal. It counts until it leaves, or is turned out."""
+        places = self._by_client.get(counted_as(client)) or ClientPlaces()
+        now_ms = self._steady()
+        if self._most_per_client and not self._proxies.trusts(client):
+            is_full = places.count >= self._most_per_client
+            if is_full and not self._turn_out_one(places.strangers, _PER_CLIENT):
+                self._note(client, places.count, _PER_CLIENT)
+                says = f"You have {places.count} connections to this server, which is the limit for one client."
+                return HttpError(says, 429, code="rate_limited", retry_after_ms=limits.OVERLOAD_RETRY_MS)
+            if len(places.strangers) >= limits.STRANGERS_PER_CLIENT_MAX:
+                oldest = next(iter(places.strangers))
+                if self._strangers[oldest] + limits.STRANGER_MS_MIN <= now_ms:
+                    self._turn_out_one(places.strangers, "it showed no token")
+        is_full = self._count >= self._most or len(self._strangers) >= self._most_strangers
+        if self._most and is_full and not self._turn_out_one(self._strangers, _IN_ALL):
+            self._note(client, places.count, _IN_ALL)
             says = f"This server has {self._count} connections, which is its limit."
-        elif self._most_per_client and of_client >= self._most_per_client and not self._proxies.trusts(client):
-            status, code = 429, "rate_limited"
-            says = f"You have {of_client} connections to this server, which is the limit for one client."
-        else:
-            self._count += 1
-            self._by_client[counted] = of_client + 1
-            return None
-        self._note(client, of_client, "--connections" if status == 503 else "--connections-per-client")
-        return HttpError(says, status, code=code, retry_after_ms=limits.OVERLOAD_RETRY_MS)
+            return HttpError(says, 503, code="capacity_exceeded", retry_after_ms=limits.OVERLOAD_RETRY_MS)
+        guest.client = client
+        self._strangers[guest] = now_ms
+        places.strangers[guest] = None
+        places.count += 1
+        self._count += 1
+        self._by_client[counted_as(client)] = places
+        return None
 
-    def leave(self, client: str) -> None:
-        self._count -= 1
-        client = counted_as(client)
-        left = self._by_client[client] - 1
-        if left:
-            self._by_client[client] = left
-        else:
-            del self._by_client[client]
+    def prove(self, guest: Guest) -> None:
+        """It has shown a valid token."""
+        if guest.client:
+            self._strangers.pop(guest, None)
+            self._by_client[counted_as(guest.client)].strangers.pop(guest, None)
 
-    def _note(self, client: str, of_client: int, flag: str) -> None:
+    def leave(self, guest: Guest) -> None:
+        if guest.client:
+            self.prove(guest)
+            self._count -= 1
+            counted, guest.client = counted_as(guest.client), ""
+            places = self._by_client[counted]
+            places.count -= 1
+            if not places.count:
+                del self._by_client[counted]
+
+    def _turn_out_one(self, strangers: Mapping[Guest, object], why: str) -> bool:
+        """Make room by ending the oldest of these. False if there is none."""
+        oldest = next(iter(strangers), None)
+        if oldest is None:
+            return False
+        client = oldest.client
+        self._note(client, self._by_client[counted_as(client)].count, why)
+        self.leave(oldest)
+        oldest.turn_out()
+        return True
+
+    def _note(self, client: str, of_client: int, why: str) -> None:
         self._turned_away += 1
         now_ms = self._steady()
         if now_ms < self._next_line_ms:
             return
         log.warning(
-            "turned away %d connection(s), the last from %s: %d open, %d from there (%s changes the bound)",
+            "turned away %d connection(s), the last from %s: %d open, %d from there (%s)",
             self._turned_away,
             client,
             self._count,
             of_client,
-            flag,
+            why,
         )
         self._turned_away = 0
         self._next_line_ms = now_ms + LOG_EVERY_MS

@@ -1,19 +1,28 @@
-"""Opens the socket of a server: `127.0.0.1:3427`, `[::1]:3427`, `unix:/path`. Port 0 asks for any free one."""
+"""Opens the socket of a server: `127.0.0.1:3427`, `[::1]:3427`, `unix:/path`. Port 0 asks for any free one.
+
+Clients take a Unix socket's name for a service. So a server listens under another name beside it (`draft_of`) until all
+is ready, and is given its name then (`publish`). Of two servers that start there, the second finds the draft in use.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import grp
 import ipaddress
 import os
 import socket
 import stat
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dibs.base.errors import InvalidInput, Unavailable
 
 BACKLOG = 2048
 GROUP_MODE = 0o660
+_LOCK_TRIES, _LOCK_PAUSE_S = 100, 0.01
 _FORM = "Write HOST:PORT (127.0.0.1:3427), [IPV6]:PORT ([::1]:3427) or unix:/path."
 
 
@@ -52,19 +61,31 @@ def parse_bind(text: str) -> BindAddress:
     return BindAddress(host=host, port=int(port))
 
 
+def check_address(address: BindAddress, group: str | None = None) -> None:
+    """Raise what `open_socket` would, as far as it can be known before. Changes nothing."""
+    group_number(group)
+    if address.path:
+        try:
+            _check_free(address.path)
+        except OSError as error:
+            raise _refusal(address, error) from None
+
+
 def open_socket(address: BindAddress, *, mode: int | None = None, group: str | None = None) -> socket.socket:
-    """A socket that listens there. Every failure has its own message. A Unix socket is for this user only, unless
-    `mode` or `group` say otherwise; with a group alone it is also for the members of that group."""
+    """A socket that listens there, a Unix socket under its draft's name. Every failure has its own message and leaves
+    nothing behind. A Unix socket is for this user only, unless `mode` or `group` say otherwise; with a group alone it
+    is also for the members of that group."""
+    number = group_number(group)
     made = socket.socket(socket.AF_UNIX if address.path else _family(address), socket.SOCK_STREAM)
     try:
         if address.path:
-            _bind_unix(made, address.path)
-            _share(address.path, mode, group)
+            with _folder_locked(address.path):
+                _listen_unix(made, address.path, mode, number)
         else:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _notice_the_dead(made)
             made.bind((address.host, address.port))
-        made.listen(BACKLOG)
+            made.listen(BACKLOG)
         made.setblocking(False)
         return made
     except OSError as error:
@@ -73,6 +94,31 @@ def open_socket(address: BindAddress, *, mode: int | None = None, group: str | N
     except BaseException:
         made.close()
         raise
+
+
+def publish(address: BindAddress) -> None:
+    """Give a Unix socket its name."""
+    if address.path:
+        try:
+            with _folder_locked(address.path):
+                _check_free(address.path)
+                os.rename(draft_of(address.path), address.path)
+        except OSError as error:
+            raise _refusal(address, error) from None
+
+
+def withdraw(address: BindAddress) -> None:
+    """Remove the names of a Unix socket that was closed. A server that has taken them since keeps them."""
+    if address.path:
+        with contextlib.suppress(OSError), _folder_locked(address.path):
+            for path in (draft_of(address.path), address.path):
+                if _is_left_over(path):
+                    os.unlink(path)
+
+
+def draft_of(path: str) -> str:
+    """As long as `path`: the system bounds the length."""
+    return path[:-1] + ("-" if path.endswith("~") else "~")
 
 
 def url_of(address: BindAddress, listening: socket.socket, scheme: str = "http") -> str:
@@ -101,27 +147,58 @@ def _family(address: BindAddress) -> int:
         raise InvalidInput(f"{address.host!r} is not a host address. {_FORM}") from None
 
 
-def _bind_unix(made: socket.socket, path: str) -> None:
-    """Bind, for this user only. A socket file that nobody listens on is left over from a crash and is removed."""
-    if _is_left_over(path):
-        os.unlink(path)
+@contextlib.contextmanager
+def _folder_locked(path: str) -> Iterator[None]:
+    """One server at a time looks at the names in this folder and changes them. Anybody who may read the folder may lock
+    it, so this does not wait for long."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        for _ in range(_LOCK_TRIES):
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_LOCK_PAUSE_S)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _listen_unix(made: socket.socket, path: str, mode: int | None, group: int | None) -> None:
+    """Listen under the draft's name, for this user only until the group is set."""
+    _check_free(path)
+    draft = draft_of(path)
+    if _is_left_over(draft):
+        os.unlink(draft)
     before = os.umask(0o177)
     try:
-        made.bind(path)
+        made.bind(draft)
     finally:
         os.umask(before)
+    try:
+        if group is not None:
+            os.chown(draft, -1, group)
+        if mode is not None or group is not None:
+            os.chmod(draft, GROUP_MODE if mode is None else mode)
+        made.listen(BACKLOG)
+    except BaseException:
+        os.unlink(draft)
+        raise
 
 
-def _share(path: str, mode: int | None, group: str | None) -> None:
-    """The socket is this user's own until the group is set."""
-    if group is not None:
-        try:
-            number = grp.getgrnam(group).gr_gid
-        except KeyError:
-            raise InvalidInput(f"There is no group {group!r}. Make it first: groupadd {group}") from None
-        os.chown(path, -1, number)
-    if mode is not None or group is not None:
-        os.chmod(path, GROUP_MODE if mode is None else mode)
+def group_number(group: str | None) -> int | None:
+    if group is None:
+        return None
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise InvalidInput(f"There is no group {group!r}. Make it first: groupadd {group}") from None
+
+
+def _check_free(path: str) -> None:
+    """A socket file that nobody listens on is left over from a crash, and will be replaced."""
+    if os.path.lexists(path) and not _is_left_over(path):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 def _is_left_over(path: str) -> bool:
@@ -131,6 +208,7 @@ def _is_left_over(path: str) -> bool:
     except OSError:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # a server that stands still has a full queue
         return probe.connect_ex(path) == errno.ECONNREFUSED
 
 

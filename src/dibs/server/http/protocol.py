@@ -29,7 +29,9 @@ from typing import Any, Protocol
 import httptools
 
 from dibs.base.http1 import header_lines
+from dibs.base.logger import log
 from dibs.base.reply import Reply
+from dibs.base.terminal import plain
 from dibs.core import limits
 from dibs.engine.metrics import OTHER
 from dibs.server.event_stream import EventStream
@@ -83,8 +85,19 @@ class ServerState:
         self.tasks: set[asyncio.Task[None]] = set()
         self.total_requests = 0  # that were answered
         self._headers = headers
+        self._told_of_forwarded = False
         self.starts: dict[int, bytes] = {}
         self.set_date()
+
+    def note_forwarded(self, peer: str) -> None:
+        """Say once that a proxy may stand before the server that nobody named: all behind it count as one client."""
+        if not self._told_of_forwarded:
+            self._told_of_forwarded = True
+            log.warning(
+                "a request from %s had X-Forwarded-For, which is ignored: all clients behind a proxy count as one, "
+                "unless the server is started with --trusted-proxy and the proxy's address",
+                plain(peer),
+            )
 
     def set_date(self) -> None:
         """To be called once a second."""
@@ -109,9 +122,9 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = tuple(
         (
             "_deaf _drained _head_bytes _headers _in_head _incoming _is_advancing _is_last _is_parsing "
-            "_is_read_paused _known _lost _queue _receiving _refusal _since_s _timer _unread _unsent_bytes "
-            "_unsent_since_s _url call client is_write_paused loop parser peer proxy scheme state transport waiting "
-            "whole"
+            "_is_read_paused _known _lost _queue _receiving _refusal _rest _since_s _timer _unread "
+            "_unsent_since_s _url call client handshake is_stranger is_write_paused loop parser peer proxy scheme "
+            "state transport waiting whole"
         ).split()
     )
     keep_alive_s = limits.KEEP_ALIVE_MS / 1000
@@ -123,14 +136,16 @@ class HttpConnection(asyncio.Protocol):
         self.parser = _new_parser(self)
         self.call: HttpRequest | None = None  # the request that is being answered
         self.waiting: Waiting | None = None  # the caller that waits in line for its answer, if one does
-        self.is_write_paused = False
+        self.is_write_paused = False  # some of what was written has not left
         self.scheme = "http"
         self.proxy = ""  # the trusted proxy at the other end, if it is one
         self.peer = b""  # the user at the other end of a Unix socket, if that identifies the caller
         self._known = state.heads.known
         self._queue: deque[HttpRequest] = deque()  # those that wait for their turn
         self._incoming: HttpRequest | None = None  # the one whose body comes now
-        self.client = ""  # as the admission counts it, until the connection is lost; empty if it was turned away
+        self.client = ""  # for the admission: whose it is, while it counts
+        self.is_stranger = state.admission is not None  # until it shows a valid token
+        self.handshake: asyncio.Task[None] | None = None  # of TLS, until it is connected
         self._unread = b""  # read and not yet parsed; there is some only while a request is queued
         self.whole = b""  # the read that is being parsed, if it began when nothing else was under way
         self._url = b""
@@ -143,8 +158,8 @@ class HttpConnection(asyncio.Protocol):
         self._in_head = False  # and its headers are incomplete
         self._head_bytes = 0  # parsed since the request began, whole parts only, without its body
         self._since_s = 0.0  # when the client's turn began: to send a request, or the rest of one
-        self._unsent_bytes = 0  # unread bytes of answers at the last look
-        self._unsent_since_s = 0.0
+        self._rest = memoryview(b"")  # of the answer that is being sent, what was not written yet
+        self._unsent_since_s = 0.0  # when what was written last did not leave at once; 0: all has left
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: HttpError | None = None
         self._deaf = False
@@ -166,6 +181,8 @@ class HttpConnection(asyncio.Protocol):
         state.metrics.connections_open += 1
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
+        # What cannot leave at once is noticed, so that nothing more is written, and no request begun, before it has.
+        transport.set_write_buffer_limits(high=1, low=0)
         self._since_s = self.loop.time()
         self._timer = self.loop.call_later(min(REQUEST_S, self.keep_alive_s), self._look)
         if state.knows_peers:
@@ -179,9 +196,8 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(HttpError("This server wants a client certificate.", 403, code="forbidden"))
 
     def _be_admitted(self, admission: Admission, client: str) -> None:
-        refusal = admission.enter(client)
+        refusal = admission.enter(self, client)
         if refusal is None:
-            self.client = client
             return
         self.state.metrics.turned_away += 1
         if admission.leaving >= limits.CONNECTIONS_TURNED_AWAY_MAX:
@@ -199,8 +215,8 @@ class HttpConnection(asyncio.Protocol):
         state = self.state
         state.connections.discard(self)
         state.metrics.connections_open -= 1
-        if self.client and state.admission is not None:
-            state.admission.leave(self.client)
+        if state.admission is not None:
+            state.admission.leave(self)
         if self._timer is not None:
             self._timer.cancel()
         self._unread = b""
@@ -209,8 +225,25 @@ class HttpConnection(asyncio.Protocol):
         self._drained.set()
         if self.call is not None:
             self.call.drop()
+            if self._rest:  # nobody else ends it
+                self._rest = self._rest[:0]
+                self.finish(self.call)
         if self.waiting is not None:
             self.waiting.cancel()
+
+    def turn_out(self) -> None:
+        """End it at once: the admission needs its place."""
+        self.state.metrics.turned_away += 1
+        if self.is_connected:
+            self.transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
+
+    def show_standing(self) -> None:
+        """It has shown a valid token, key or secret: it does not go to make room for strangers."""
+        if self.is_stranger and self.state.admission is not None:
+            self.is_stranger = False
+            self.state.admission.prove(self)
 
     async def lost(self) -> None:
         await self._lost.wait()
@@ -246,7 +279,9 @@ class HttpConnection(asyncio.Protocol):
         """A client that closed its sending side may still read an answer that comes without a task: soon. One that
         waits in line looks like one that hung up, and is given no job. TLS has no half-closed connections."""
         call = self.call
-        if self.scheme == "https" or call is None or call.has_task or self.waiting is not None or self._receiving:
+        if self.scheme == "https" or call is None or self.waiting is not None or self._receiving:
+            return None
+        if call.has_task and not self._rest:
             return None
         call.keep_alive = False
         return True
@@ -254,38 +289,35 @@ class HttpConnection(asyncio.Protocol):
     def _look(self) -> None:
         """One timer per connection, set again when it fires: for each request that costs more than parsing it."""
         now_s = self.loop.time()
-        if self._is_slow_reader(now_s):
-            self.transport.abort()  # closing would wait until it has read what is left
-            return
         patience_s = REQUEST_S if self._receiving else self.keep_alive_s
-        if self.transport.is_closing() or self.is_write_paused:
-            left_s = REQUEST_S  # it is the client's turn to read
+        if self.transport.is_closing() or self.is_write_paused:  # it is the client's turn to read
+            self._unsent_since_s = self._unsent_since_s or now_s
+            left_s = self._unsent_since_s + REQUEST_S - now_s
+            if left_s <= 0:
+                self.transport.abort()  # closing would wait until it has read what is left
+                return
         elif self._is_read_paused or (self.call is not None and not self._receiving):
             left_s = patience_s  # it is our turn
         else:
             left_s = self._since_s + patience_s - now_s
         if left_s <= 0:
             self.transport.close()
-            left_s = REQUEST_S
+            self._unsent_since_s, left_s = now_s, REQUEST_S
         self._timer = self.loop.call_later(max(min(left_s, REQUEST_S), 0.001), self._look)
-
-    def _is_slow_reader(self, now_s: float) -> bool:
-        """Tell whether answers have waited for the client for REQUEST_MS_MAX, and it read almost nothing."""
-        unsent = self.transport.get_write_buffer_size()
-        if not unsent or self._unsent_bytes - unsent >= limits.SLOW_READER_BYTES_MIN or not self._unsent_bytes:
-            self._unsent_bytes, self._unsent_since_s = unsent, now_s
-            return False
-        return now_s - self._unsent_since_s >= REQUEST_S
 
     def pause_writing(self) -> None:
         self.is_write_paused = True
+        self._unsent_since_s = self.loop.time()
         self._drained.clear()
 
     def resume_writing(self) -> None:
         self.is_write_paused = False
-        self._unsent_bytes = 0
+        self._unsent_since_s = 0.0
         self._drained.set()
-        self._advance()
+        if self._rest:
+            self._send_rest()
+        else:
+            self._advance()
 
     async def drain(self) -> None:
         if self.is_write_paused:
@@ -401,6 +433,8 @@ class HttpConnection(asyncio.Protocol):
         call = HttpRequest(self, parser.get_method(), path, query, RequestHead(sent), None)
         if b"cookie" in call.headers:
             call.take_cookie()
+        if b"x-forwarded-for" in call.headers and not self.proxy:
+            self.state.note_forwarded(client_of(self.transport))
         call.keep_alive = version != "1.0" and parser.should_keep_alive()
         self._is_last = not call.keep_alive
         self._incoming = call
@@ -451,6 +485,8 @@ class HttpConnection(asyncio.Protocol):
         api = state.api
         if api.is_draining:
             call.keep_alive = False
+        if self.is_stranger and api.guard.knows(head.digest, head.headers.get(PEER)):
+            self.show_standing()
         for observer in state.observers:
             observer.begin(call)
         is_usual = not api.checks_names or (head.is_plain and api.names.knows(head.host))
@@ -516,13 +552,24 @@ class HttpConnection(asyncio.Protocol):
             else:
                 call.respond(answer)
 
+    def send(self, body: bytes) -> None:
+        """Write a long body, a part at a time, and then finish the request."""
+        self._rest = memoryview(body)
+        self._send_rest()
+
+    def _send_rest(self) -> None:
+        while self._rest and not self.is_write_paused and not self.transport.is_closing():
+            part, self._rest = self._rest[: limits.WRITE_BYTES_MAX], self._rest[limits.WRITE_BYTES_MAX :]
+            self.transport.write(part)
+        if not self._rest and self.call is not None:
+            self.finish(self.call)
+
     def finish(self, call: HttpRequest) -> None:
         if call is not self.call:
             return
         self.call = None
         state = self.state
         state.total_requests += 1
-        self._unsent_bytes = 0  # answers to a slow reader do not get this far
         call.is_over = True
         if not call.status:
             call.begins(0)
@@ -563,6 +610,8 @@ class HttpConnection(asyncio.Protocol):
             # its place, unless it was answered before its body had come.
             if self._queue:
                 self._queue.pop()
+            elif self.call is not None and self.call.status:
+                self.call.keep_alive = False  # its answer has begun
             elif self.call is not None:
                 self._write_refusal(refusal)
             else:

@@ -11,7 +11,7 @@ from dibs.base.http1 import header_lines
 from dibs.base.ids import new_request_id
 from dibs.base.reply import Reply
 from dibs.core.commands import Command
-from dibs.core.limits import BODY_BYTES_MAX, STRANGERS_BODY_BYTES_MAX
+from dibs.core.limits import BODY_BYTES_MAX, STRANGERS_BODY_BYTES_MAX, WRITE_BYTES_MAX
 from dibs.core.outcomes import Outcome
 from dibs.engine.auth import digest_of
 from dibs.engine.batcher import resolve
@@ -257,6 +257,10 @@ class HttpRequest:
             pass  # nobody reads it
         elif self.raw_method == b"HEAD":
             transport.write(self._head_of(status, headers_of(reply, request_id)))
+        elif len(body) > WRITE_BYTES_MAX:  # it may be shared by many answers, so it is not copied
+            transport.write(self._head_of(status, headers_of(reply, request_id)))
+            connection.send(body)
+            return
         elif more or state.cors is not None or not self.keep_alive or not body:
             transport.write(self._head_of(status, headers_of(reply, request_id)) + body)
         else:  # as most are

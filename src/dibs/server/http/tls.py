@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import calendar
+import functools
 import re
 import socket
 import ssl
@@ -212,16 +213,24 @@ class TlsListener:
                 return
             accepted.setblocking(False)
             client = str(peer[0])
-            if self._admission is not None and self._admission.enter(client) is not None:
+            protocol = self._connect()
+            if self._admission is not None and self._admission.enter(protocol, client) is not None:
                 accepted.close()  # without a handshake there is no way to tell it why
                 continue
-            task = self._loop.create_task(self._shake_hands(accepted, client))
+            task = protocol.handshake = self._loop.create_task(self._shake_hands(protocol, accepted, client))
             self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            task.add_done_callback(functools.partial(self._end, protocol, accepted))
 
-    async def _shake_hands(self, accepted: socket.socket, client: str) -> None:
-        protocol = self._connect()
-        protocol.client = client
+    def _end(self, protocol: HttpConnection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """Also of a handshake that was cancelled before it began."""
+        self._handshakes.discard(task)
+        protocol.handshake = None
+        if not protocol.is_connected:
+            accepted.close()
+            if self._admission is not None:
+                self._admission.leave(protocol)
+
+    async def _shake_hands(self, protocol: HttpConnection, accepted: socket.socket, client: str) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 lambda: protocol,
@@ -232,6 +241,3 @@ class TlsListener:
             )
         except (OSError, asyncio.CancelledError) as error:  # TLS errors and time-outs are of the first kind
             log.debug("no handshake with %s: %s", client, error)
-        finally:
-            if not protocol.is_connected and self._admission is not None:
-                self._admission.leave(client)

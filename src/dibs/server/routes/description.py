@@ -4,6 +4,7 @@ the server can do, and nothing about what is in the store."""
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -372,6 +373,7 @@ def _code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
+_NONE_OF_IT = (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
 _FORMS: dict[str, Callable[[Document], Reply]] = {
     "openapi-json": answer_document,
     # JSON is YAML, for programs that look for that.
@@ -382,12 +384,30 @@ _FORMS: dict[str, Callable[[Document], Reply]] = {
 }
 
 
+def takes_gzip(accepted: bytes) -> bool:
+    for each in accepted.lower().split(b","):
+        name, _, weight = each.partition(b";")
+        if name.strip() == b"gzip":
+            return weight.strip() not in _NONE_OF_IT
+    return False
+
+
 def description_routes(api: Api) -> Table:
-    made: dict[str, Reply] = {}  # each when it is asked for the first time
+    made: dict[str, tuple[Reply, Reply]] = {}  # each when it is asked for the first time: as it is, and compressed
+
+    def both(make: Callable[[Document], Reply]) -> tuple[Reply, Reply]:
+        reply = make(openapi_document(api.operations, __version__))
+        headers = {**reply.headers, "vary": "accept-encoding"}
+        content = gzip.compress(reply.content, mtime=0)
+        return (
+            Reply(200, content=reply.content, headers=headers),
+            Reply(200, content=content, headers={**headers, "content-encoding": "gzip"}),
+        )
 
     async def answer(form: str, make: Callable[[Document], Reply], call: HttpRequest) -> Reply:
         if form not in made:  # it takes longer than others should wait
-            made[form] = await api.in_reader(lambda: make(openapi_document(api.operations, __version__)))
-        return made[form]
+            made[form] = await api.in_reader(lambda: both(make))
+        plain, compressed = made[form]
+        return compressed if takes_gzip(call.headers.get(b"accept-encoding", b"")) else plain
 
     return routed({form: partial(answer, form, make) for form, make in _FORMS.items()})

@@ -14,7 +14,7 @@ from dibs.core.records import META_KEY
 from dibs.server.annexes import metrics_document
 from dibs.server.handlers import Api
 from dibs.server.http.parse import parse_query
-from dibs.server.http.request import HttpRequest
+from dibs.server.http.request import PEER, HttpRequest
 from dibs.server.http.response import answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
 from dibs.server.monitor.health import SharedProbe, known_trouble
@@ -32,7 +32,7 @@ def health_routes(api: Api) -> Table:
             "ready": lambda call: api.ready(),
             "readyz": lambda call: api.ready(),
             "healthz": lambda call: answer_document({"status": "ok"}),
-            "status": lambda call: _counts(api),
+            "status": lambda call: _counts(api, call),
         }
     )
 
@@ -46,8 +46,9 @@ def _proved(api: Api, call: HttpRequest) -> Reply:
     return answer_document({"proof": api.guard.proof(asked.get("key", ""), challenge_text(nonce, server))})
 
 
-def _counts(api: Api) -> Reply:
+def _counts(api: Api, call: HttpRequest) -> Reply:
     tally = api.engine.tally
+    is_known = api.guard.knows(call.head.digest, call.headers.get(PEER))
     return answer_document(
         {
             "status": "ok",
@@ -55,7 +56,7 @@ def _counts(api: Api) -> Reply:
             "active_locks": tally.live,
             "waiting": tally.waiting,
             "sessions": tally.sessions,
-            "total_users": len(api.guard.principals()),
+            **({"total_users": len(api.guard.principals())} if is_known else {}),
             "total_acquires": tally.kinds[events.ACQUIRED],
             "total_releases": tally.kinds[events.RELEASED],
             "total_failures": tally.kinds[events.FAILED],

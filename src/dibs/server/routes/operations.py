@@ -144,7 +144,7 @@ counts
     active_locks number: live leases in the store
     waiting number: waiters in the store
     sessions number: open sessions in the store
-    total_users number: principals with a token that this server knows
+    total_users number-: with a token: principals with a token that this server knows
     total_acquires number: since the server started
     total_releases number: since the server started
     total_failures number: the same, of holds released as failed
