@@ -110,9 +110,7 @@ class Waiters:
         self._parked: dict[Place, Waiter] = {}
         self._marks: dict[str, Place] = {}  # of tickets in the store; two may share one
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
-        self._lost: set[Waiter] = (
-            set()
-        )  # those who lost a place since the last round of keeping places, and asked again
+        self._lost: set[Waiter] = set()  # who lost a place and asked again since the last round of keeping places
         self._keeping = False
         self.is_closed = False  # it keeps nobody waiting any more: callers are told their place at once
 
