@@ -112,7 +112,7 @@ class Batcher(EngineThread):
             self._gather()
 
     def _refusal(self, now_ms: int) -> Unavailable:
-        """What a full queue is told as: too much is asked, or the store is away, and nothing is too much."""
+        """Return the refusal of a full queue: too much is asked, or the store is away, and nothing is too much."""
         silent_ms = 0 if self._silent_since_ms is None else now_ms - self._silent_since_ms
         if silent_ms > QUEUE_MS_MAX:
             says = f"The server's store has not answered for {format_duration(silent_ms)}. Nothing was changed."

@@ -24,6 +24,7 @@ from dibs.base.ids import new_fraction
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
 from dibs.client.door import Ask, is_over
+from dibs.client.event_reader import why_away
 from dibs.client.plan import CEILING_REACHED, RenewalPlan
 from dibs.client.queueing import GIVING_UP_MS, Flow, Pause, PendingClaim, given_back
 from dibs.core.durations import format_duration
@@ -118,7 +119,7 @@ class Hold:
     def failed(self, trouble: str) -> None:
         """A renewal failed. Logs it, while there is still time to act."""
         first = self.trouble is None
-        self.trouble = trouble
+        trouble = self.trouble = why_away(trouble)  # without the advice not to begin: the work has begun
         self.plan.failed(steady_ms())
         log.log(
             logging.WARNING if first else logging.INFO,
