@@ -141,14 +141,14 @@ def export(call: Call) -> Answer:
             "A copy has lease ids and secrets, which a terminal should not show. Give --to FILE or a pipe; `--to -` "
             "shows them."
         )
-    if call.stdout is None and path in (None, "-"):
-        raise InvalidInput("dibs export writes to standard output, which is closed. Name a file with --to.")
     store = present_store(call)
     thawing = job_command(["thaw", *next_words(call, ("url",))], [])
     try:
         if path not in (None, "-"):
             done = export_to_file(store, path, freeze=freeze)
             return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done, thawing)}")
+        if call.stdout is None:
+            raise InvalidInput("dibs export writes to standard output, which is closed. Name a file with --to.")
         done = export_to_stream(store, call.stdout, freeze=freeze)
     except DibsError as error:
         if freeze:

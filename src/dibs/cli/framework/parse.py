@@ -136,7 +136,8 @@ def parse(command: Command, words: Sequence[str]) -> Values:
         if not equals and option.bare is not None:
             value = option.bare
             if words[index:] and _is_word(words[index]):
-                values[DOUBTFUL] = _refuse_durations(option, words[index]) or len(loose)
+                _refuse_duration(option, words[index])
+                values[DOUBTFUL] = len(loose)
         elif not equals:
             value = _value_after(option, words[index:], options)
             index += 1
@@ -160,7 +161,7 @@ def _is_word(text: str) -> bool:
     return text == "-" or not text.startswith("-")
 
 
-def _refuse_durations(option: Option, word: str) -> None:
+def _refuse_duration(option: Option, word: str) -> None:
     """A word that is a time might be meant as one, or as a name. Both were accepted once, so neither is guessed."""
     if is_duration(word):
         raise UsageError(
