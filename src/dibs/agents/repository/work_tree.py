@@ -56,8 +56,6 @@ def normalised(address: str, top: str) -> str:
 # One path per change, both sides of a rename, submodules too, independent of the user's configuration.
 _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
 _OF_REPOSITORY = ("local", "worktree")  # the scopes of git's configuration that come with the repository
-# What a filter is, and each as good as none.
-_NO_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
 # What tells git which repository is meant, and must not where a folder does.
 _POINTERS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
 _MS_MAX = 10 * 60_000  # a large repository may take long to compare
@@ -125,9 +123,9 @@ class Repository:
         """An environment in which the filters that the repository's own configuration names are as the user has them:
         mostly not at all. Every name counts, in whatever bytes: git tells them, and they go back to git as they are."""
         filters = [entry for entry in self._configured() if entry[1].startswith("filter.")]
-        named = {key.rpartition(".")[0] for scope, key, _ in filters if scope in _OF_REPOSITORY}
-        wanted = {f"{name}.{key}": value for name in named for key, value in _NO_FILTER.items()}
+        wanted = dict.fromkeys([key for scope, key, _ in filters if scope in _OF_REPOSITORY], "")
         wanted |= {key: value for scope, key, value in filters if scope not in _OF_REPOSITORY and key in wanted}
+        wanted |= {f"{key.rpartition('.')[0]}.required": "false" for key in wanted}
         count = self._env.get("GIT_CONFIG_COUNT", "")
         first = int(count) if count.isdecimal() else 0
         env = {"GIT_CONFIG_COUNT": str(first + len(wanted))} if wanted else {}
