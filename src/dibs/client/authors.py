@@ -1,4 +1,4 @@
-"""Who may say which setting. The one table: code asks it, `docs/reference/config.md` shows it, tests hold both to it.
+"""The authors of settings, and what each may say. The one table: code asks it, `docs/reference/config.md` shows it.
 
 A setting has an author. The user is the author of flags, variables, their own `config.toml`, and of what `git config`
 has from outside of the repository (`--global`, `--system`, `-c`). A repository is the author of its git folder

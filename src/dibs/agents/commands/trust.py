@@ -43,7 +43,7 @@ def trust(call: Call) -> Answer:
         raise InvalidInput(f"There is no folder {folder!a}.")
     repository = Repository.here(call.env, os.path.realpath(folder))
     before = policy_of(repository).ignored
-    entry = listed.entry_of(repository)
+    entry = listed.entry_of(repository.top, repository.common)
     listed.write(call.env, [*listed.entries(call.env), entry])
     says = [f"  {key} = {quoted(without_secrets(value))}" for key, value in before.items()]
     text = f"{call.paint.good('Trusted')}: {plain(entry[0])}. What its settings say of url and namespace counts now."
@@ -56,7 +56,8 @@ def _removed(call: Call, folder: str) -> Answer:
     common = ""
     if os.path.isdir(gone):
         try:
-            gone, common = listed.entry_of(Repository.here(call.env, gone))
+            repository = Repository.here(call.env, gone)
+            gone, common = listed.entry_of(repository.top, repository.common)
         except InvalidInput:
             pass
     before = listed.entries(call.env)

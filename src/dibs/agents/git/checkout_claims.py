@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.git.guard_door import ANSWER_MS, GuardDoor
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
@@ -40,7 +41,9 @@ class Checkout:
         self.agent = agent
         self.repository = Repository.at(call.env, root)
         self.settings = agent_settings(root, self.repository.settings())
-        self.call = Call(call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint)
+        values = {**call.values, "timeout": f"{min(ANSWER_MS, call.settings.timeout_ms)}ms"}
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"))
+        self.call = Call(call.command, values, call.env, **streams, paint=call.paint, opener=GuardDoor)
         self.policy = policy_of(self.repository)
         self.call.fall_back_on(self.policy.place)
         self._refuse_untrusted_remote()

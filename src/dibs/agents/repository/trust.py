@@ -19,28 +19,25 @@ from dibs.base.errors import InvalidInput
 from dibs.base.files import replace_file, trusted_path
 from dibs.client.settings import read_settings
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.agents.repository.work_tree import Repository
-
 Entry = tuple[str, str]  # real paths: the top of the work tree, the git folder
 
 
-def is_trusted(env: Mapping[str, str], repository: Repository) -> bool:
-    top, common = entry_of(repository)
+def is_trusted(env: Mapping[str, str], top: str, common: str, own: str) -> bool:
+    """Tell whether the user trusts a repository: the top of its work tree, its git folder, and that of this tree."""
+    top, common = entry_of(top, common)
     listed = entries(env)
     if common not in [folder for _, folder in listed]:
         return False
-    return (top, common) in listed or os.path.join(top, ".git") == common or _is_named_back(repository, top, common)
+    return (top, common) in listed or os.path.join(top, ".git") == common or _is_named_back(top, common, own)
 
 
-def entry_of(repository: Repository) -> Entry:
-    return os.path.realpath(repository.top), os.path.realpath(repository.common)
+def entry_of(top: str, common: str) -> Entry:
+    return os.path.realpath(top), os.path.realpath(common)
 
 
-def _is_named_back(repository: Repository, top: str, common: str) -> bool:
+def _is_named_back(top: str, common: str, own: str) -> bool:
     """Tell whether the repository says that this is a linked work tree of it."""
-    own = os.path.realpath(repository.own)
+    own = os.path.realpath(own)
     named = first_line(os.path.join(own, "gitdir"))
     is_below = os.path.dirname(own) == os.path.join(common, "worktrees")
     return is_below and os.path.realpath(os.path.dirname(os.path.join(own, named))) == top

@@ -59,6 +59,7 @@ _OF_REPOSITORY = ("local", "worktree")  # the scopes of git's configuration that
 # What tells git which repository is meant, and must not where a folder does.
 _POINTERS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
 _MS_MAX = 10 * 60_000  # a large repository may take long to compare
+_CONFIG_MS_MAX = 5_000
 # An object that a partial clone lacks is not fetched, by whatever program its configuration names for that.
 _LOCAL = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
 
@@ -151,7 +152,7 @@ class Repository:
         if self._is_trusted is None:
             from dibs.agents.repository.trust import is_trusted
 
-            self._is_trusted = is_trusted(self._env, self)
+            self._is_trusted = is_trusted(self._env, self.top, self.common, self.own)
         return self._is_trusted
 
     def settings(self) -> dict[str, str]:
@@ -233,8 +234,10 @@ def _same_bytes(text: str) -> str:
 def _run(env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", folder: str | None = None) -> GitResult:
     # GIT_CONFIG would make `git config` read another file than the rest of git does.
     env = {name: value for name, value in env.items() if name != "GIT_CONFIG"} | _LOCAL
+    # `git config` only reads some files: one that takes long is a pipe, or on a disk that is away.
+    timeout_ms = _CONFIG_MS_MAX if words[0] == "config" else _MS_MAX
     try:
-        return run_git(words, env=env, folder=folder, given=given, timeout_ms=_MS_MAX)
+        return run_git(words, env=env, folder=folder, given=given, timeout_ms=timeout_ms, dies_with_us=True)
     except StoreUnavailable as error:
         raise InvalidInput(error.details) from None
 
