@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.agents.git.guard_door import GuardDoor
 from dibs.agents.harness.identity import HARNESSES
-from tests.programs import DIBS, WAIT_S_MAX, dibs
+from tests.programs import DIBS, WAIT_S_MAX, dibs, dibs_here
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dibs.base.reply import Reply
+    from dibs.client.door import Ask
     from tests.annexes.harness.conftest import Yard
 
 
@@ -273,3 +276,33 @@ def test_a_link_to_a_file_is_the_file_for_hooks_as_for_claims(yard: Yard) -> Non
     assert "path:src/a" in done.stdout
     assert one.edit("out")
     assert not two.edit("out")
+
+
+@pytest.mark.fault("F-317")
+@pytest.mark.parametrize("guard", ["deny", "warn"])
+def test_many_files_that_a_command_changed_are_claimed_in_few_steps_but_for_those_of_others(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, guard: str
+) -> None:
+    (yard.folder / ".dibs.toml").write_text(f'[agent]\nguard = "{guard}"\n')
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    taken = ["src/f7", "src/f100", "src/f299"]
+    for file in taken:
+        assert two.edit(file)
+    asked: list[str] = []
+    ask = GuardDoor.ask
+
+    def counted(self: GuardDoor, question: Ask) -> Reply:
+        asked.append(question.verb)
+        return ask(self, question)
+
+    monkeypatch.setattr(GuardDoor, "ask", counted)
+    one.shell("make")
+    for number in range(300):
+        (yard.folder / "src" / f"f{number}").write_text("y\n")
+    told = one.tell("PostToolUse", tool_name="Bash", tool_input={"command": "make"})
+    assert all(f'"{file}"' in told for file in taken)
+    assert asked.count("acquire-all") <= 6 * 3 * 2  # of each fifty: once, and again without what others have
+    for number in (0, 8, 99, 101, 298):
+        owner = dibs_here(yard.env, yard.folder, "owner", "-q", f"path:src/f{number}").stdout
+        assert owner.startswith("claude-1111 ")
+    assert two.edit("src/f8") is (guard == "warn")

@@ -70,7 +70,6 @@ def test_a_silent_server_refuses_where_the_repository_requires_to_know(
     yard: Yard, silent: str, harness: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard_door, "ANSWER_MS", 200)
-    monkeypatch.setattr("dibs.agents.git.checkout_claims.ANSWER_MS", 200)
     _requires(yard)
     yard.env["DIBS_URL"] = silent
     agent = yard.agent("one-1111", "claude" if harness == "opencode" else harness)

@@ -175,10 +175,7 @@ class AgentGuard:
             if is_new and checkout.settings.applies_to(file):
                 changed.append(file)
         held = {checkout.key(file) for file in checkout.held()}
-        in_way: list[Document] = []
-        for file in changed:  # one by one: what one file's owner says must not keep the others unclaimed
-            if checkout.key(file) not in held:
-                in_way += checkout.claim([file])
+        in_way = checkout.claim([file for file in changed if checkout.key(file) not in held], each=True)
         told = [each for each in in_way if each["level"] != OFF]
         return remark(self._event, _text(_TOUCHED, told, _MAY_BE_LOST)) if told else NOTHING
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.guard_door import ANSWER_MS, GuardDoor
+from dibs.agents.git.guard_door import guarded
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
@@ -41,9 +41,7 @@ class Checkout:
         self.agent = agent
         self.repository = Repository.at(call.env, root)
         self.settings = agent_settings(root, self.repository.settings())
-        values = {**call.values, "timeout": f"{min(ANSWER_MS, call.settings.timeout_ms)}ms"}
-        streams = dict.fromkeys(("stdin", "stdout", "stderr"))
-        self.call = Call(call.command, values, call.env, **streams, paint=call.paint, opener=GuardDoor)
+        self.call = guarded(call)
         self.policy = policy_of(self.repository)
         self.call.fall_back_on(self.policy.place)
         self._refuse_untrusted_remote()
@@ -78,14 +76,20 @@ class Checkout:
     def _same(self, path: str) -> str:
         return folded(path) if self._folds else path
 
-    def claim(self, files: Sequence[str]) -> list[Document]:
-        """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields."""
+    def claim(self, files: Sequence[str], *, each: bool = False) -> list[Document]:
+        """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields. `each`: what one
+        file's owner says does not keep the others unclaimed."""
         by_name = {f"path:{self.key(file)}": file for file in files}
         # What lies in a folder that is claimed with it needs no claim of its own, and could not have one.
         outer = [file for name, file in by_name.items() if by_name.keys().isdisjoint(above(name))]
         found: list[Document] = []
         for first in range(0, len(outer), _FILES_AT_ONCE):
-            found += self._claim(outer[first : first + _FILES_AT_ONCE])
+            left = outer[first : first + _FILES_AT_ONCE]
+            while left:
+                refused = self._claim(left)
+                found += refused
+                taken = {one["file"] for one in refused if one["level"] == DENY or self._is_here(one["name"])}
+                left = [file for file in left if file not in taken] if each and taken else []
         return found
 
     def _claim(self, files: list[str]) -> list[Document]:
@@ -139,10 +143,14 @@ class Checkout:
     def _file(self, name: str) -> str:
         return name.removeprefix("path:").removeprefix(f"@{self.id}/")
 
+    def _is_here(self, name: str) -> bool:
+        """Tell whether it is a claim in this checkout alone."""
+        return name.startswith(f"path:@{self.id}/")
+
     def _level(self, refused: Document) -> str:
         """Return how much a refusal counts, by where its owner is. A claim that no hook made is meant for everybody."""
         words = dict(word.partition("=")[::2] for word in str(refused.get("metadata") or "").split())
-        if refused["name"].startswith(f"path:@{self.id}/") or words.get("checkout", self.id) == self.id:
+        if self._is_here(refused["name"]) or words.get("checkout", self.id) == self.id:
             return self.settings.guard
         return self.settings.worktrees if words.get("clone") == self._clone else self.settings.clones
 

@@ -17,6 +17,7 @@ from dibs.base.files import replace_file, state_folder
 from dibs.base.ids import digest
 from dibs.base.redact import without_secrets
 from dibs.base.reply import Reply
+from dibs.cli.framework.context import Call
 from dibs.client.door import Ask, Door, Streamed
 from dibs.client.settings import Settings, connect_as, servers_at
 
@@ -24,6 +25,13 @@ ANSWER_MS = 3_000  # how long a server may take
 SILENCE_MS = 15_000  # how long one that took longer is not asked
 # Statuses that say nothing of the job: not now, and not you.
 _REFUSED = (401, 403, 429)
+
+
+def guarded(call: Call) -> Call:
+    """The same call for a hook: it prints nothing, and its door answers in time."""
+    values = {**call.values, "timeout": f"{min(ANSWER_MS, call.settings.timeout_ms)}ms"}
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"))
+    return Call(call.command, values, call.env, **streams, paint=call.paint, opener=GuardDoor)
 
 
 class GuardDoor:

@@ -106,7 +106,7 @@ def not_heeded(policy: Policy) -> str:
         return ""
     named = " and ".join([f"{key} = {quoted(without_secrets(value))}" for key, value in policy.ignored.items()])
     return (
-        f"this repository says {named}, which counts only in one that you trust. Your own settings are used.\n"
+        f"this repository says {named}, which counts only in a repository that you trust. Your own settings are used.\n"
         "  If you know where it comes from: dibs trust"
     )
 
