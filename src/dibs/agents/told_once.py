@@ -17,23 +17,15 @@ def is_new(env: Mapping[str, str], *what: str) -> bool:
     never."""
     folder = os.path.join(state_folder(env), "told")
     path = os.path.join(folder, digest(*what))
+    if os.path.lexists(path):
+        return False
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
-    except FileExistsError:
-        return False
-    except OSError:
-        return True
-    _forget_old(folder)
-    return True
-
-
-def forget(env: Mapping[str, str], *what: str) -> None:
-    """It is over. If it happens again, it is said again."""
-    try:
-        os.unlink(os.path.join(state_folder(env), "told", digest(*what)))
+        _forget_old(folder)
     except OSError:
         pass
+    return True
 
 
 def _forget_old(folder: str) -> None:

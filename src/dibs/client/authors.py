@@ -99,11 +99,10 @@ def keys_of(table: str) -> tuple[str, ...]:
     return tuple([key for key in keys if "." not in key])
 
 
-def counts(key: str, author: str, *, is_trusted: bool) -> bool:
-    """Tell whether an author's word on a setting counts. A key that is no setting is for whoever reads it to refuse."""
-    setting = SETTINGS.get(key.replace("-", "_"))  # git allows no underscore in a key
-    return setting is None or setting.may_come_from(author, is_trusted=is_trusted)
-
-
 def needs_trust(key: str, author: str) -> bool:
-    return not counts(key, author, is_trusted=False) and counts(key, author, is_trusted=True)
+    """Tell whether an author's word on a setting counts only in a repository that the user trusts. A key that is no
+    setting is for whoever reads it to refuse."""
+    setting = SETTINGS.get(key.replace("-", "_"))  # git allows no underscore in a key
+    if setting is None or not setting.may_come_from(author, is_trusted=True):
+        return False
+    return not setting.may_come_from(author, is_trusted=False)

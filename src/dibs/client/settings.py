@@ -163,7 +163,7 @@ class Settings:
 
     @property
     def has_url_of_repository(self) -> bool:
-        """Tell whether the repository around names the server or store, and not the user."""
+        """Tell whether the repository around names the server or store, and neither flag, variable nor config.toml."""
         return "url" in self._repository and self.pick("url", "DIBS_URL") is None
 
     def within(self, repository: Mapping[str, str]) -> Settings:

@@ -21,7 +21,7 @@ from tests.programs import DIBS, WAIT_S_MAX, dibs_here, wait_until
 from tests.stalls import is_in_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.annexes.harness.conftest import Yard
@@ -142,6 +142,18 @@ def test_a_token_that_was_revoked_is_trouble_and_no_empty_answer(yard: Yard, tmp
     with ScriptedServer([refused] * 5) as server:
         yard.env |= {"DIBS_URL": server.url, "DIBS_TOKEN": "dibs_old"}
         assert "This token is not known" in yard.agent("one-1111").tell("SessionStart", source="startup")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/nowhere", path)], ids=["pipe", "link"])
+def test_an_agent_is_told_where_that_cannot_be_noted(
+    yard: Yard, refusing: str, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    (tmp_path / "state" / "dibs").mkdir(parents=True, exist_ok=True)
+    for name in ("told", "agent-trouble"):
+        make(tmp_path / "state" / "dibs" / name)
+    yard.env["DIBS_URL"] = refusing
+    assert "does not work now" in yard.agent("one-1111").tell("SessionStart", source="startup")
+    assert dibs_here(yard.env, yard.folder, "agent", "status").returncode == 1
 
 
 # The note of a silent server.

@@ -140,6 +140,13 @@ def test_the_file_in_the_git_folder_is_the_repository_s_too(home: Home) -> None:
     assert policy_of(Repository.here(home.env, str(folder))).place["url"] == ELSEWHERE
 
 
+def test_settings_that_nobody_reads_from_a_repository_are_not_shown(home: Home) -> None:
+    folder = home.repository()
+    home.git("config", "dibs.token", "dibs_secret", cwd=folder)
+    home.git("config", "dibs.owner", "root", cwd=folder)
+    assert policy_of(Repository.here(home.env, str(folder))).ignored == {"url": ELSEWHERE}
+
+
 # Which repository is trusted.
 
 

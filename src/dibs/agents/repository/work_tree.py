@@ -15,7 +15,7 @@ from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import content
 from dibs.base.git_program import GitResult, run_git
 from dibs.base.ids import digest
-from dibs.client.authors import CLONE, USER, counts, needs_trust
+from dibs.client.authors import CLONE, USER, needs_trust
 from dibs.core.limits import NAMESPACE_CHARS_MAX
 
 # The default name of a repository's namespace. Pure, but it resolves links in folder names. It is made from the address
@@ -166,7 +166,7 @@ class Repository:
 
     def heeds(self, key: str, author: str) -> bool:
         """Tell whether an author's word on a setting counts here."""
-        return counts(key, author, is_trusted=needs_trust(key, author) and self.is_trusted)
+        return not needs_trust(key, author) or self.is_trusted
 
     def _own_settings(self) -> list[tuple[str, str, str]]:
         """Author, key and value."""
