@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dibs.cli.commands.serve import OPTIONS as SERVE
+from dibs.client.authors import NEVER, SETTINGS
 from dibs.core import limits
 from dibs.core.durations import format_duration
 from dibs.stores.codec import FORMS
@@ -79,6 +80,22 @@ def test_every_form_of_a_store_url_is_on_its_page_and_names_a_store() -> None:
             assert form.startswith(("git:", *ADDRESSES))
         else:
             open_store(form).close()
+
+
+def test_the_table_of_who_may_say_what_is_the_one_that_the_code_asks() -> None:
+    declared = [
+        [
+            f"`{setting.name}`",
+            f"`{setting.flag}`" if setting.flag else "-",
+            f"`{setting.variable}`" if setting.variable else "-",
+            "yes" if setting.is_in_user_file else "-",
+            "-" if setting.clone == NEVER else "yes",
+            "-" if setting.clone == NEVER else setting.clone,
+            "-" if setting.tracked == NEVER else setting.tracked,
+        ]
+        for setting in SETTINGS.values()
+    ]
+    assert rows(section(read(REFERENCE / "config.md"), "Who may say what")) == declared
 
 
 def test_every_variable_that_dibs_reads_is_on_its_page_and_no_other() -> None:

@@ -11,6 +11,7 @@ from dibs.base.errors import StoreUnavailable
 
 LOCAL_MS_MAX = 30_000  # for a command that reaches no network
 _BYTES_SHOWN_MAX = 2_000
+_GIT = "git 2.34 or newer"
 
 # What the configuration of a repository may not decide: that git runs a program whenever it reads the index, and that
 # a folder which is tracked, with a configuration in it, is a repository. git before 2.38 does not know the latter.
@@ -49,17 +50,40 @@ def run_git(
     given: bytes = b"",
     timeout_ms: int = LOCAL_MS_MAX,
     config: Sequence[str] = (),
+    dies_with_us: bool = False,
 ) -> GitResult:
     """Every git process of dibs is started here. `config` is for this one, as `git -c` takes it."""
     if folder is not None and not os.path.isdir(folder):
         raise StoreUnavailable(f"The folder {folder} is gone.")
     there = () if folder is None else ("-C", folder)
     options = [word for setting in (*_CONFIG, *config) for word in ("-c", setting)]
-    return run_program(["git", *there, *options, *words], env=env, given=given, timeout_ms=timeout_ms)
+    command = ["git", *there, *options, *words]
+    if dies_with_us and (program := _setpriv()):
+        until_ms = steady_ms() + timeout_ms
+        path = _path_of("git", env, _GIT)
+        done = run_program([program, *_TIED, path, *command[1:]], env=env, given=given, timeout_ms=timeout_ms)
+        if not done.err.startswith("setpriv: "):
+            return done
+        _cannot_tie.append(program)
+        timeout_ms = max(1, until_ms - steady_ms())
+    return run_program(command, env=env, given=given, timeout_ms=timeout_ms)
+
+
+# A process that ends with the one that started it, also if that is killed. Python cannot ask Linux for it; a program of
+# util-linux can, from 2.33 on.
+_TIED = ("--pdeathsig", "KILL", "--")
+_cannot_tie: list[str] = []
+
+
+def _setpriv() -> str | None:
+    """The program, unless it is another one of that name (busybox), or one that was found to be too old."""
+    path = "/usr/bin/setpriv"
+    is_real = os.access(path, os.X_OK) and os.path.basename(os.path.realpath(path)) == "setpriv"
+    return path if is_real and path not in _cannot_tie else None
 
 
 def run_program(
-    words: list[str], *, env: Mapping[str, str], given: bytes, timeout_ms: int, install: str = "git 2.34 or newer"
+    words: list[str], *, env: Mapping[str, str], given: bytes, timeout_ms: int, install: str = _GIT
 ) -> GitResult:
     """One process in a session of its own: it has no terminal to ask on, and is killed with its children. `install`
     is what to install if the program is missing. Raises StoreUnavailable if it cannot be started.
@@ -67,7 +91,7 @@ def run_program(
     `subprocess` would do this, too, but importing it takes longer than Python's own start, in every hook of an agent.
     """
     until_ms = steady_ms() + timeout_ms
-    path = _path_of(words[0], env, install)
+    path = words[0] if os.path.isabs(words[0]) else _path_of(words[0], env, install)
     try:
         pid, pipes = _start(path, words, env)
     except OSError as error:

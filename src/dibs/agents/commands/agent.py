@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from dibs.agents.git.agent_guard import BEFORE, AgentGuard
 from dibs.agents.harness.clients import forget, note
-from dibs.agents.harness.hook_events import END, HookAnswer, event_of, refusal
+from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal, remark
 from dibs.agents.harness.identity import HARNESSES
+from dibs.agents.told_once import is_new
+from dibs.agents.trouble import note_trouble
+from dibs.base.cheap import FrameType, signal
 from dibs.base.errors import DibsError
 from dibs.base.jsontext import decode
 from dibs.base.terminal import harmless
@@ -14,11 +19,49 @@ from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import Command, Option
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
+# How long a hook may take. Harnesses wait 10 s (`harness/configuration.py`) and then take silence for leave; Codex
+# gives the end of a session 3 s.
+_MS_MAX = 8_000
+_END_MS_MAX = 2_500
+_AGAIN_S = 0.25
 CLIENT = Option("--client NAME", "the program that runs the agent (default: seen from the event)")
 
 
+class HookOverdue(BaseException):
+    """The hook's own time is over. No handler of errors on the way may take it for one of them."""
+
+
+class HookDeadline:
+    """Inside `with HookDeadline():` HookOverdue is raised after a time, in whatever the hook hangs: git that reads a
+    pipe, a server, a lock."""
+
+    def __enter__(self) -> HookDeadline:
+        try:
+            self._before = signal.signal(signal.SIGALRM, self._over)
+        except ValueError:  # not in the main thread: only a program that calls this
+            self._before = None
+            return self
+        self.within(_MS_MAX)
+        return self
+
+    def within(self, ms: int) -> None:
+        if self._before is not None:
+            signal.setitimer(signal.ITIMER_REAL, ms / 1000, _AGAIN_S)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before)
+
+    @staticmethod
+    def _over(number: int, frame: FrameType | None) -> None:
+        raise HookOverdue
+
+
 def hook(call: Call) -> Answer:
-    """Read an event, and answer it. An error of ours refuses nothing, unless the repository requires the check."""
+    """Read an event, and answer it in time. An error of ours refuses nothing, unless the repository requires the
+    check."""
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # nothing else ends a look-up of a host's name
     answered = _answered(call)
     for text, stream in ((answered.stdout, call.stdout), (answered.stderr, call.stderr)):
         if text and stream is not None:
@@ -28,33 +71,60 @@ def hook(call: Call) -> Answer:
 
 
 def _answered(call: Call) -> HookAnswer:
+    guard, event = None, None
     try:
-        content = call.stdin.read(_BYTES_MAX) if call.stdin is not None else b""
-        document = decode(content.decode("utf-8", "replace").removeprefix("\ufeff"))
-        if not isinstance(document, dict):
-            raise ValueError("the event is no JSON object")
-        client = call.values.get("client")
-        event = event_of(document, call.env, client if client in HARNESSES else None)
-        # Which process runs the agent's session, for its shells and MCP servers, and as the end of its claims.
-        if event.agent is not None and event.kind == END:
-            forget(call.env, event.agent)
-        elif event.agent is not None:
-            event.agent.pid = note(call.env, event.agent)
-        guard = AgentGuard(call, event)
-    except Exception as error:
-        return HookAnswer(stderr=f"dibs: the hook did nothing, because {_why(error)}")
-    try:
-        return guard.answer()
-    except Exception as error:
-        if guard.requires and event.kind in BEFORE:
-            why = f"dibs cannot tell whether another worker has this file ({_why(error)})."
-            return refusal(event, f"{why} This repository requires to know it.")
-        return HookAnswer(stderr=f"dibs: nothing was claimed, because {_why(error)}")
+        with HookDeadline() as deadline:
+            guard, event = _guard(call)
+            if event.kind == END:
+                deadline.within(_END_MS_MAX)
+            return guard.answer()
+    except (Exception, HookOverdue) as error:
+        return _failed(call, guard, event, _why(error))
 
 
-def _why(error: Exception) -> str:
+def _guard(call: Call) -> tuple[AgentGuard, HookEvent]:
+    content = call.stdin.read(_BYTES_MAX) if call.stdin is not None else b""
+    document = decode(content.decode("utf-8", "replace").removeprefix("\ufeff"))
+    if not isinstance(document, dict):
+        raise ValueError("the event is no JSON object")
+    client = call.values.get("client")
+    event = event_of(document, call.env, client if client in HARNESSES else None)
+    # Which process runs the agent's session, for its shells and MCP servers, and as the end of its claims.
+    if event.agent is not None and event.kind == END:
+        forget(call.env, event.agent)
+    elif event.agent is not None:
+        event.agent.pid = note(call.env, event.agent)
+    return AgentGuard(call, event), event
+
+
+def _failed(call: Call, guard: AgentGuard | None, event: HookEvent | None, why: str) -> HookAnswer:
+    """Refuse if the repository requires the check. Else the work goes on, and the agent is told so once in its session,
+    with the next event at which its harness listens."""
+    if guard is None or event is None:
+        return HookAnswer(stderr=f"dibs: the hook did nothing, because {why}")
+    if guard.requires and event.kind in BEFORE:
+        told = f"dibs cannot tell whether another worker has this file ({why})."
+        return refusal(event, f"{told} This repository requires to know it. The user can run `dibs doctor`.")
+    quiet = HookAnswer(stderr=f"dibs: nothing was claimed, because {why}")
+    if event.agent is None:
+        return quiet
+    note_trouble(call.env, event.agent.key, why)
+    text = (
+        f"dibs does not work now: {why.removesuffix('.')}. Files are not claimed, so other agents in this repository "
+        "are not kept from them, nor you from theirs. The work goes on."
+    )
+    heard = remark(event, text)
+    is_told = heard.stdout and is_new(call.env, "trouble", event.agent.session)
+    return heard.replace(stderr=quiet.stderr) if is_told else quiet
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, HookOverdue):
+        return f"it took longer than {_MS_MAX // 1000} s"
+    from dibs.client.transport import NOT_NOW  # advice for who waits for a job; here the work goes on
+
     told = error.details if isinstance(error, DibsError) else f"{type(error).__name__}: {error}"
-    return " ".join(str(told).split())[:300]
+    return " ".join(str(told).replace(NOT_NOW, "").split())[:300]
 
 
 PAGES = """

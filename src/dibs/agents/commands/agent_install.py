@@ -7,13 +7,17 @@ import os
 from dibs.agents.harness import configuration
 from dibs.agents.harness.identity import HARNESSES as CLIENTS
 from dibs.agents.repository.file_paths import check_stays_inside
+from dibs.agents.trouble import last_trouble
 from dibs.base.cheap import Callable, Iterator
 from dibs.base.errors import InvalidInput
 from dibs.base.files import SHARED, replace_file
+from dibs.base.jsontext import Document
+from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Command, Option
+from dibs.core.durations import span
 from dibs.wire.codes import NO
 
 Change = Callable[[str, str, str | None, list[str]], str | None]
@@ -91,10 +95,15 @@ def status(call: Call) -> Answer:
     for client, path, before, after in _plans(call, _with):
         files.append({"client": client, "path": path, "done": "in place" if before == after else "not in place"})
     text = "\n".join([_WORDS[each["done"]].format(each["path"]) for each in files])
+    document: Document = {"files": files}
+    if trouble := last_trouble(call.env):
+        ago_ms, agent, why = trouble
+        document["trouble"] = {"ago_ms": ago_ms, "agent": agent, "why": why}
+        text += f"\n{span(ago_ms)} ago a hook of {plain(agent)} could not do its work: {plain(why)}"
     if all(each["done"] == "in place" for each in files):
-        return yes({"files": files}, text)
+        return yes(document, text)
     message = "Some files are not in place. `dibs agent install` writes them."
-    return no(NO, {"files": files}, f"{text}\n{message}", code="hooks_not_in_place", message=message)
+    return no(NO, document, f"{text}\n{message}", code="hooks_not_in_place", message=message)
 
 
 def _with(client: str, path: str, text: str | None, kinds: list[str]) -> str:

@@ -11,7 +11,7 @@ import os
 from dibs.agents.harness import hook_events as kinds
 from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF, Agent
-from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings
+from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
 from dibs.base.checkout import branch_of, root_around
 from dibs.base.files import state_folder
 from dibs.base.ids import digest
@@ -122,7 +122,9 @@ class AgentGuard:
             checkout.beat()
             return self._after(checkout)
         if kind == kinds.START:
-            return remark(self._event, _present(checkout.others()))
+            ignored = not_heeded(checkout.policy)
+            lines = [_present(checkout.others()), f"dibs: {ignored}" if ignored else ""]
+            return remark(self._event, "\n".join([line for line in lines if line]))
         if kind == kinds.COMPACTED:
             return remark(self._event, _still_held(checkout.held()))
         if kind == kinds.END:
@@ -173,10 +175,7 @@ class AgentGuard:
             if is_new and checkout.settings.applies_to(file):
                 changed.append(file)
         held = {checkout.key(file) for file in checkout.held()}
-        in_way: list[Document] = []
-        for file in changed:  # one by one: what one file's owner says must not keep the others unclaimed
-            if checkout.key(file) not in held:
-                in_way += checkout.claim([file])
+        in_way = checkout.claim([file for file in changed if checkout.key(file) not in held], each=True)
         told = [each for each in in_way if each["level"] != OFF]
         return remark(self._event, _text(_TOUCHED, told, _MAY_BE_LOST)) if told else NOTHING
 
@@ -207,6 +206,7 @@ class AgentGuard:
         from dibs.agents.git.checkout_claims import Checkout
 
         os.chdir(root)
+        self.requires = agent_settings(root, {}).require  # known before anything is asked that may not answer
         checkout = Checkout(self._call, root, agent)
         self.requires = checkout.settings.require
         return checkout

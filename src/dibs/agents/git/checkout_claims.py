@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.git.guard_door import guarded
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.base.cheap import Sequence
-from dibs.base.errors import StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
+from dibs.base.terminal import quoted
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
 from dibs.client.queueing import PendingClaim, drive
@@ -39,8 +41,10 @@ class Checkout:
         self.agent = agent
         self.repository = Repository.at(call.env, root)
         self.settings = agent_settings(root, self.repository.settings())
-        self.call = Call(call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint)
-        self.call.fall_back_on(policy_of(self.repository).place)
+        self.call = guarded(call)
+        self.policy = policy_of(self.repository)
+        self.call.fall_back_on(self.policy.place)
+        self._refuse_untrusted_remote()
         self._folds = folds_case(root)
         self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
         self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
@@ -48,6 +52,16 @@ class Checkout:
 
     def close(self) -> None:
         self.call.close()
+
+    def _refuse_untrusted_remote(self) -> None:
+        """A store `git:origin` runs the programs that the clone's configuration names: ssh commands, helpers, hooks
+        of a folder. Whoever types a command there asks for it; nobody typed this."""
+        url = self.call.settings.url or ""
+        if url.startswith("git:") and url.partition("?")[0] != "git:" and not self.repository.is_trusted:
+            raise InvalidInput(
+                f"{quoted(url)} would run what this clone's configuration names, and the clone is not trusted. The "
+                "user can run `dibs trust` in it."
+            )
 
     def files(self, path: str, folder: str) -> list[str]:
         """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""
@@ -62,14 +76,20 @@ class Checkout:
     def _same(self, path: str) -> str:
         return folded(path) if self._folds else path
 
-    def claim(self, files: Sequence[str]) -> list[Document]:
-        """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields."""
+    def claim(self, files: Sequence[str], *, each: bool = False) -> list[Document]:
+        """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields. `each`: what one
+        file's owner says does not keep the others unclaimed."""
         by_name = {f"path:{self.key(file)}": file for file in files}
         # What lies in a folder that is claimed with it needs no claim of its own, and could not have one.
         outer = [file for name, file in by_name.items() if by_name.keys().isdisjoint(above(name))]
         found: list[Document] = []
         for first in range(0, len(outer), _FILES_AT_ONCE):
-            found += self._claim(outer[first : first + _FILES_AT_ONCE])
+            left = outer[first : first + _FILES_AT_ONCE]
+            while left:
+                refused = self._claim(left)
+                found += refused
+                taken = {one["file"] for one in refused if one["level"] == DENY or self._is_here(one["name"])}
+                left = [file for file in left if file not in taken] if each and taken else []
         return found
 
     def _claim(self, files: list[str]) -> list[Document]:
@@ -123,10 +143,14 @@ class Checkout:
     def _file(self, name: str) -> str:
         return name.removeprefix("path:").removeprefix(f"@{self.id}/")
 
+    def _is_here(self, name: str) -> bool:
+        """Tell whether it is a claim in this checkout alone."""
+        return name.startswith(f"path:@{self.id}/")
+
     def _level(self, refused: Document) -> str:
         """Return how much a refusal counts, by where its owner is. A claim that no hook made is meant for everybody."""
         words = dict(word.partition("=")[::2] for word in str(refused.get("metadata") or "").split())
-        if refused["name"].startswith(f"path:@{self.id}/") or words.get("checkout", self.id) == self.id:
+        if self._is_here(refused["name"]) or words.get("checkout", self.id) == self.id:
             return self.settings.guard
         return self.settings.worktrees if words.get("clone") == self._clone else self.settings.clones
 
