@@ -17,7 +17,7 @@ from dibs.base.traceparent import tracing
 from dibs.client.pool import Doors
 from dibs.client.queueing import Flow, Pause, PendingClaim
 from dibs.core.durations import Duration
-from dibs.core.names import ELECTION_PREFIX
+from dibs.core.names import ELECTION_PREFIX, is_resource
 from dibs.sdk import operations
 from dibs.sdk.answers import Lease, Previous
 from dibs.sdk.heart import WATCHDOG, Grip
@@ -246,7 +246,8 @@ class ClaimState(Generic[D]):
     ) -> Ending[None]:
         """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
         `result`, a short text. `checkpoint` is stored, too."""
-        return _ending(operations.release, done=done, result=result, checkpoint=checkpoint)
+        done_flow = _ending(operations.release, done=done, result=result, checkpoint=checkpoint)
+        return self._of_jobs(done_flow, _ending(operations.release, checkpoint=checkpoint))
 
     def _release(self, *, checkpoint: str | None = None) -> Ending[None]:
         """Release the job before the block ends."""
@@ -256,7 +257,13 @@ class ClaimState(Generic[D]):
         self, reason: str | None = None, *, retry_after: Duration | None = None, checkpoint: str | None = None
     ) -> Ending[None]:
         """Release the job as failed, which counts as an attempt."""
-        return _ending(operations.fail, reason=reason, retry_after=retry_after, checkpoint=checkpoint)
+        failed = _ending(operations.fail, reason=reason, retry_after=retry_after, checkpoint=checkpoint)
+        return self._of_jobs(failed, _ending(operations.give_back, checkpoint=checkpoint))
+
+    def _of_jobs(self, ending: Ending[None], of_resource: Ending[None]) -> Ending[None]:
+        """Of jobs and resources that were claimed together, only the jobs are done or fail. Of resources alone this is
+        refused."""
+        return ending if all(is_resource(lease.name) for lease in self.leases) else _by_kind(ending, of_resource)
 
     def _transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
@@ -270,6 +277,10 @@ class ClaimState(Generic[D]):
 
 def _ending(flow: Callable[..., Flow[T]], **fields: Any) -> Ending[T]:
     return lambda lease: flow(lease.name, lease.lease_id, **fields)
+
+
+def _by_kind(ending: Ending[T], of_resource: Ending[T]) -> Ending[T]:
+    return lambda lease: (of_resource if is_resource(lease.name) else ending)(lease)
 
 
 class LeaderState(ClaimState[D]):
@@ -389,7 +400,8 @@ def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Ending[No
         return _ending(operations.release)
     if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
         return _ending(operations.give_back)
-    return _ending(operations.fail, reason=f"raised {type(error).__name__}")
+    failed = _ending(operations.fail, reason=f"raised {type(error).__name__}")
+    return _by_kind(failed, _ending(operations.give_back))  # work on a resource says nothing about it
 
 
 def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:

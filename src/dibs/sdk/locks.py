@@ -20,6 +20,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, NotClaimed
 from dibs.core.durations import Duration
+from dibs.sdk import operations
 from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claims import TTL_SECONDS, OnLost
 from dibs.sdk.client import AsyncClient, Client
@@ -98,6 +99,7 @@ def exclusive(
             try:
                 with begin(args, kwargs) as held:
                     entered = True
+                    operations.check_done(held.name, done)
                     result = function(*args, **kwargs)
                     if done is not None:
                         held.done(done=done)
@@ -112,6 +114,7 @@ def exclusive(
             try:
                 async with begin(args, kwargs) as held:
                     entered = True
+                    operations.check_done(held.name, done)
                     result = await function(*args, **kwargs)
                     if done is not None:
                         await held.done(done=done)

@@ -60,6 +60,7 @@ OUTCOMES: dict[str, CodeRow] = {
     "Renewed": CodeRow("renewed", 200, YES, "Still yours"),
     "Released": CodeRow("released", 200, YES, "Let go"),
     "Failed": CodeRow("failed", 200, YES, "Let go as failed"),
+    "NotAJob": CodeRow("invalid_input", 400, USAGE, "Invalid input"),
     "NoteTooLong": CodeRow("invalid_input", 400, USAGE, "Invalid input"),
     "NotCurrent": CodeRow("lease_not_current", 404, NOT_YOURS, "Lease is not current"),
     "KeySpent": CodeRow("conflict", 409, NOT_YOURS, "Conflict"),

@@ -13,6 +13,7 @@ from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
 from dibs.cli.text.claim import ceiling, field, waited_for
 from dibs.cli.text.words import job_command, span
 from dibs.client.door import Ask, Door
+from dibs.client.queueing import ending_of
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
 
 
@@ -63,6 +64,7 @@ def release(call: Call) -> Answer:
     names: list[str] = call.values["job"]
     if not names and not call.values.get("mine"):
         raise UsageError(f"release needs JOB: {JOBS.help}. --mine releases all that you hold.")
+    flags.refuse_for_resources(call)
     document = flags.proof(call)
     document |= flags.done_fields(call, call.text("result", RESULT_BYTES_MAX))
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
@@ -106,6 +108,7 @@ def _released(call: Call, name: str, document: Document, door: Door) -> Answer:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         tracker.withdraw_before_release(call, name, proven)
     call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
+    document = ending_of(name, document)
     reply = door.ask(Ask("release", name, document))
     body: Document = reply.body or {}
     if body.get("status") == "failed":

@@ -8,7 +8,7 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.result import Answer, combined, failure, is_failure
 from dibs.client import naming as repositories
 from dibs.client.queueing import all_pages, drive, name_in_use
-from dibs.core.names import OF_REPOSITORY
+from dibs.core.names import RESOURCES
 from dibs.core.records import HELD
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
@@ -46,7 +46,7 @@ def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
     try:
         return [
             {**lock, "namespace": namespace}
-            for prefix in OF_REPOSITORY
+            for prefix in RESOURCES
             for lock in (drive(door, all_pages(prefix, states)).body or {}).get("locks", ())
         ]
     finally:
