@@ -31,6 +31,8 @@ _FINAL = (outcomes.Granted, outcomes.Forbidden, outcomes.KeySpent, outcomes.NotC
 
 
 def acquire(draft: Draft, command: Acquire) -> Outcome:
+    if command.max_attempts and (refused := never_parked(draft, command, (command.name,))) is not None:
+        return refused
     outcome = _acquire(draft, command)
     if command.session is not None:
         if isinstance(outcome, _WANTS):
@@ -51,8 +53,6 @@ def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
 
 
 def _acquire(draft: Draft, command: Acquire) -> Outcome:
-    if command.max_attempts and (refused := never_parked(draft, command, (command.name,))) is not None:
-        return refused
     if command.session is not None and (refused := check_session(draft, command)) is not None:
         return refused
     lock = refresh(draft, command.ns, command.name, command.mode)
