@@ -17,7 +17,7 @@ from dibs.client.exchange import Attempts, ask_servers
 from dibs.client.queueing import PendingClaim
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import AWAY_MS, PATIENCE_MS, SLICE_MS, STAYS_MS, STORE_MS, Servers
-from dibs.client.transport import NOT_NOW, NotConnected, TimedOut
+from dibs.client.transport import DO_NOT_BEGIN, NotConnected, TimedOut
 from dibs.client.urls import server_addresses
 from dibs.wire.documents import Reply, reply_for_error
 
@@ -211,7 +211,7 @@ def test_when_nobody_answers_all_of_them_are_named(monkeypatch: pytest.MonkeyPat
     }
     network = Network(monkeypatch, a=[lambda: errors["a"]], b=[lambda: errors["b"]], c=[lambda: errors["c"]])
     reply = network.ask(servers())
-    assert details(reply) == (f"No server answers at a. No server answers at b. No server answers at c. {NOT_NOW}")
+    assert details(reply) == (f"No server answers at a. No server answers at b. No server answers at c. {DO_NOT_BEGIN}")
     assert not reply.sent
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base import errors
+from dibs.base.reply import Reply
 from dibs.core import lease_outcomes, outcomes
 from dibs.wire import codes
 from dibs.wire.documents import reply_for_error
@@ -88,6 +89,54 @@ def test_every_row_has_a_known_exit_code() -> None:
         ):  # told as what they are, not as errors
             assert codes.CODES[row.word].http == row.http
             assert row.exit != 0
+
+
+def test_every_no_has_one_of_the_five_kinds_and_no_yes_has_one() -> None:
+    rows = [*codes.OUTCOMES.values(), *codes.CODES.values()]
+    for row in rows:
+        assert (row.kind is None) == (row.exit == codes.YES), row.word
+        assert row.kind is None or row.kind in codes.KINDS
+    assert {row.kind for row in rows} == {None, *codes.KINDS}
+
+
+def test_a_word_has_one_kind_so_that_a_client_needs_nothing_else() -> None:
+    kinds: dict[str, set[str | None]] = {}
+    for row in (*codes.OUTCOMES.values(), *codes.CODES.values()):
+        kinds.setdefault(row.word, set()).add(row.kind)
+    assert {word: found for word, found in kinds.items() if len(found) > 1} == {}
+    for word, (kind,) in kinds.items():
+        assert codes.kind_of_word(word) == kind
+
+
+@pytest.mark.parametrize("error", sorted(set(tree(errors.DibsError)), key=str))
+def test_every_error_has_a_kind_and_its_reply_the_same(error: type[errors.DibsError]) -> None:
+    made = error.__new__(error)
+    errors.DibsError.__init__(made, "why")
+    kind = codes.row_of_error(made).kind
+    assert kind in codes.KINDS
+    assert codes.kind_of(reply_for_error(made)) == kind
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (200, None),
+        (400, codes.NEVER_LIKE_THIS),
+        (401, codes.NOT_YOU),
+        (403, codes.NOT_YOU),
+        (404, codes.NOT_ANY_MORE),
+        (409, codes.NEVER_LIKE_THIS),
+        (410, codes.NOT_ANY_MORE),
+        (429, codes.NOT_NOW),
+        (500, codes.NOT_NOW),
+        (599, codes.NOT_NOW),
+    ],
+)
+def test_a_code_from_a_newer_server_has_the_kind_of_its_status(status: int, kind: str | None) -> None:
+    assert codes.kind_of(Reply(status, {"code": "invented_tomorrow"})) == kind
+    assert codes.kind_of(Reply(status)) == kind
+    assert codes.kind_of(Reply(status, {"status": "invented_tomorrow"})) == kind
+    assert codes.kind_of(Reply(status, {"status": ["held"], "code": {}})) == kind
 
 
 def test_a_missing_or_mistyped_field_is_422_with_the_code_of_bad_input() -> None:

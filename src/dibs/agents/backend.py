@@ -26,7 +26,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
 from dibs.base.ids import new_id
 from dibs.base.logger import log
-from dibs.client.door import OVER_CODES, Ask
+from dibs.client.door import Ask
 from dibs.client.naming import Naming
 from dibs.client.queueing import Flow, name_in_use
 from dibs.core.names import check_name
@@ -39,6 +39,7 @@ from dibs.sdk.claim_state import finish_hold, release_at_exit
 from dibs.sdk.client import AsyncSession
 from dibs.sdk.hold import LeaseHold, SessionLeaseHold
 from dibs.sdk.operations import claim_request
+from dibs.wire.codes import NOT_ANY_MORE, row_of_error
 from dibs.wire.documents import Reply
 
 FindsSession = Callable[[], Callable[[], str] | None]
@@ -209,7 +210,7 @@ class ToolBackend:
             try:
                 return await self._keep(await session.open(self.owner), verb, names, asked)
             except RequestRefused as error:
-                if error.code not in OVER_CODES:
+                if row_of_error(error).kind != NOT_ANY_MORE:
                     raise
             await self._look()  # notes the claims that were lost with it
             await session.drop()

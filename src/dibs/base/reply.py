@@ -9,21 +9,24 @@ NO_HEADERS: dict[str, str] = {}  # shared: nobody adds to it
 
 class Reply:
     """A status and a document; `body` None is JSON null. Over HTTP also headers, and the body as bytes, as it is sent
-    and as it comes (`content`). Not `sent`: the request reached nobody."""
+    and as it comes (`content`). Not `answered`: no server and no store said this, the client does, for want of an
+    answer. Not `sent`: the request reached nobody."""
 
-    __slots__ = ("body", "content", "headers", "sent", "status")
+    __slots__ = ("answered", "body", "content", "headers", "sent", "status")
 
     def __init__(
         self,
         status: int,
         body: Document | None = None,
         *,
+        answered: bool = True,
         sent: bool = True,
         headers: dict[str, str] = NO_HEADERS,
         content: bytes = b"",
     ) -> None:
         self.status = status
         self.body = body
+        self.answered = answered
         self.sent = sent
         self.headers = headers
         self.content = content

@@ -77,10 +77,10 @@ def run(
             answer.exit, as_json = 0, False
         elif answer.code == "upstream_unavailable":
             if not _is_work(argv):
-                from dibs.client.transport import NOT_NOW
+                from dibs.client.transport import DO_NOT_BEGIN
 
-                answer.text = answer.text.replace(NOT_NOW, "Try again later.")
-                answer.message = answer.message.replace(NOT_NOW, "Try again later.")
+                answer.text = answer.text.replace(DO_NOT_BEGIN, "Try again later.")
+                answer.message = answer.message.replace(DO_NOT_BEGIN, "Try again later.")
             if any(env.get(sign) for sign in AGENT_SIGNS):
                 answer.text += _SANDBOXED
         if answer.exit == USAGE and any(word.encode("utf-8", "replace").decode() != word for word in argv):

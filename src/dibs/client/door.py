@@ -9,6 +9,7 @@ from __future__ import annotations
 from dibs.base.cheap import Any, Iterator, Protocol, Sequence
 from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
+from dibs.wire.codes import NOT_ANY_MORE, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ Streamed = tuple[int, Document | None]  # a position, and the event that brought
 SEVERAL = ("acquire-any", "acquire-all")
 # How verbs begin that are about no job.
 NO_JOBS = ("session", "run", "token", "webhook", "rights", "whoami", "health")
-# Codes of replies about a lease or a session that has ended.
-OVER_CODES = ("lease_not_current", "not_found", "session_expired")
 
 
 class Ask:
@@ -40,6 +39,12 @@ class Ask:
         if verb in SEVERAL:
             names = self.document.get("names")
             self.jobs = tuple(names) if isinstance(names, list | tuple) else ()
+
+
+def is_over(reply: Reply) -> bool:
+    """Tell whether the lease or the session of a request has ended. What is said of a job that is done or parked is no
+    error, and nothing about them."""
+    return "code" in (reply.body or {}) and kind_of(reply) == NOT_ANY_MORE
 
 
 class Door(Protocol):

@@ -12,7 +12,7 @@ from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost, ReplyReader
 from dibs.base.jsontext import Document, decode
 from dibs.client.door import Ask, Door, Streamed
-from dibs.client.transport import NOT_NOW, Deadline, ServerConnection, receive, send
+from dibs.client.transport import DO_NOT_BEGIN, Deadline, ServerConnection, receive, send
 from dibs.core import limits
 from dibs.wire.documents import Reply
 from dibs.wire.parts import DROPPED, GAP
@@ -20,13 +20,11 @@ from dibs.wire.parts import DROPPED, GAP
 AWAIT_MS = 24 * 3600 * 1000
 PAUSE_MS = 50
 FRAME_BYTES_MAX = 1024 * 1024
-# Failures that pass: another server, or the same one a little later, goes on where the last event was.
-PASSING = ("upstream_unavailable", "draining", "rate_limited", "capacity_exceeded")
 
 
 def why_away(details: str) -> str:
     """Return why no server answers, for somebody who only looks: without the advice for workers."""
-    return details.replace(NOT_NOW, "").strip()
+    return details.replace(DO_NOT_BEGIN, "").strip()
 
 
 def asked_events(

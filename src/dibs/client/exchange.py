@@ -18,8 +18,9 @@ from dibs.base.jsontext import Document, decode
 from dibs.client.door import Ask
 from dibs.client.requests import ROW_FIELDS, VERBS, RequestBuilder, is_repeatable, method_of, waits_ms, within
 from dibs.client.servers import PATIENCE_MS, Servers
-from dibs.client.transport import CLOSED, NOT_NOW, NotConnected, TimedOut
+from dibs.client.transport import CLOSED, DO_NOT_BEGIN, NotConnected, TimedOut
 from dibs.client.urls import ServerAddress
+from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply
 from dibs.wire.fields import REPLY_KINDS
 
@@ -87,7 +88,7 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
         foreign = annex(_FOREIGN)
         body = body if foreign is None else foreign.completed(verb, body)
     reply.body = body
-    said_no = verb in _CLAIMS and status in ("delayed", "parked", "superseded", "closed")
+    said_no = verb in _CLAIMS and str(status) in CLAIM_REPLIES
     if reply.status < 300 or said_no or (verb, status) == ("overdue", "overdue"):
         wanted = VERBS[verb][2] if verb in VERBS else ()
         if verb in _CLAIMS:
@@ -153,14 +154,13 @@ def _not_dibs(reply: Reply, address: ServerAddress) -> DibsError:
         )
     if reply.status in (502, 503, 504):
         return ServerUnreachable(
-            f"Something before {address.url} answered {reply.status}: the server behind it is not up. {NOT_NOW}"
+            f"Something before {address.url} answered {reply.status}: the server behind it is not up. {DO_NOT_BEGIN}"
         )
-    return BadReply(f"{address.url} answered {reply.status}, but not as dibs does. {NOT_NOW}")
+    return BadReply(f"{address.url} answered {reply.status}, but not as dibs does. {DO_NOT_BEGIN}")
 
 
 RETRIES_MAX = 2
 SHORT_WAIT_MS = 1_000  # with the second server: the first took long enough
-UNAVAILABLE = 503
 
 
 def ask_servers(
@@ -188,12 +188,10 @@ def ask_servers(
             servers.heard(address, got.status, got.headers.get("x-dibs-store"), now_ms)
             try:
                 reply = checked_reply(asked.verb, got, address)
-                body = reply.body or {}
-                can_later = reply.status == UNAVAILABLE or "retry_after_ms" in body
-                if not can_later or body.get("code") not in ("draining", "upstream_unavailable", "capacity_exceeded"):
+                if kind_of(reply) != NOT_NOW:
                     servers.answered(address, now_ms)
                     return reply
-                attempts.refused(reply)  # it did nothing, and another server may do better
+                attempts.refused(reply)  # it is about that server, not about the job: another may do better
             except ServerUnreachable as error:  # a proxy says that nobody is behind it
                 attempts.refused(error)
         else:
@@ -206,6 +204,13 @@ def ask_servers(
             break
         asked = within(asked, SHORT_WAIT_MS)
     return attempts.end()
+
+
+def is_in_doubt(reply: Reply) -> bool:
+    """Tell whether a server that could not answer may have carried the request out. One that failed in a way it should
+    not does not know."""
+    body = reply.body or {}
+    return body.get("code") == "internal_error" or FATE_UNKNOWN in str(body.get("details"))
 
 
 class Attempts:
@@ -229,7 +234,7 @@ class Attempts:
     def refused(self, reply: Reply | ServerUnreachable) -> None:
         if isinstance(reply, Reply):
             self._reply = reply
-            self._unsure = self._unsure or FATE_UNKNOWN in str((reply.body or {}).get("details"))
+            self._unsure = self._unsure or is_in_doubt(reply)
         else:
             self._errors.append(reply)
             self._passed_on = True
@@ -237,7 +242,7 @@ class Attempts:
     def failed(self, error: Failure) -> None:
         if isinstance(error, ConnectionLost):
             self._unsure = True
-            error = ServerUnreachable(f"{self.address.url} {CLOSED} {NOT_NOW}")
+            error = ServerUnreachable(f"{self.address.url} {CLOSED} {DO_NOT_BEGIN}")
         elif isinstance(error, TimedOut):
             self._unsure = self._unsure or error.sent
         self._errors.append(error)
@@ -254,8 +259,8 @@ class Attempts:
             return self._reply
         details = self._errors[-1].details
         if not self._alone:
-            each = dict.fromkeys(error.details.removesuffix(NOT_NOW).strip() for error in self._errors)
-            details = f"{' '.join(each)} {NOT_NOW}"
+            each = dict.fromkeys(error.details.removesuffix(DO_NOT_BEGIN).strip() for error in self._errors)
+            details = f"{' '.join(each)} {DO_NOT_BEGIN}"
         if unknown:
             raise ServerUnreachable(f"{details} {FATE_UNKNOWN}")
         if all(isinstance(error, NotConnected) for error in self._errors):

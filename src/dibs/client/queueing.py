@@ -15,8 +15,9 @@ from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask, Door
-from dibs.core.limits import LIST_PAGE_MAX, TICKET_MS, WAIT_MS_MAX
+from dibs.core.limits import LIST_PAGE_MAX, WAIT_MS_MAX
 from dibs.core.names import is_resource
+from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of, kind_of_word
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
@@ -161,7 +162,7 @@ class PendingClaim:
         self._tracker = tracker
         self.sent_ms = 0  # when the last answered request was sent
         self._asked = self._waited = False
-        self._unsure = False  # an answer was lost: we may have a place, or the job
+        self._heard = False  # somebody has answered, or an answer was lost: the address is right
         self._rest: list[tuple[str, str]] = []  # leases whose release was not answered
 
     @property
@@ -196,7 +197,7 @@ class PendingClaim:
             self._name = self._line_name = names[0]
         else:
             self._document = {**self._document, "names": names}
-        self._asked = self._waited = self._unsure = False
+        self._asked = self._waited = False
 
     def _take_new_key(self) -> None:
         self._document["request_key"] = new_id()  # whoever made the claim names it as the one to repeat
@@ -217,7 +218,7 @@ class PendingClaim:
         self.sent_ms = sent_ms
         if not reply.sent:
             self._asked = asked
-        self._unsure = self._unsure or FATE_UNKNOWN in str((reply.body or {}).get("details"))
+        self._heard = self._heard or reply.answered or FATE_UNKNOWN in str((reply.body or {}).get("details"))
         if reply.body and reply.body.get("status") == "queued":
             self._note_place(reply)
         if not self.own_key or not reply.body or "rest" not in reply.body:
@@ -239,7 +240,7 @@ class PendingClaim:
         if self._verb == ANY:
             return (yield from self._polling(wait_ms))
         until_ms = self._steady() + wait_ms
-        heard_ms = self._steady()
+        pause_ms = RETRY_MS
         within_ms: int | None = None
         while True:
             most_ms = self.slice_seconds * 1000 if self._ticket is not None else FIRST_SLICE_MS
@@ -249,45 +250,47 @@ class PendingClaim:
             now_ms = self._steady()
             queued = status_of(reply) == "queued"
             if queued:
-                heard_ms = now_ms
+                pause_ms = RETRY_MS
             elif self._came_and_went(reply):
                 if now_ms < until_ms:
                     continue
                 return (yield from self.ask_once())  # report the present state after the wait
-            elif not self._bears_with(reply, now_ms - heard_ms):
+            elif not self._goes_on(reply):
                 return reply
             within_ms = yield StillWaiting(reply, wait_ms - (until_ms - now_ms))
             if now_ms >= until_ms:
                 return reply
             if not queued:
-                pause_ms: int = (reply.body or {})["retry_after_ms"] if _is_overloaded(reply) else RETRY_MS
-                yield Pause(min(pause_ms, until_ms - now_ms))
+                hint_ms = (reply.body or {}).get("retry_after_ms") if kind_of(reply) == NOT_NOW else None
+                yield Pause(min(hint_ms or pause_ms, until_ms - now_ms))
+                pause_ms = min(2 * pause_ms, POLL_MS_MAX)
 
     def _polling(self, wait_ms: int) -> Flow[Reply]:
         """Poll, without a place in line: claim-any takes no place."""
         until_ms = self._steady() + wait_ms
-        pause_ms, heard = POLL_MS_MIN, False
+        pause_ms = POLL_MS_MIN
         while True:
             reply = yield from self.ask_once()
             left_ms = until_ms - self._steady()
-            if left_ms <= 0 or not (_may_come(reply) or _is_overloaded(reply) or (heard and _is_unheard(reply))):
+            if left_ms <= 0 or not self._goes_on(reply):
                 return reply
-            heard = True
             yield StillWaiting(reply, wait_ms - left_ms)
             hint_ms = (reply.body or {}).get("retry_after_ms") or pause_ms
             yield Pause(max(1, min(pause_ms, hint_ms, left_ms)))
             pause_ms = min(2 * pause_ms, POLL_MS_MAX)
 
-    def _bears_with(self, reply: Reply, silence_ms: int) -> bool:
-        """Tell whether to keep waiting without a place. A server that is gone for a moment keeps our place for
-        TICKET_MS. The request key finds the place if the answer with it was lost. A place that is lost is no reason to
-        give up while there is time: the next request gets another. Nor is a server that has too much to do."""
-        refused = (reply.body or {}).get("refused", ())
-        may_come = status_of(reply) == "held" and all(_passes(each) for each in refused)
-        if _is_overloaded(reply) or (self._ticket is not None and may_come):
-            return True
-        known = self._unsure or self._ticket is not None
-        return known and _is_unheard(reply) and silence_ms < TICKET_MS
+    def _goes_on(self, reply: Reply) -> bool:
+        """Tell whether to keep waiting after an answer that is no place in line. *Not now* says nothing about the job:
+        the next request finds our place by ticket or request key, or gets another. But an address at which nobody ever
+        answered may be a wrong one. *Not yet* is waited for while it can change; of several jobs, claim-all wants all
+        of them, claim-any one."""
+        kind = kind_of(reply)
+        if kind != NOT_YET:
+            return kind == NOT_NOW and self._heard
+        refused = [_may_come(each) for each in (reply.body or {}).get("refused", ())]
+        if self._verb == ANY:
+            return any(refused) or not refused
+        return self._ticket is not None and all(refused)
 
     def _came_and_went(self, reply: Reply) -> bool:
         """Tell whether our turn came and a lease expired before we saw it, because this process was paused. No work was
@@ -382,13 +385,13 @@ class PendingClaim:
             if self._waited:
                 document["wait_seconds"] = 1  # without a wait the reply has no place
             reply: Reply = yield Ask(self._verb, self._name, document)
-            if _is_unheard(reply):
+            if kind_of(reply) == NOT_NOW:
                 return reply
             self._note_place(reply)
             got = self._leases_in(reply)
         if self._ticket is not None:
             left: Reply = yield Ask("leave", self._line_name, {"ticket": self._ticket})
-            if _is_unheard(left):
+            if kind_of(left) == NOT_NOW:
                 return left
             if (left.body or {}).get("left") is False:
                 from dibs.wire.values import secret_of
@@ -400,7 +403,7 @@ class PendingClaim:
         """Release them. The reply that failed, if one did."""
         for name, lease_id in leases:
             released: Reply = yield given_back(name, lease_id)
-            if _is_unheard(released) or "retry_after_ms" in (released.body or {}):
+            if kind_of(released) == NOT_NOW:
                 return released
         return None
 
@@ -446,25 +449,6 @@ def status_of(reply: Reply) -> str | None:
     return status if isinstance(status, str) else None
 
 
-def _may_come(reply: Reply) -> bool:
-    """Tell whether this refusal may change with time. A job that is done or parked is not waited for."""
-    if status_of(reply) != "held":
-        return False
-    refused = (reply.body or {}).get("refused")
-    return refused is None or any(_passes(each) for each in refused)
-
-
-def _passes(refused: Document) -> bool:
+def _may_come(refused: Document) -> bool:
     """Tell whether the refusal of one job of several may change with time."""
-    return refused.get("status") not in ("done", "parked") and "code" not in refused
-
-
-def _is_overloaded(reply: Reply) -> bool:
-    """A server that did nothing, and says when to ask again."""
-    body: Document = reply.body or {}
-    return body.get("code") == "capacity_exceeded" and "retry_after_ms" in body
-
-
-def _is_unheard(reply: Reply) -> bool:
-    """Nobody answered, or nobody who could."""
-    return (reply.body or {}).get("code") in ("upstream_unavailable", "draining")
+    return kind_of_word(str(refused.get("code") or refused.get("status"))) in (NOT_YET, NOT_NOW)

@@ -57,7 +57,7 @@ def not_ours(address: ServerAddress) -> ServerUnreachable:
         return needs_https(address)
     return ServerUnreachable(
         f"What listens at {address.url} is not your own server, so your token was not sent. For another server, "
-        f"log in (dibs login) or set DIBS_TOKEN. {NOT_NOW}"
+        f"log in (dibs login) or set DIBS_TOKEN. {DO_NOT_BEGIN}"
     )
 
 
@@ -87,7 +87,7 @@ RECEIVE_BYTES = 64 * 1024
 SLACK_SECONDS = 0.01
 PROBE_S = 0.5  # how long a server may take to begin TLS, if it closed a plain connection
 # Never suggest another store: it would be a separate one, which grants everything.
-NOT_NOW = "Do not begin the work; try again later."
+DO_NOT_BEGIN = "Do not begin the work; try again later."
 
 
 class Deadline:
@@ -255,7 +255,7 @@ def addresses_of(address: ServerAddress) -> list[Address]:
         found = socket.getaddrinfo(address.host.encode(), address.port, 0, socket.SOCK_STREAM)
     except OSError as error:
         reason = f"There is no host {address.host} ({error.strerror}), so {address.url} cannot be reached."
-        raise NotConnected(f"{reason} {NOT_NOW}") from None
+        raise NotConnected(f"{reason} {DO_NOT_BEGIN}") from None
     return [(family, protocol, where) for family, _, protocol, _, where in found]
 
 
@@ -319,9 +319,9 @@ def unread(variable: str, path: str) -> str | None:
 
 
 def too_slow(address: ServerAddress, timeout_ms: int) -> str:
-    return f"{address.url} did not answer within {timeout_ms / 1000:g} s. {NOT_NOW}"
+    return f"{address.url} did not answer within {timeout_ms / 1000:g} s. {DO_NOT_BEGIN}"
 
 
 def not_there(address: ServerAddress, why: OSError | None) -> str:
     reason = (why.strerror or str(why)).lower() if why else "no address"
-    return f"No server answers at {address.url} ({reason}). {NOT_NOW}"
+    return f"No server answers at {address.url} ({reason}). {DO_NOT_BEGIN}"

@@ -8,6 +8,7 @@ from typing import Any
 from dibs.base import errors
 from dibs.base.jsontext import Document
 from dibs.client.queueing import status_of
+from dibs.wire.codes import NOT_NOW, NOT_YOU, kind_of
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import in_full
 
@@ -186,7 +187,15 @@ def refusal_of(reply: Reply) -> errors.DibsError:
         return not_claimed(body)
     details = str(body.get("details") or body.get("error") or f"The answer was {reply.status}.")
     known = _BY_CODE.get(code)
-    return known(details) if known is not None else errors.RequestRefused(details, code)
+    if known is None:
+        known = _BY_KIND.get(kind_of(reply))
+    if known is None:
+        return errors.RequestRefused(details, code)
+    error = known(details)
+    error.code = code
+    if isinstance(error, errors.Unavailable):
+        error.retry_after_ms = body.get("retry_after_ms")
+    return error
 
 
 def not_claimed(answer: Document) -> errors.NotClaimed:
@@ -200,13 +209,11 @@ def not_claimed(answer: Document) -> errors.NotClaimed:
     return error
 
 
-# By the codes that the classes have, and others that mean the same to a caller.
-_OF_REQUESTS = (errors.InvalidInput, errors.InvalidTtl, errors.InvalidName, errors.NotAllowed, errors.Unavailable)
-_BY_CODE: dict[str, type[errors.DibsError]] = {
-    **{kind.code: kind for kind in (*_OF_REQUESTS, errors.AuthenticationRequired, errors.AuthenticationFailed)},
-    "lock_limit_exceeded": errors.NotAllowed,
-    **dict.fromkeys(("draining", "rate_limited", "capacity_exceeded"), errors.Unavailable),
-}
+# By the codes that the classes have, else by the kind of no.
+_OF_REQUESTS = (errors.InvalidInput, errors.InvalidTtl, errors.InvalidName)
+_OF_CALLERS = (errors.NotAllowed, errors.AuthenticationRequired, errors.AuthenticationFailed)
+_BY_CODE: dict[str, type[errors.DibsError]] = {kind.code: kind for kind in (*_OF_REQUESTS, *_OF_CALLERS)}
+_BY_KIND: dict[str | None, type[errors.DibsError]] = {NOT_NOW: errors.Unavailable, NOT_YOU: errors.NotAllowed}
 _NOT_CLAIMED: dict[str | None, type[errors.NotClaimed]] = {
     **{kind.code: kind for kind in (errors.JobHeld, errors.JobDone, errors.JobResting, errors.JobClosed)},
     **{kind.code: kind for kind in (errors.JobParked, errors.JobSuperseded, errors.WouldDeadlock)},

@@ -17,7 +17,7 @@ from dibs.client.queueing import PendingClaim, drive
 from dibs.sdk import async_doors, claim_state
 from dibs.sdk.answers import Lease
 from dibs.sdk.async_doors import LEAVING, AsyncDoor, shielded
-from dibs.sdk.claim_state import Ending, Join
+from dibs.sdk.claim_state import ClaimEnd, Join
 from dibs.sdk.heart import WATCHDOG, Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import Hold, LeaseHold, SessionHold
 from dibs.sdk.methods import explained, given
@@ -152,7 +152,8 @@ class Claim(claim_state.ClaimState["Doors"]):
 
     @explained
     def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
-        """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
+        """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat. What cannot be
+        stored raises InvalidInput, and the claim goes on."""
         self.check()
         self._hold.note(text, metadata)
         if self._grip is not None:
@@ -160,11 +161,12 @@ class Claim(claim_state.ClaimState["Doors"]):
         else:
             beat_once(self._hold, self._doors)
         self.check()
+        self._hold.check_noted()
 
-    def _ended(self, ending: Ending[None]) -> None:
+    def _ended(self, ending: ClaimEnd[None]) -> None:
         self._finish(ending)
 
-    def _handed_over(self, ending: Ending[Lease]) -> Lease:
+    def _handed_over(self, ending: ClaimEnd[Lease]) -> Lease:
         return self._finish(ending)[0]
 
     done = given(claim_state.ClaimState._done)(_ended)
@@ -178,7 +180,7 @@ class Claim(claim_state.ClaimState["Doors"]):
         with self._doors.one() as door:
             drive(door, claim_state.share_hold(self._hold))
 
-    def _finish(self, ending: Ending[T]) -> list[T]:
+    def _finish(self, ending: ClaimEnd[T]) -> list[T]:
         with self._doors.one() as door:
             return drive(door, claim_state.finish_hold(self._hold, ending))
 
@@ -368,17 +370,19 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
 
     @explained
     async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
-        """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
+        """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat. What cannot be
+        stored raises InvalidInput, and the claim goes on."""
         self.check()
         self._hold.note(text, metadata)
         hold, doors, grip = self._hold, self._doors.doors, self._grip
         await renewed_now(doors, grip.heart.beat if grip is not None else lambda: beat_once(hold, doors))
         self.check()
+        hold.check_noted()
 
-    async def _ended(self, ending: Ending[None]) -> None:
+    async def _ended(self, ending: ClaimEnd[None]) -> None:
         await self._finish(ending)
 
-    async def _handed_over(self, ending: Ending[Lease]) -> Lease:
+    async def _handed_over(self, ending: ClaimEnd[Lease]) -> Lease:
         return (await self._finish(ending))[0]
 
     done = given(claim_state.ClaimState._done)(_ended)
@@ -392,7 +396,7 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
         hold = self._hold
         await shielded(lambda: async_doors.drive(self._doors, claim_state.share_hold(hold)))
 
-    async def _finish(self, ending: Ending[T]) -> list[T]:
+    async def _finish(self, ending: ClaimEnd[T]) -> list[T]:
         hold = self._hold
         return await shielded(lambda: async_doors.drive(self._doors, claim_state.finish_hold(hold, ending), LEAVING))
 

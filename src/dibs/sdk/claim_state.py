@@ -25,7 +25,6 @@ from dibs.sdk.hold import LeaseHold, SessionHold, hold_in
 
 D = TypeVar("D")
 T = TypeVar("T")
-Ending = Callable[[Lease], Flow[T]]
 Join = Callable[[PendingClaim], LeaseHold | None]
 
 # Spans of OpenTelemetry about a claim: `dibs claim` while it is asked for, `dibs hold` while it is held.
@@ -98,6 +97,29 @@ TRIES = 3
 PAUSE_MS = 200
 INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
+
+
+class ClaimEnd(Generic[T]):
+    """How claims end: a request for each of their leases. `fails`: it says that the work failed. `of_resource`: the end
+    of a resource, if it is another one."""
+
+    def __init__(
+        self,
+        flow: Callable[..., Flow[T]],
+        *,
+        fails: bool = False,
+        of_resource: ClaimEnd[T] | None = None,
+        **fields: Any,
+    ) -> None:
+        self._flow = flow
+        self._fields = fields
+        self._of_resource = of_resource
+        self.fails = fails
+
+    def of(self, lease: Lease) -> Flow[T]:
+        if self._of_resource is not None and is_resource(lease.name):
+            return self._of_resource.of(lease)
+        return self._flow(lease.name, lease.lease_id, **self._fields)
 
 
 def _of_first(field: str, about: str) -> Any:
@@ -243,44 +265,37 @@ class ClaimState(Generic[D]):
 
     def _done(
         self, result: str | None = None, *, done: Duration | bool = True, checkpoint: str | None = None
-    ) -> Ending[None]:
+    ) -> ClaimEnd[None]:
         """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
         `result`, a short text. `checkpoint` is stored, too."""
-        done_flow = _ending(operations.release, done=done, result=result, checkpoint=checkpoint)
-        return self._of_jobs(done_flow, _ending(operations.release, checkpoint=checkpoint))
+        otherwise = self._beside_jobs(ClaimEnd(operations.release, checkpoint=checkpoint))
+        return ClaimEnd(operations.release, of_resource=otherwise, done=done, result=result, checkpoint=checkpoint)
 
-    def _release(self, *, checkpoint: str | None = None) -> Ending[None]:
+    def _release(self, *, checkpoint: str | None = None) -> ClaimEnd[None]:
         """Release the job before the block ends."""
-        return _ending(operations.release, checkpoint=checkpoint)
+        return ClaimEnd(operations.release, checkpoint=checkpoint)
 
     def _fail(
         self, reason: str | None = None, *, retry_after: Duration | None = None, checkpoint: str | None = None
-    ) -> Ending[None]:
+    ) -> ClaimEnd[None]:
         """Release the job as failed, which counts as an attempt."""
-        failed = _ending(operations.fail, reason=reason, retry_after=retry_after, checkpoint=checkpoint)
-        return self._of_jobs(failed, _ending(operations.give_back, checkpoint=checkpoint))
+        otherwise = self._beside_jobs(ClaimEnd(operations.give_back, checkpoint=checkpoint))
+        said = {"reason": reason, "retry_after": retry_after, "checkpoint": checkpoint}
+        return ClaimEnd(operations.fail, fails=True, of_resource=otherwise, **said)
 
-    def _of_jobs(self, ending: Ending[None], of_resource: Ending[None]) -> Ending[None]:
+    def _beside_jobs(self, ending: ClaimEnd[None]) -> ClaimEnd[None] | None:
         """Of jobs and resources that were claimed together, only the jobs are done or fail. Of resources alone this is
         refused."""
-        return ending if all(is_resource(lease.name) for lease in self.leases) else _by_kind(ending, of_resource)
+        return None if all(is_resource(lease.name) for lease in self.leases) else ending
 
     def _transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
-    ) -> Ending[Lease]:
+    ) -> ClaimEnd[Lease]:
         """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
         fresh = {"fresh_lease_id": new_id()}  # the same for each try: a repeat is known by it
-        return _ending(operations.transfer, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint, **fresh)
-
-
-def _ending(flow: Callable[..., Flow[T]], **fields: Any) -> Ending[T]:
-    return lambda lease: flow(lease.name, lease.lease_id, **fields)
-
-
-def _by_kind(ending: Ending[T], of_resource: Ending[T]) -> Ending[T]:
-    return lambda lease: (of_resource if is_resource(lease.name) else ending)(lease)
+        return ClaimEnd(operations.transfer, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint, **fresh)
 
 
 class LeaderState(ClaimState[D]):
@@ -347,7 +362,7 @@ def share_hold(hold: LeaseHold) -> Flow[None]:
     hold.check_alone()
     try:
         for lease in hold.leases:
-            yield from _insisting(hold, _ending(operations.renew, shared=True), lease)
+            yield from _insisting(hold, ClaimEnd(operations.renew, shared=True), lease)
     except LeaseLost as lost:
         hold.end(lost.why)
         hold.check()
@@ -359,19 +374,22 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, NotClaimed | InvalidInput)
 
 
-def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:
+def finish_hold(hold: LeaseHold, ending: ClaimEnd[T]) -> Flow[list[T]]:
     """End the claim. It counts as ended only when the store has confirmed it."""
     hold.check()
-    hold.check_alone()
     found: list[T] = []
     hold.ending = True
     try:
+        hold.check_alone()
         for lease in hold.leases:
-            found.append((yield from _insisting(hold, flow_of, lease)))
+            found.append((yield from _insisting(hold, ending, lease)))
         hold.let_go()
     except LeaseLost as lost:
         hold.end(lost.why)
         hold.check()
+    except InvalidInput as error:
+        hold.refused_end = None if ending.fails else error
+        raise
     finally:
         hold.ending = False
     return found
@@ -381,7 +399,7 @@ def release_at_exit(
     hold: LeaseHold, error: BaseException | None = None, *, fail_on_error: bool = True
 ) -> Flow[LeaseLost | None]:
     """Release after the block. If that fails, the claim expires. Returns an earlier loss."""
-    end = _end_after(error, fail_on_error=fail_on_error)
+    end = _end_after(error, hold.refused_end, fail_on_error=fail_on_error)
     for lease in hold.leases:
         try:
             yield from _insisting(hold, end, lease)
@@ -392,24 +410,28 @@ def release_at_exit(
     return None
 
 
-def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Ending[None]:
+def _end_after(
+    error: BaseException | None, refused_end: InvalidInput | None = None, *, fail_on_error: bool
+) -> ClaimEnd[None]:
     """Return how to release at the end of a block. A block that raised has failed, and only the type of its error is
     stored as the reason, because the text may contain a secret and reasons are public. KeyboardInterrupt, SystemExit,
-    GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
+    GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims. Nor is the refusal
+    of an argument of `done()` and its like: the work may be finished, so the job is given back without a verdict."""
     if error is None or (isinstance(error, Exception) and not fail_on_error):
-        return _ending(operations.release)
-    if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
-        return _ending(operations.give_back)
-    failed = _ending(operations.fail, reason=f"raised {type(error).__name__}")
-    return _by_kind(failed, _ending(operations.give_back))  # work on a resource says nothing about it
+        return ClaimEnd(operations.release)
+    given_back: ClaimEnd[None] = ClaimEnd(operations.give_back)
+    if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost) or error is refused_end:
+        return given_back
+    # Work on a resource says nothing about it.
+    return ClaimEnd(operations.fail, of_resource=given_back, reason=f"raised {type(error).__name__}")
 
 
-def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:
+def _insisting(hold: LeaseHold, ending: ClaimEnd[T], lease: Lease) -> Flow[T]:
     """Send a request, and repeat it if there was no answer: release and transfer can be repeated."""
     until_ms = min(steady_ms() + INSIST_MS, hold.plan.lost_ms)
     for left in range(TRIES - 1, -1, -1):
         try:
-            return (yield from flow_of(lease))
+            return (yield from ending.of(lease))
         except Unavailable:
             if left == 0 or steady_ms() + PAUSE_MS >= until_ms:
                 raise

@@ -11,12 +11,13 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import EventsGone, InvalidInput
 from dibs.base.jsontext import Document
 from dibs.client.door import Door
-from dibs.client.event_reader import PASSING, EventCursor, follow
+from dibs.client.event_reader import EventCursor, follow
 from dibs.core.durations import Duration, duration_ms
 from dibs.core.limits import STREAM_RETRY_MS
 from dibs.sdk.answers import JobEvent, event_from, refusal_of
 from dibs.sdk.async_doors import WAITING, AsyncDoor, ServerStream, StoreNews
 from dibs.sdk.methods import prefix_given
+from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply
 from dibs.wire.parts import GAP
 
@@ -57,7 +58,7 @@ class EventReading:
         if reply.status == 200:
             self._is_begun, self._away_ms = True, None
             return
-        if not self._is_begun or (reply.body or {}).get("code") not in PASSING:
+        if not self._is_begun or kind_of(reply) != NOT_NOW:
             raise refusal_of(reply)
         self._away_ms = steady_ms() if self._away_ms is None else self._away_ms
         if self._patience_ms is not None and steady_ms() - self._away_ms >= self._patience_ms:

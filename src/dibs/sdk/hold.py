@@ -23,12 +23,14 @@ from dibs.base.errors import InvalidInput, JobHeld, LeaseLost, Unavailable
 from dibs.base.ids import new_fraction
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
-from dibs.client.door import OVER_CODES, Ask
+from dibs.client.door import Ask, is_over
 from dibs.client.plan import CEILING_REACHED, RenewalPlan
 from dibs.client.queueing import GIVING_UP_MS, Flow, Pause, PendingClaim, given_back
 from dibs.core.durations import format_duration
 from dibs.sdk.answers import Lease
+from dibs.wire.codes import NEVER_LIKE_THIS, kind_of
 from dibs.wire.documents import Reply
+from dibs.wire.values import check_texts
 
 MARGIN_MS_MIN = 50
 MARGIN_MS_MAX = 2_000
@@ -192,7 +194,7 @@ class Hold:
             return True
         body: Document = reply.body or {}
         details = str(body.get("details") or body.get("error") or f"status {reply.status}")
-        if body.get("code") in OVER_CODES and not self.ending:
+        if is_over(reply) and not self.ending:
             self.end(details)
         else:
             self.failed(details)
@@ -214,6 +216,8 @@ class LeaseHold(Hold):
         if first.ends_in_ms is not None or len(leases) > 1:
             self._note_ceiling([each.ends_in_ms for each in leases], sent_ms)
         self._news: Document = {}  # checkpoint and metadata that were not sent yet
+        self.refused_news: str | None = None  # why the store took the last ones not
+        self.refused_end: InvalidInput | None = None  # an end of the claim was refused, not its work
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
 
     def _note_ceiling(self, ends: Iterable[int | None], sent_ms: int) -> None:
@@ -248,11 +252,20 @@ class LeaseHold(Hold):
                 "shared when only one of them is left."
             )
 
-    def note(self, checkpoint: str | None, metadata: str | None) -> None:
-        """To be sent with the next renewal."""
-        news = {"checkpoint": checkpoint, "metadata": metadata}
+    def note(self, checkpoint: str, metadata: str | None) -> None:
+        """To be sent with the next renewal. Raises InvalidInput for what no store would take, and notes nothing."""
+        news: Document = {"checkpoint": checkpoint}
+        if metadata is not None:
+            news["metadata"] = metadata
+        check_texts(news)
         with self._lock:
-            self._news = {**self._news, **{key: value for key, value in news.items() if value is not None}}
+            self._news = {**self._news, **news}
+            self.refused_news = None
+
+    def check_noted(self) -> None:
+        """Raise InvalidInput if what was noted last was refused."""
+        if self.refused_news is not None:
+            raise InvalidInput(self.refused_news)
 
     def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()
@@ -266,17 +279,30 @@ class LeaseHold(Hold):
             self.plan.kept(sent_ms, ttl_ms=min(lefts, default=None), jitter=new_fraction())
 
     def _renewed(self) -> Flow[list[Document] | None]:
-        """Renew each lease, with what was noted. None: one of them failed."""
+        """Renew each lease, with what was noted. None: one of them failed. The claim is worth more than its news: if
+        they are refused for what they are, they are dropped, and it is renewed without them."""
         news = self._news
         found: list[Document] = []
         for lease in self.leases:
             reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
+            if news and kind_of(reply) == NEVER_LIKE_THIS:
+                self._drop(news, str((reply.body or {}).get("details")))
+                news = {}
+                reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id})
             if not self._heard(reply):
                 return None
             found.append(reply.body or {})
+        self._forget(news)
+        return found
+
+    def _forget(self, news: Document) -> None:
         with self._lock:
             self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
-        return found
+
+    def _drop(self, news: Document, why: str) -> None:
+        self._forget(news)
+        self.refused_news = why
+        log.warning("The %s of %s was refused, and is not stored: %s", " and ".join(news), self.name, why)
 
 
 _TAKEN = "it was taken away; `dibs history` says by whom."

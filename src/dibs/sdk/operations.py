@@ -10,7 +10,7 @@ from typing import Any
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
-from dibs.client.door import OVER_CODES, Ask
+from dibs.client.door import Ask, is_over
 from dibs.client.naming import Naming
 from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Flow, PendingClaim, all_pages
 from dibs.core import limits
@@ -22,6 +22,7 @@ from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
 from dibs.sdk.methods import name_given, prefix_given
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import not_a_job
+from dibs.wire.values import check_texts
 
 
 def claim_request(
@@ -149,7 +150,7 @@ def fail(
     # A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused.
     document: Document = {"lease_id": lease_id, "failed": True, "checkpoint": checkpoint}
     if reason is not None:
-        document["reason"] = reason.encode("utf-8", "backslashreplace").decode()[: limits.REASON_CHARS_MAX]
+        document["reason"] = str(reason).encode("utf-8", "backslashreplace").decode()[: limits.REASON_CHARS_MAX]
     rest = whole_seconds(retry_after, "retry_after")
     if rest is not None and rest > limits.RETRY_MS_MAX // 1000:
         raise InvalidInput(f"retry_after is a week at most; this is {retry_after!r}.")
@@ -279,10 +280,13 @@ def end_session(session_id: str) -> Flow[None]:
 def _still_ours(name: str, reply: Reply) -> Document:
     """The document of a yes. What says that the lease is no more is a loss."""
     body = reply.body or {}
-    if reply.status >= 300 and body.get("code") in OVER_CODES:
+    if is_over(reply):
         raise LeaseLost(name, 0, str(body.get("details")))
     return answers.body_of(reply)
 
 
 def _given(document: Document) -> Document:
-    return {key: value for key, value in document.items() if value is not None}
+    """What was given, checked as far as it is text: also what JSON cannot say is refused before anything is sent."""
+    given = {key: value for key, value in document.items() if value is not None}
+    check_texts(given)
+    return given

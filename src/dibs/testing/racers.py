@@ -24,7 +24,8 @@ from dibs.base.jsontext import Document
 from dibs.client.door import Ask
 from dibs.sdk.client import Client
 from dibs.testing.judge import KILL, OK, PAUSE, REFUSED, UNKNOWN
-from dibs.testing.workload import NO_ANSWER, RaceTerms, Workload
+from dibs.testing.workload import RaceTerms, Workload
+from dibs.wire.codes import NOT_NOW, kind_of_word
 from dibs.wire.documents import Reply, reply_for_error
 
 
@@ -224,7 +225,7 @@ class CliDoor:
             body["status"] = "held"
         if document["ok"] or body.get("status"):
             return Reply(status=200, body=body)
-        return Reply(status=503 if document["error"]["code"] in NO_ANSWER else 409, body=document["error"])
+        return Reply(status=503 if kind_of_word(document["error"]["code"]) == NOT_NOW else 409, body=document["error"])
 
     def close(self) -> None:
         """Nothing is open."""

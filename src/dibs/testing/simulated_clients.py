@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from dibs.base.errors import DibsError, Overloaded
 from dibs.client.door import Ask
-from dibs.client.exchange import UNAVAILABLE, Attempts
+from dibs.client.exchange import Attempts
 from dibs.client.requests import waits_ms
 from dibs.client.transport import TimedOut
 from dibs.client.urls import ServerAddress
@@ -23,6 +23,7 @@ from dibs.testing.checker import LIMITED, LIMITS, NS, Finding
 from dibs.testing.judge import UNKNOWN, RecordedCall
 from dibs.testing.simulation import EPISODE, FAULTS, EpisodeSettings, SimulatedServer, World
 from dibs.testing.workload import RaceTerms, Workload
+from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
 
@@ -219,7 +220,7 @@ class SimulatedClient:
         assert attempts is not None
         if reply is None:
             attempts.failed(TimedOut("No answer.", sent=True))
-        elif reply.status == UNAVAILABLE:
+        elif kind_of(reply) == NOT_NOW:
             attempts.refused(reply)
         else:
             self._go_on(reply)

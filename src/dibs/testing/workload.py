@@ -15,10 +15,11 @@ from random import Random  # noqa: TID251 - of whoever has the seed
 from typing import Any, NamedTuple, Protocol
 
 from dibs.base.jsontext import Document
-from dibs.client.door import OVER_CODES, Ask
+from dibs.client.door import Ask, is_over
 from dibs.client.queueing import Pause, PendingClaim, StillWaiting, status_of
 from dibs.core.names import is_resource
 from dibs.testing.judge import OK, REFUSED, UNKNOWN
+from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply
 
 Steps = Generator[Ask | int, Any, Any]
@@ -53,8 +54,6 @@ PAUSE_MS_MAX = 8_000
 SESSION_TTL_S = 10
 LONG_TTL_S = 25
 UNANSWERED_BREAK_S = 60.0  # it may still come
-# Answers that do not say what happened.
-NO_ANSWER = ("upstream_unavailable", "draining", "capacity_exceeded", "internal_error")
 _CALLS = {
     **{"acquire": "claim", "acquire-any": "claim_any", "acquire-all": "claim_all"},
     **{"inspect": "show", "session-end": "session_end"},
@@ -67,7 +66,8 @@ def verdict(asked: Ask, reply: Reply) -> tuple[str, str]:
     """What an answer says for the judge, and why."""
     body = reply.body or {}
     code = str(body.get("code") or "")
-    if reply.status >= 500 or code in NO_ANSWER or (asked.verb == "renew" and code in OVER_CODES[1:]):
+    is_unsaid = asked.verb == "renew" and is_over(reply) and code != "lease_not_current"  # nothing about the job
+    if kind_of(reply) == NOT_NOW or is_unsaid:
         return UNKNOWN, code
     if reply.status >= 300:
         return REFUSED, code

@@ -168,6 +168,16 @@ def text_of(document: Document, field: str) -> str | None:
     return value
 
 
+def check_texts(document: Document) -> None:
+    """Raise InvalidInput for a field that must be text and is not, or is longer than it may be. For clients: what a
+    server would refuse is refused before it is noted or sent."""
+    for field, value in document.items():
+        if field in BYTES or field in CHARACTERS:
+            if not _KINDS["text"][0](value):
+                raise InvalidInput(f"{field} must be text; this is {type(value).__name__!r}.")
+            text_of(document, field)
+
+
 def request_key_of(document: Document) -> str | None:
     key = text_of(document, "request_key")
     if key == "":

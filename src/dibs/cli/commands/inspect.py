@@ -14,7 +14,7 @@ from dibs.cli.signals import StopSignals
 from dibs.cli.text.claim import field
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import Paint, ago, instant_ms, plain, span, table
-from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow
+from dibs.client.event_reader import EventCursor, asked_events, follow
 from dibs.core.durations import parse_duration
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX, WITHIN_S_DEFAULT, WITHIN_S_MAX
 from dibs.core.records import DONE, MAX_HOLD
@@ -158,7 +158,7 @@ def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> A
         for event in found:
             if not isinstance(event, dict):
                 answer = failure(event) if event.status != 200 else None
-                if answer is not None and (not is_begun or answer.code not in PASSING):
+                if answer is not None and (not is_begun or codes.kind_of(event) != codes.NOT_NOW):
                     return answer
                 is_begun = True
                 call.complain_away(None if answer is None else answer.text, "Following")

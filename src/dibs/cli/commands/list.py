@@ -16,11 +16,10 @@ from dibs.cli.signals import StopSignals
 from dibs.cli.text import listing
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import natural_key, plain, table
-from dibs.client.event_reader import PASSING
 from dibs.client.queueing import all_pages, drive
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.records import DONE, HELD, PARKED, STATES
-from dibs.wire.codes import YES
+from dibs.wire.codes import NOT_NOW, YES, kind_of
 
 
 def list_(call: Call) -> Answer:
@@ -190,7 +189,7 @@ def watch_list(call: Call) -> Answer:
             try:
                 found = listed(call)
             except RequestFailed as error:
-                if before is None or error.code not in PASSING:
+                if before is None or kind_of(error.reply) != NOT_NOW:
                     raise
                 call.complain_away(failure(error.reply).text, "Watching")
             else:

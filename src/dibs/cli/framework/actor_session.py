@@ -25,7 +25,7 @@ from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS, part
 from dibs.cli.framework.result import body_of
-from dibs.client.door import OVER_CODES
+from dibs.client.door import is_over
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.documents import Reply
@@ -153,7 +153,7 @@ class ActorSession:
         if mark != before:
             asked["process"] = "" if mark == "-" else mark
         reply = self._renewed(session, asked)
-        if (reply.body or {}).get("code") in OVER_CODES:
+        if is_over(reply):
             return None
         body_of(reply)
         if (ttl_ms, mark) != (kept_ms, before):

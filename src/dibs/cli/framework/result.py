@@ -6,14 +6,14 @@ from dibs.base.errors import RequestRefused
 from dibs.base.jsontext import Document
 from dibs.base.terminal import plain
 from dibs.core.durations import format_duration
-from dibs.wire.codes import OUTCOMES, OVERDUE, YES, exit_of_code
+from dibs.wire.codes import CODES, OUTCOMES, OVERDUE, YES, exit_of_code
 from dibs.wire.documents import Reply
 from dibs.wire.fields import REQUESTS
 
 SCHEMA_VERSION = 1
 # Statuses of a reply that mean "no" and are not errors.
-_NO = ("held", "queued", "done", "delayed", "parked", "superseded", "closed")
-_REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in _NO} | {"overdue": OVERDUE}
+_NO = [row for row in OUTCOMES.values() if row.kind is not None and row.word not in CODES]
+_REFUSALS = {row.word: row.exit for row in _NO} | {"overdue": OVERDUE}
 
 
 # What to do next. The server cannot say it, because it does not know the caller's settings.

@@ -12,10 +12,11 @@ import select
 
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
+from dibs.base.reply import Reply
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import process_number
 from dibs.cli.framework.parse import UsageError
-from dibs.client.door import OVER_CODES, Ask, Door
+from dibs.client.door import Ask, Door, is_over
 from dibs.client.plan import RenewalPlan
 from dibs.system.processes import let_go_of_files, process_handle
 from dibs.system.session_mark import is_gone, process_mark, takes_signals
@@ -140,17 +141,17 @@ class Keeper:
         if "session_id" in self._proof:
             asked.insert(0, ("session-keep", self._proof["session_id"], {}))
         for verb, name, document in asked:
-            status, body = self._ask(verb, name, document)
-            if body.get("code") in OVER_CODES:
+            reply = self._ask(verb, name, document)
+            if is_over(reply):
                 if verb != "renew" or self._jobs == [name]:
                     return False
                 self._jobs = [job for job in self._jobs if job != name]
                 self._trouble = ""
                 continue
-            if status >= 300:
+            if reply.status >= 300:
                 self._plan.failed(steady_ms())
                 return True
-            lengths_ms.append(body.get("remaining_ms") or self._plan.ttl_ms)
+            lengths_ms.append((reply.body or {}).get("remaining_ms") or self._plan.ttl_ms)
         self._plan.ttl_ms = min(lengths_ms)  # it may have been changed
         self._plan.kept(sent_ms)
         return True
@@ -158,22 +159,22 @@ class Keeper:
     def _let_go(self) -> None:
         while steady_ms() < self._plan.lost_ms:
             for job in list(self._jobs):
-                status, body = self._ask("release", job, self._proof)
-                if status < 300 or body.get("code") in OVER_CODES:
+                reply = self._ask("release", job, self._proof)
+                if reply.status < 300 or is_over(reply):
                     self._jobs.remove(job)
             if not self._jobs:
                 return
             self._plan.failed(steady_ms())
             select.select([], [], [], self._plan.left_ms(steady_ms()) / 1000)
 
-    def _ask(self, verb: str, name: str, document: Document) -> tuple[int, Document]:
+    def _ask(self, verb: str, name: str, document: Document) -> Reply:
         """Open the store for each request, so that the keeper does not hold it open all its life."""
         try:
             reply = self._door.ask(Ask(verb, name, document))
             self._door.close()
         except Exception as error:  # after an unexpected error, the next attempt may succeed
             self._trouble = f"{type(error).__name__}: {error}"
-            return 500, {}
-        body: Document = reply.body or {}
-        self._trouble = "" if reply.status < 300 else str(body.get("details") or f"status {reply.status}")
-        return reply.status, body
+            return Reply(500)
+        details = (reply.body or {}).get("details")
+        self._trouble = "" if reply.status < 300 else str(details or f"status {reply.status}")
+        return reply

@@ -17,7 +17,7 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import TRACKED, flag_of, given_ms, milliseconds, open_request, seconds, terms
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
-from dibs.client.door import OVER_CODES, Ask, Door
+from dibs.client.door import Ask, Door, is_over
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.plan import CEILING_REACHED, RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.client.queueing import ending_of
@@ -298,7 +298,7 @@ class ProcessSession:
             body = reply.body or {}
             return f"{parked(body)} `dibs free` frees it." if body.get("parked") else trouble
         body = {} if reply is None else reply.body or {}
-        if body.get("code") in OVER_CODES and body.get("ended") not in _BY_OURSELVES:
+        if reply is not None and is_over(reply) and body.get("ended") not in _BY_OURSELVES:
             self.is_over = True
             self._why = str(body.get("details") or self.why)
         why = self.why if reply is None else _details(reply)
@@ -361,7 +361,7 @@ def claim(
                 session.renew_idle()  # the grant may have come while this process was paused
             if not session.is_over:
                 return None
-        elif not wait_seconds or (reply.body or {}).get("code") not in OVER_CODES:
+        elif not wait_seconds or not is_over(reply):
             from dibs.cli.commands.claim import refused
 
             return refused(call, reply, document["request_key"])
