@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from time import sleep
 
 from dibs.base.cheap import Mapping
@@ -51,11 +52,18 @@ def logins_path(env: Mapping[str, str]) -> str | None:
     return None if config is None else os.path.join(os.path.dirname(config), "logins")
 
 
+def trusted_path(env: Mapping[str, str]) -> str | None:
+    """The list of repositories that the user trusts, beside config.toml."""
+    config = config_path(env)
+    return None if config is None else os.path.join(os.path.dirname(config), "trusted")
+
+
 def content(path: str, most: int = -1) -> bytes | None:
-    """Read a file, up to so many bytes; None if it cannot be read."""
+    """Read a file, up to so many bytes; None if it cannot be read, or is no ordinary file: a pipe would never end."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read(most)
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(number, "rb", buffering=0) as file:
+            return file.read(most) if stat.S_ISREG(os.fstat(number).st_mode) else None
     except OSError:
         return None
 

@@ -31,7 +31,7 @@ RESOLVER = "dibs.agents.repository.job_names"
 _VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")
 _known: dict[tuple[str | None, ...], str] = {}
 _NOT_ASKED = object()
-BOUND_HINT = "{} is made of the repository's origin. For the token's own: git config dibs.namespace NAME"
+BOUND_HINT = "{} is made of the origin. For the token's own: git config dibs.namespace NAME, and dibs trust"
 
 
 class Namespaces:

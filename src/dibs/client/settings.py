@@ -74,12 +74,8 @@ def read_settings(path: str) -> bytes | None:
     return content
 
 
-# The user's own settings: `dibs/config.toml` in the folder for configuration.
-#
-# A file that comes with a repository may not say where claims and tokens go (`agents/repository/settings.py` says
-# what it may). Flags and variables take precedence over this file.
-
-KEYS = ("url", "namespace", "owner", "token_file", "timeout")
+# The user's own settings: `dibs/config.toml` in the folder for configuration. Flags and variables take precedence over
+# it. Which settings it may have, and what a repository may say, is in `client/authors.py`.
 
 
 def user_config(env: Mapping[str, str]) -> dict[str, str]:
@@ -87,9 +83,13 @@ def user_config(env: Mapping[str, str]) -> dict[str, str]:
     path = config_path(env)
     table = read_toml(path) if path is not None else None
     found: dict[str, str] = {}
-    for key, value in (table or {}).items():
-        if key not in KEYS:
-            raise InvalidInput(f"{path}: there is no setting {key!a}. Settings are {', '.join(KEYS)}.")
+    if not table:
+        return found
+    from dibs.client.authors import USER_KEYS
+
+    for key, value in table.items():
+        if key not in USER_KEYS:
+            raise InvalidInput(f"{path}: there is no setting {key!a}. Settings are {', '.join(USER_KEYS)}.")
         if not isinstance(value, str) or not value.strip():
             raise InvalidInput(f"{path}: {key} must be a text that is not empty, not {value!a}.")
         found[key] = os.path.expanduser(value) if key == "token_file" else value
@@ -106,11 +106,15 @@ _NOT_ASKED = object()
 
 
 class Settings:
-    """Each setting is computed when it is needed: a claim on the user's own store needs no token."""
+    """Each setting is computed when it is needed: a claim on the user's own store needs no token. `repository` is what
+    the repository around says of `url` and `namespace`, as far as it may."""
 
-    def __init__(self, values: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], env: Mapping[str, str], repository: Mapping[str, str] | None = None
+    ) -> None:
         self._values = values
         self.env = env
+        self._repository = {} if repository is None else repository
         self._config: dict[str, str] | None = None
         self._logins: Logins | None = None
         self._url: object = _NOT_ASKED
@@ -145,13 +149,34 @@ class Settings:
 
     @property
     def named_url(self) -> str | None:
-        named = self.pick("url", "DIBS_URL")
-        return self.config.get("url") if named is None else named
+        return self._named("url", "DIBS_URL")
 
     @property
     def namespace(self) -> str | None:
-        named = self.pick("namespace", "DIBS_NAMESPACE")
-        return self.config.get("namespace") if named is None else named
+        return self._named("namespace", "DIBS_NAMESPACE")
+
+    def _named(self, key: str, variable: str) -> str | None:
+        named = self.pick(key, variable)
+        if named is None:
+            named = self._repository.get(key)
+        return self.config.get(key) if named is None else named
+
+    @property
+    def has_url_of_repository(self) -> bool:
+        """Tell whether the repository around names the server or store, and not the user."""
+        return "url" in self._repository and self.pick("url", "DIBS_URL") is None
+
+    def within(self, repository: Mapping[str, str]) -> Settings:
+        """The same, with what the repository around says."""
+        return Settings(self._values, self.env, {**self._repository, **repository})
+
+    def but_with(self, values: Mapping[str, Any]) -> Settings:
+        """The same, with other flags. What they name, the repository does not."""
+        kept = {key: value for key, value in self._repository.items() if key not in values}
+        made = Settings({**self._values, **values}, self.env, kept)
+        if "url" not in values:
+            made._url = self._url
+        return made
 
     @property
     def owner(self) -> str:
@@ -172,16 +197,18 @@ class Settings:
         return timeout_ms
 
     def token_source(self, address: ServerAddress) -> str | None:
-        """Return where the token for a server comes from: `DIBS_TOKEN`, or a file's path. None: there is none."""
-        if self.env.get("DIBS_TOKEN"):
+        """Return where the token for a server comes from: `DIBS_TOKEN`, or a file's path. None: there is none. A token
+        that names no server goes only to one that the user named: to a repository's, one that was saved for it."""
+        is_users = not self.has_url_of_repository
+        if is_users and self.env.get("DIBS_TOKEN"):
             return "DIBS_TOKEN"
         if self.is_system(address):
             return None
-        if named := self.env.get("DIBS_TOKEN_FILE"):
+        if is_users and (named := self.env.get("DIBS_TOKEN_FILE")):
             return named
         if address.origin in self.logins:
             return logins_path(self.env)
-        if named := self.config.get("token_file"):
+        if is_users and (named := self.config.get("token_file")):
             return named
         own = token_path(self.env)
         # The token of this user's own server is sent only to this machine, never to another host in DIBS_URL.

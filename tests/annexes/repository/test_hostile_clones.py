@@ -277,6 +277,106 @@ def listener() -> Iterator[tuple[str, list[str]]]:
         server.server_close()
 
 
+# What begins in a folder without a word of the user's, and two commands that read the repository's `url`.
+ASKED = {
+    "session start": (("agent", "hook"), {"hook_event_name": "SessionStart", "source": "startup"}),
+    "edit": (("agent", "hook"), {"hook_event_name": "PreToolUse", "tool_name": "Edit"}),
+    "shell": (("agent", "hook"), {"hook_event_name": "PreToolUse", "tool_name": "Bash"}),
+    "after a shell": (("agent", "hook"), {"hook_event_name": "PostToolUse", "tool_name": "Bash"}),
+    "stop": (("agent", "hook"), {"hook_event_name": "Stop"}),
+    "claim --staged": (("claim", "--staged"), {}),
+    "hook run": (("hook", "run", "pre-commit"), {}),
+}
+REMOTES = ("ssh command", "remote programs", "remote helper", "hooks of a folder")
+
+
+def _archive(hostile: Hostile, remote: str) -> None:
+    """An unpacked archive whose `.git` says that claims are at its remote, which is reached by its program."""
+    (hostile.folder / "a.mark").write_text("two\n")
+    hostile.git("add", "-A")
+    there = hostile.folder.parent / "there.git"
+    hostile.git("init", "-q", "--bare", str(there))
+    if remote == "hooks of a folder":
+        for hook in ("pre-receive", "update", "post-receive"):
+            os.link(hostile.program, there / "hooks" / hook)
+    hostile.configure({"remote.origin.url": str(there), **PROGRAMS.get(remote, {})})
+    hostile.configure({"dibs.url": "git:origin", "remote.origin.fetch": "+refs/heads/*:refs/remotes/origin/*"})
+
+
+def _done(hostile: Hostile, asked: str, **env: str) -> subprocess.CompletedProcess[str]:
+    words, event = ASKED[asked]
+    file = str(hostile.folder / "a.mark")
+    given = {"command": f"echo three > {file}"} if event.get("tool_name") == "Bash" else {"file_path": file}
+    document = {"cwd": str(hostile.folder), "tool_input": given, "session_id": "one-1111", "transcript_path": "/t"}
+    return subprocess.run(
+        [*DIBS, *words],
+        input=json.dumps({**event, **document}),
+        cwd=hostile.folder,
+        env=hostile.env | env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S_MAX,
+    )
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-310")
+@pytest.mark.parametrize("remote", REMOTES)
+@pytest.mark.parametrize("asked", ASKED)
+def test_an_archive_that_names_its_own_remote_as_the_store_runs_no_program(
+    hostile: Hostile, asked: str, remote: str
+) -> None:
+    _archive(hostile, remote)
+    done = _done(hostile, asked)
+    assert (hostile.ran(), done.returncode) == ("", 0), done
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-310")
+@pytest.mark.parametrize("asked", [name for name, (words, _) in ASKED.items() if words[0] == "agent"])
+def test_nor_when_the_user_has_all_claims_in_the_remote_of_each_clone(hostile: Hostile, asked: str) -> None:
+    """Nobody typed what a hook of an agent does: it asks no remote of a clone that the user does not trust."""
+    _archive(hostile, "ssh command")
+    done = _done(hostile, asked, DIBS_URL="git:origin")
+    assert hostile.ran() == ""
+    assert "dibs trust" in done.stdout + done.stderr
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-310")
+def test_the_remote_of_a_trusted_repository_is_reached_as_it_says(hostile: Hostile, tmp_path: Path) -> None:
+    hostile.env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    _archive(hostile, "ssh command")
+    subprocess.run([*DIBS, "trust"], cwd=hostile.folder, env=hostile.env, check=True, timeout=WAIT_S_MAX)
+    _done(hostile, "edit")
+    assert "mark.invalid" in hostile.ran()
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-312")
+@pytest.mark.parametrize("source", ["DIBS_TOKEN", "DIBS_TOKEN_FILE", "token_file"])
+@pytest.mark.parametrize("is_trusted", [False, True])
+@pytest.mark.parametrize("asked", ["session start", "edit", "claim --staged"])
+def test_the_server_of_an_archive_gets_no_token(
+    hostile: Hostile, listener: tuple[str, list[str]], tmp_path: Path, asked: str, is_trusted: bool, source: str
+) -> None:
+    url, tokens = listener
+    _archive(hostile, "ssh command")
+    hostile.configure({"dibs.url": url})
+    hostile.env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    (tmp_path / "config" / "dibs").mkdir(parents=True)
+    (tmp_path / "token").write_text("dibs_secret_of_the_user\n")
+    if source == "token_file":
+        (tmp_path / "config" / "dibs" / "config.toml").write_text(f'token_file = "{tmp_path}/token"\n')
+    else:
+        hostile.env[source] = "dibs_secret_of_the_user" if source == "DIBS_TOKEN" else str(tmp_path / "token")
+    if is_trusted:
+        subprocess.run([*DIBS, "trust"], cwd=hostile.folder, env=hostile.env, check=True, timeout=WAIT_S_MAX)
+    _done(hostile, asked)
+    assert set(tokens) == ({"none"} if is_trusted else set())
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("words", [("claim", "--staged"), ("hook", "run", "pre-commit"), ("agent", "hook")])
 def test_a_command_in_a_tracked_bare_repository_sends_its_token_nowhere_else(

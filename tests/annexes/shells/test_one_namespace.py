@@ -157,7 +157,7 @@ def test_what_was_named_counts_for_all_names(shells: Shells) -> None:
     make = "import dibs; from dibs import Client; "
     assert python(shells, make + claim.format("Client(namespace='team'),"), folder) == "['team']\n"
     assert python(shells, make + claim.format("Client(),"), folder, DIBS_NAMESPACE="mine") == "['mine']\n"
-    assert shells("git config dibs.namespace ours", cwd=folder).exit == 0
+    assert shells("git config dibs.namespace ours; dibs trust", cwd=folder).exit == 0
     assert python(shells, make + claim.format("Client(),"), folder) == "['ours']\n"
     assert python(shells, make + claim.format("Client(),"), shells.home) == "[None]\n"
 

@@ -104,6 +104,7 @@ def test_a_store_that_cannot_be_reached_follows_the_setting_and_is_said(
 def test_the_place_and_namespace_can_be_a_setting_and_the_environment_wins(plain: Clone) -> None:
     plain.must("git config dibs.policy require")
     plain.write(".dibs.toml", 'namespace = "acme"\n')
+    plain.must("dibs trust")
     plain.must("dibs lock acquire path:src --actor agent-7 --namespace acme")
     assert plain.sh("git commit -qm one").exit == 1
     assert plain.sh(RUN, DIBS_NAMESPACE="other").exit == 0
@@ -114,7 +115,7 @@ def test_the_place_and_namespace_can_be_a_setting_and_the_environment_wins(plain
 
 def test_what_is_staged_is_claimed_where_the_hook_looks(plain: Clone) -> None:
     plain.write(".dibs.toml", 'namespace = "acme"\npolicy = "require"\nown = true\n')
-    plain.must("git add -A\ndibs claim --staged -q >/dev/null\ngit commit -qm one")
+    plain.must("dibs trust; git add -A\ndibs claim --staged -q >/dev/null\ngit commit -qm one")
     assert plain.must("dibs list -q --namespace acme").out == "path:.dibs.toml\npath:src/a\n"
 
 

@@ -118,6 +118,7 @@ def test_a_flag_a_variable_and_a_setting_name_another(shells: Shells) -> None:
     must(shells, "dibs claim path:src --namespace flag --owner ann", cwd=folder)
     must(shells, "dibs claim path:src --owner bob", cwd=folder, DIBS_NAMESPACE="variable")
     (folder / ".dibs.toml").write_text('namespace = "team"\n')
+    must(shells, "dibs trust", cwd=folder)
     assert namespace(shells, folder) == "team"
     assert shells("dibs claim path:src --owner eve --json", cwd=folder).document["data"]["namespace"] == "team"
     for name, owner in (("flag", "ann"), ("variable", "bob"), ("team", "eve")):
@@ -145,7 +146,7 @@ def test_claims_without_a_repository_are_mentioned_and_refuse_nothing(shells: Sh
     ran = shells("git commit -qm m", cwd=folder)
     assert ran.exit == 0
     assert "agent-7 has path:a, which would touch a" in ran.err
-    must(shells, "git add b; git config dibs.namespace team", cwd=folder)
+    must(shells, "git add b; git config dibs.namespace team; dibs trust -q", cwd=folder)
     assert shells("git commit -qm m", cwd=folder).err == ""
 
 
@@ -155,7 +156,7 @@ def test_a_token_of_another_namespace_is_told_what_to_set(shells: Shells, served
     assert refused.exit == 77
     assert "This token is for the namespace team" in refused.err
     assert "git config dibs.namespace NAME" in refused.err
-    must(shells, "git config dibs.namespace team", cwd=folder)
+    must(shells, "git config dibs.namespace team; dibs trust -q", cwd=folder)
     assert shells("dibs claim path:src", cwd=folder, DIBS_URL=served, DIBS_TOKEN=TOKEN).exit == 0
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from dibs.agents.git import hook_check, hook_files
-from dibs.agents.repository.settings import policy_of
+from dibs.agents.repository.settings import not_heeded, policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.base.errors import FATE_UNKNOWN, HookRefused, InvalidInput
 from dibs.base.jsontext import Document
@@ -90,7 +90,9 @@ def install(call: Call) -> Answer:
     hook_check.note_installed(repository, folder)
     document = {"folder": folder, "hooks": done, "policy": policy.policy, "policy_from": policy.source}
     after = f"Policy: {policy.policy} ({policy.source}). To change it: git config dibs.policy require"
-    return yes(document, "\n".join([*_lines(folder, done, _WORDS), after]))
+    # Hooks are installed by anybody who works here, a coding agent too; to trust the repository is another decision.
+    left = f"But {ignored}" if (ignored := not_heeded(policy)) else ""
+    return yes(document, "\n".join([*_lines(folder, done, _WORDS), after, *([left] if left else [])]))
 
 
 def uninstall(call: Call) -> Answer:
@@ -112,6 +114,8 @@ def status(call: Call) -> Answer:
     document = {"folder": folder, "hooks": found, "policy": policy.policy, "policy_from": policy.source}
     document["namespace"] = namespace
     lines = [*_lines(folder, found, _STATES), f"Policy: {policy.policy} ({policy.source}).", f"Namespace: {namespace}"]
+    if ignored := not_heeded(policy):
+        lines.append(f"But {ignored}")
     gone = {hook: state for hook, state in found.items() if state not in hook_check.RUNNING}
     if not gone:
         return yes(document, "\n".join(lines))

@@ -18,9 +18,10 @@ from dibs.agents.repository.file_paths import folded, folds_case, nameable, path
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.base.cheap import Sequence
-from dibs.base.errors import StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
+from dibs.base.terminal import quoted
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
 from dibs.client.queueing import PendingClaim, drive
@@ -40,7 +41,9 @@ class Checkout:
         self.repository = Repository.at(call.env, root)
         self.settings = agent_settings(root, self.repository.settings())
         self.call = Call(call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint)
-        self.call.fall_back_on(policy_of(self.repository).place)
+        self.policy = policy_of(self.repository)
+        self.call.fall_back_on(self.policy.place)
+        self._refuse_untrusted_remote()
         self._folds = folds_case(root)
         self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
         self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
@@ -48,6 +51,16 @@ class Checkout:
 
     def close(self) -> None:
         self.call.close()
+
+    def _refuse_untrusted_remote(self) -> None:
+        """A store `git:origin` runs the programs that the clone's configuration names: ssh commands, helpers, hooks
+        of a folder. Whoever types a command there asks for it; nobody typed this."""
+        url = self.call.settings.url or ""
+        if url.startswith("git:") and url.partition("?")[0] != "git:" and not self.repository.is_trusted:
+            raise InvalidInput(
+                f"{quoted(url)} would run what this clone's configuration names, and the clone is not trusted. The "
+                "user can run `dibs trust` in it."
+            )
 
     def files(self, path: str, folder: str) -> list[str]:
         """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""

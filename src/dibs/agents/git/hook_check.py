@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
-from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, Policy, policy_of
+from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, Policy, not_heeded, policy_of
 from dibs.agents.repository.work_tree import Repository, pushes_of, repository_around
 from dibs.agents.shell_actor import RememberedLeases, actor_of, may_keep
+from dibs.agents.told_once import is_new
 from dibs.base.cheap import Iterable, Mapping, Sequence
 from dibs.base.checkout import current_folder
 from dibs.base.clock import wall_ms
@@ -252,6 +253,7 @@ def run(call: Call) -> Answer:
     if not paths:
         return yes(document(hook, policy.policy, {}, (), 0), "")
     call.fall_back_on(policy.place)
+    complain_not_heeded(call, policy, repository)
     holds = _live_holds(call.door())
     if isinstance(holds, Answer):
         refuse = policy.unreachable == BLOCK
@@ -262,6 +264,13 @@ def run(call: Call) -> Answer:
     if call.repository_namespace is not None and not policy.is_namespace_set:
         _mention(call, answer, paths)
     return answer
+
+
+def complain_not_heeded(call: Call, policy: Policy, repository: Repository) -> None:
+    """Say once which settings of a repository do not count, because the user does not trust it."""
+    text = not_heeded(policy)
+    if text and is_new(call.env, repository.common, text):
+        call.complain(text)
 
 
 def _mention(call: Call, answer: Answer, paths: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.agents.git.hook_check import path_name
+from dibs.agents.git.hook_check import complain_not_heeded, path_name
 from dibs.agents.repository.settings import policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.agents.shell_actor import RememberedLeases, actor_of
@@ -22,7 +22,9 @@ _FOLDERS_SHOWN = 5
 
 def claim_staged(call: Call) -> Answer:
     repository = Repository.here(call.env)
-    call.fall_back_on(policy_of(repository).place)
+    policy = policy_of(repository)
+    call.fall_back_on(policy.place)
+    complain_not_heeded(call, policy, repository)
     answer, document = claim_names(call, staged_names(repository.staged()))
     leases = answer.document.get("leases")
     if leases and session_id(call) is None:

@@ -30,7 +30,7 @@ AskStore = Callable[[Document], Reply]
 _OWNER_CHARS_MAX = 100
 _NOT_OURS = (
     "the job is yours, but its issue does not show it: {} is not of the repository that this was cloned from. To "
-    "write there: git config dibs.tracker.writes OWNER/NAME"
+    "write there: git config dibs.tracker.writes OWNER/NAME, and dibs trust"
 )
 
 

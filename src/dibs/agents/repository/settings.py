@@ -7,8 +7,9 @@ first that has a setting wins:
 3. `.dibs.toml` at the top of the work tree, tracked, for the whole team.
 
 That is git's own order. The opposite order would only look stricter: a hook runs on the machine of the person who
-commits, and `--no-verify` skips it. The tracked file cannot name a URL: anybody who may push could then change where
-everybody's token is sent.
+commits, and `--no-verify` skips it. What each of them may say is in `client/authors.py`: `url` and `namespace` of a
+repository count only if the user trusts it. The tracked file cannot name a URL even then: anybody who may push could
+change where everybody's claims are.
 
 The file's tables `[agent]` (docs/reference/agents.md) and `[tracker]` (docs/reference/config.md) have settings of their
 own. `git config dibs.agent.guard` and so on win over them in one clone.
@@ -24,7 +25,9 @@ import os
 
 from dibs.base.cheap import Any, Mapping, Sequence
 from dibs.base.errors import InvalidInput, InvalidName
-from dibs.base.terminal import did_you_mean
+from dibs.base.redact import without_secrets
+from dibs.base.terminal import did_you_mean, quoted
+from dibs.client.authors import CLONE, TRACKED, keys_of
 from dibs.client.settings import read_toml
 from dibs.core.names import check_namespace
 
@@ -38,7 +41,7 @@ DENY, GITHUB, GRANT, REFUSE = "deny", "github", "grant", "refuse"
 TEAM_FILE = ".dibs.toml"
 _MADE = "where the repository comes from"
 _TABLES = ("names", "agent", "tracker")  # the first is read in job_names.py
-_KEYS = ("policy", "own", "unreachable", "url", "namespace")
+_KEYS = tuple([key for key in keys_of("") if key != "prefix"])  # that one is read in stores/git
 _CHOICES = {
     "policy": (OFF, WARN, REQUIRE),
     "unreachable": (BLOCK, WARN),
@@ -53,9 +56,11 @@ _LABEL_CHARS_MAX = 50  # GitHub's own limit
 
 
 class Policy:
-    """The settings that apply. `unreachable` is what to do when the store cannot be asked: block or warn."""
+    """The settings that apply. `unreachable` is what to do when the store cannot be asked: block or warn. `ignored` are
+    settings of the repository that do not count, because the user does not trust it."""
 
-    def __init__(self, found: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(self, found: Mapping[str, tuple[str, str]], ignored: Mapping[str, str] | None = None) -> None:
+        self.ignored = dict(ignored or {})
         self.policy, self.source = found.get("policy", (WARN, "the default"))
         self.own = found.get("own", ("false", ""))[0] == "true"
         self.unreachable = found.get("unreachable", (BLOCK if self.policy == REQUIRE else WARN, ""))[0]
@@ -68,11 +73,13 @@ def policy_of(repository: Repository) -> Policy:
     team = os.path.join(repository.top, TEAM_FILE)
     clone = os.path.join(repository.common, "dibs", "config.toml")
     grite = os.path.join(repository.common, "grite", "config.toml")
-    found = _of_file(team, tracked=True)
+    found, ignored = _heeded(repository, _of_file(team, tracked=True), TRACKED)
     theirs = (read_toml(grite) or {}).get("lock_policy")  # for users of grite; nothing else of its file counts
     if theirs is not None:
         found["policy"] = (_checked("policy", theirs, grite), grite)
-    found |= _of_file(clone, tracked=False)
+    of_clone, left = _heeded(repository, _of_file(clone, tracked=False), CLONE)
+    found |= of_clone
+    ignored |= left | repository.ignored()
     for key, value in repository.settings().items():
         if key in _KEYS:
             # git config writes a key without a value for true.
@@ -81,10 +88,30 @@ def policy_of(repository: Repository) -> Policy:
         from dibs.agents.repository.work_tree import namespace_of
 
         found["namespace"] = (namespace_of(repository), _MADE)
-    return Policy(found)
+    return Policy(found, ignored)
 
 
-def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
+Found = dict[str, tuple[str, str]]  # the value and the place, by key
+
+
+def _heeded(repository: Repository, found: Found, author: str) -> tuple[Found, dict[str, str]]:
+    """Those settings of a file that count, and the values of those that do not."""
+    heeded = {key: each for key, each in found.items() if repository.heeds(key, author)}
+    return heeded, {key: found[key][0] for key in found if key not in heeded}
+
+
+def not_heeded(policy: Policy) -> str:
+    """Say which words of an untrusted repository do not count, and what to do; empty if there are none."""
+    if not policy.ignored:
+        return ""
+    named = " and ".join([f"{key} = {quoted(without_secrets(value))}" for key, value in policy.ignored.items()])
+    return (
+        f"this repository says {named}, which counts only in one that you trust. Your own settings are used.\n"
+        "  If you know where it comes from: dibs trust"
+    )
+
+
+def _of_file(path: str, *, tracked: bool) -> Found:
     table = read_toml(path)
     if table is None:
         return {}
@@ -92,8 +119,8 @@ def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
         table.setdefault("policy", table.pop("lock_policy"))
     if tracked and "url" in table:
         raise InvalidInput(
-            f"{path} may not name a url: everybody's token would go wherever it says. "
-            "Set it with `git config dibs.url`, or DIBS_URL."
+            f"{path} may not name a url: everybody's claims would go wherever it says. "
+            "Set it with DIBS_URL, or `git config dibs.url` and `dibs trust`."
         )
     for key in table:  # a misspelt key would leave a check off that somebody believes is on
         hint = "" if key in (*_KEYS, *_TABLES) else did_you_mean(key, (*_KEYS, "lock_policy"))

@@ -15,6 +15,7 @@ from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import content
 from dibs.base.git_program import GitResult, run_git
 from dibs.base.ids import digest
+from dibs.client.authors import CLONE, USER, counts, needs_trust
 from dibs.core.limits import NAMESPACE_CHARS_MAX
 
 # The default name of a repository's namespace. Pure, but it resolves links in folder names. It is made from the address
@@ -54,7 +55,9 @@ def normalised(address: str, top: str) -> str:
 
 # One path per change, both sides of a rename, submodules too, independent of the user's configuration.
 _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
-_READ = r"^(dibs\..*|remote\.origin\.url|url\..*\.insteadof|filter\..*\.(clean|process))$"
+_OF_REPOSITORY = ("local", "worktree")  # the scopes of git's configuration that come with the repository
+# What tells git which repository is meant, and must not where a folder does.
+_POINTERS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
 _MS_MAX = 10 * 60_000  # a large repository may take long to compare
 # An object that a partial clone lacks is not fetched, by whatever program its configuration names for that.
 _LOCAL = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
@@ -74,6 +77,7 @@ class Repository:
         self.common = common
         self.own = own
         self._config: list[tuple[str, str, str]] | None = None
+        self._is_trusted: bool | None = None
 
     @classmethod
     def here(cls, env: Mapping[str, str], folder: str | None = None) -> Repository:
@@ -89,7 +93,7 @@ class Repository:
         folder = root or folder
         asked = ("--show-toplevel", "--git-common-dir", "--git-dir")
         done = _run(env, ("rev-parse", "--path-format=absolute", *asked), folder=folder)
-        lines = os.fsdecode(done.out).splitlines()
+        lines = os.fsdecode(done.out).removesuffix("\n").split("\n")  # a folder's name may hold other line separators
         if "safe.directory" in done.err:
             raise InvalidInput(f"git does not tell which repository this is: {done.words}.")
         if done.code or len(lines) != 3:
@@ -99,7 +103,9 @@ class Repository:
 
     @classmethod
     def at(cls, env: Mapping[str, str], top: str) -> Repository:
-        """The repository whose work tree has its top at `top`, found without running git."""
+        """The repository whose work tree has its top at `top`, found without running git. It is the folder's, whatever
+        the environment names."""
+        env = {name: value for name, value in env.items() if name not in _POINTERS}
         own = os.path.join(top, ".git")
         if os.path.isfile(own):  # a linked work tree names its folder
             own = os.path.join(top, first_line(own).removeprefix("gitdir: "))
@@ -114,29 +120,57 @@ class Repository:
         return recorded_paths(self.top, [line[3:] for line in _parts(listed)])
 
     def _without_own_filters(self) -> dict[str, str]:
-        """An environment in which filters that only the repository's own configuration names do nothing."""
-        mine = [key for scope, key, _ in self._configured() if scope in ("local", "worktree")]
-        own = [key for key in mine if key.startswith("filter.")]
-        none = dict.fromkeys(own, "") | {f"{key.rpartition('.')[0]}.required": "false" for key in own}
+        """An environment in which the filters that the repository's own configuration names are as the user has them:
+        mostly not at all. Every name counts, in whatever bytes: git tells them, and they go back to git as they are."""
+        filters = [entry for entry in self._configured() if entry[1].startswith("filter.")]
+        wanted = dict.fromkeys([key for scope, key, _ in filters if scope in _OF_REPOSITORY], "")
+        wanted |= {key: value for scope, key, value in filters if scope not in _OF_REPOSITORY and key in wanted}
+        wanted |= {f"{key.rpartition('.')[0]}.required": "false" for key in wanted}
         count = self._env.get("GIT_CONFIG_COUNT", "")
         first = int(count) if count.isdecimal() else 0
-        env = {"GIT_CONFIG_COUNT": str(first + len(none))} if none else {}
-        for at, (key, value) in enumerate(none.items(), first):  # not `-c`, which ends a key at its first `=`
-            env |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
+        env = {"GIT_CONFIG_COUNT": str(first + len(wanted))} if wanted else {}
+        for at, (key, value) in enumerate(wanted.items(), first):  # not `-c`, which ends a key at its first `=`
+            env |= {f"GIT_CONFIG_KEY_{at}": _same_bytes(key), f"GIT_CONFIG_VALUE_{at}": _same_bytes(value)}
         return env
 
     def _configured(self) -> list[tuple[str, str, str]]:
-        """All that dibs reads of `git config`: scope, key and value. git is asked once."""
+        """`git config`, all of it: scope, key and value. git is asked once. It is not asked to choose: what its
+        patterns match depends on the locale."""
         if self._config is None:
-            found = self._run(("config", "-z", "--show-scope", "--get-regexp", _READ)).out.split(b"\0")
-            texts = [part.decode("utf-8", "surrogateescape") for part in found[:-1]]
+            done = self._run(("config", "-z", "--show-scope", "--list"))
+            if done.code:
+                raise InvalidInput(f"`git config --list` failed: {done.words}.")
+            texts = [part.decode("utf-8", "surrogateescape") for part in done.out.split(b"\0")[:-1]]
             entries = [(scope, entry.partition("\n")) for scope, entry in zip(texts[::2], texts[1::2], strict=True)]
             self._config = [(scope, key, value) for scope, (key, _, value) in entries]
         return self._config
 
+    @property
+    def is_trusted(self) -> bool:
+        """Tell whether the user said `dibs trust` to it."""
+        if self._is_trusted is None:
+            from dibs.agents.repository.trust import is_trusted
+
+            self._is_trusted = is_trusted(self._env, self)
+        return self._is_trusted
+
     def settings(self) -> dict[str, str]:
-        """The values of `git config` under `dibs.`, by key; of several values the last, as git does."""
-        return {key[5:]: value for _, key, value in self._configured() if key.startswith("dibs.")}
+        """The values of `git config` under `dibs.` that count (`client/authors.py`), by key; of several the last, as
+        git does."""
+        return {key: value for author, key, value in self._own_settings() if self.heeds(key, author)}
+
+    def ignored(self) -> dict[str, str]:
+        """Those that do not, because the user does not trust the repository."""
+        return {key: value for author, key, value in self._own_settings() if not self.heeds(key, author)}
+
+    def heeds(self, key: str, author: str) -> bool:
+        """Tell whether an author's word on a setting counts here."""
+        return counts(key, author, is_trusted=needs_trust(key, author) and self.is_trusted)
+
+    def _own_settings(self) -> list[tuple[str, str, str]]:
+        """Author, key and value."""
+        found = [entry for entry in self._configured() if entry[1].startswith("dibs.")]
+        return [(CLONE if scope in _OF_REPOSITORY else USER, key[5:], value) for scope, key, value in found]
 
     def origin(self) -> str:
         """The address of the remote `origin`, as git would use it; empty if there is none."""
@@ -191,9 +225,16 @@ class Repository:
         return _run({**self._env, **(extra or {})}, words, given, self._folder)
 
 
+def _same_bytes(text: str) -> str:
+    """A text of git's as one for the environment, in which it becomes the same bytes again in every locale."""
+    return os.fsdecode(text.encode("utf-8", "surrogateescape"))
+
+
 def _run(env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", folder: str | None = None) -> GitResult:
+    # GIT_CONFIG would make `git config` read another file than the rest of git does.
+    env = {name: value for name, value in env.items() if name != "GIT_CONFIG"} | _LOCAL
     try:
-        return run_git(words, env={**env, **_LOCAL}, folder=folder, given=given, timeout_ms=_MS_MAX)
+        return run_git(words, env=env, folder=folder, given=given, timeout_ms=_MS_MAX)
     except StoreUnavailable as error:
         raise InvalidInput(error.details) from None
 

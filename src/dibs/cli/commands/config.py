@@ -17,12 +17,12 @@ from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
+from dibs.client.authors import USER_KEYS
 from dibs.client.door import Ask
 from dibs.client.embedded import default_store_url
 from dibs.client.http import HttpDoor
 from dibs.client.servers import Servers
 from dibs.client.settings import (
-    KEYS,
     TOKEN_FILE_BYTES_MAX,
     Settings,
     place_of,
@@ -262,7 +262,7 @@ def logout(call: Call) -> Answer:
     return yes({"url": given or url, "forgotten": gone}, text + more)
 
 
-_KEY = Argument("KEY", "the setting", choices=KEYS)
+_KEY = Argument("KEY", "the setting", choices=USER_KEYS)
 PAGES = """
 login
     Asks the server whose token it is, then saves it in a file that only you can read, and the server as `url` in your

@@ -69,7 +69,7 @@ class Call:
     def fall_back_on(self, defaults: Mapping[str, str]) -> None:
         """Use a repository's settings (`url`, `namespace`) where neither a flag nor a variable is given."""
         missing = {key: value for key, value in defaults.items() if self.said(key) is None}
-        self.settings = Settings({**self.values, **missing}, self.env)
+        self.settings = self.settings.within(missing)
         self.repository_namespace = missing.get("namespace")
 
     @property
@@ -84,8 +84,8 @@ class Call:
 
     def another_door(self, **other: str | None) -> Door:
         """A second door, with another `namespace` (None: the default), `timeout` or `url`. The caller closes it."""
-        same = {"url": self.settings.url, "namespace": self.settings.namespace}
-        settings = Settings({**self.values, **same, **other}, self.env)
+        _ = self.settings.url  # asked once: the machine's service may come or go
+        settings = self.settings.but_with(other)
         if "url" not in other:
             settings.servers = self.settings.servers  # what is known of them
         return self._opener(settings)

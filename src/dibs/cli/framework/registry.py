@@ -92,6 +92,7 @@ git: Git
     hook uninstall = agents.commands.hook: remove the hooks, and restore the earlier ones
     hook status = agents.commands.hook: show whether the hooks run, and their settings
     hook run = agents.commands.hook: what the hooks run: check changed paths against claims
+    trust = agents.commands.trust: let a repository's settings say where its claims are
 compat: As in grite
     lock acquire = compat.grite.locks: lock a resource, as grite does
     lock renew = compat.grite.locks: extend a lock you hold
