@@ -167,9 +167,22 @@ def test_two_agents_that_want_each_others_file_are_both_refused(yard: Yard) -> N
     assert not one.edit("src/b")
     text = refusal(two)
     assert "wants one that you have" in text
-    assert '"src/a":' in text
+    assert '"src/a": "claude-1111 in app@main" (for ' in text
     two.send(two.document("Stop"))
     assert one.edit("src/b")
+
+
+@pytest.mark.fault("F-293")
+def test_two_agents_in_two_work_trees_that_want_each_others_file_are_only_warned(yard: Yard, tmp_path: Path) -> None:
+    yard.git("worktree", "add", "-q", str(tmp_path / "tree"))
+    one, two = yard.agent("one-1111"), yard.agent("two-2222", folder=tmp_path / "tree")
+    assert one.edit("src/a")
+    assert two.edit("src/b")
+    assert one.edit("src/b")
+    done = two.send(two.document("PreToolUse", "Edit", {"file_path": str(two.folder / "src/a")}))
+    assert done.returncode == 0
+    assert "claude-1111" in done.stdout
+    assert "in another checkout" in done.stdout
 
 
 @pytest.mark.fault("F-292")

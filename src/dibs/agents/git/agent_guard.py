@@ -37,12 +37,18 @@ _REFUSALS = {
     "": "Not written: dibs lets nobody change this file now.",
 }
 _WARNINGS = {
-    "held": "Another worker is changing the same file in another checkout. The two changes will have to be merged.",
+    **dict.fromkeys(
+        ("held", "deadlock"),
+        "Another worker is changing the same file in another checkout. The two changes will have to be merged.",
+    ),
     "": "dibs lets nobody change this file now.",
 }
 _TOUCHED = {
-    "held": "These files changed while the command ran, and another worker has them claimed. If the command wrote "
-    "them, that worker's changes may be lost.",
+    **dict.fromkeys(
+        ("held", "deadlock"),
+        "These files changed while the command ran, and another worker has them claimed. If the command wrote them, "
+        "that worker's changes may be lost.",
+    ),
     "": "These files changed while the command ran, though nobody may change them now.",
 }
 _FLAGS = ("--actor", "--again", "--for", "--namespace")
@@ -269,7 +275,7 @@ def _who(refused: Document) -> str:
 def _state(refused: Document) -> str:
     """What stands in the way of a name, in the middle of a sentence. Texts of others are quoted."""
     status, left = refused.get("status"), span(refused.get("retry_after_ms") or 0)
-    if status == "held":
+    if status == "held" or (status == "deadlock" and refused.get("owner")):
         return "its pool has no slots now" if refused.get("paused") else _who(refused)
     if status == "done":
         return f"done already, by {quoted(refused.get('owner'))}; it counts as done for another {left}"

@@ -219,11 +219,26 @@ def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> 
     body = reply.body or {}
     if "refused" in body:
         return list(body["refused"])
-    if body.get("code") == "deadlock":  # somebody has one of them, and wants something of ours
-        return [{**body, "status": "deadlock", "name": name} for name in names]
+    if body.get("code") == "deadlock":
+        return _deadlocked(call, asked["session_id"], names) or [{**body, "status": "deadlock", "name": names[0]}]
     if reply.status >= 300:
         raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
     return []
+
+
+def _deadlocked(call: Call, session: str, names: list[str]) -> list[Document]:
+    """Those of the names that somebody has who wants something of ours: the answer itself names only the circle."""
+    holds = (call.ask("session-show", session, {}).body or {}).get("holds") or ()
+    mine = {(hold["name"], hold["fencing_token"]) for hold in holds}
+    found: list[Document] = []
+    for name in names:
+        body = call.ask("inspect", name).body or {}
+        above = body.get("overlapping") or ()
+        if body.get("status") == "held" and (name, body.get("fencing_token")) not in mine:
+            found.append({**body, "status": "deadlock"})
+        elif above:
+            found.append({**body, **above[0], "name": name, "conflict": above[0]["name"], "status": "deadlock"})
+    return found
 
 
 def _release(call: Call, session: ActorSession, names: list[str]) -> None:
