@@ -159,7 +159,7 @@ async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
     "Release a job when you are finished with it. With done=true it is marked as done for a day "
     "(done_seconds): later claims get your result instead of the job. If the work failed, use failed=true"
     " with the reason: the next agent sees it, and nobody gets the job for retry_after_seconds. With "
-    "neither, the next agent can have it at once. A path:, repo: or branch: is no job: release it with neither. "
+    "neither, the next agent can have it at once. A path:, repo: or branch: takes neither. "
     "released=false means that the job was not yours any "
     "more.",
     answers.RELEASE_JOB,
