@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import io
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base.errors import ServerUnreachable
+from dibs.base.errors import ServerUnreachable, StoreUnavailable
 from dibs.cli.commands import wait as queue_text
 from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.context import Call
 from dibs.cli.text.claim import refusal
 from dibs.cli.text.words import Paint
 from dibs.client import queueing as places
+from dibs.client.embedded import EmbeddedDoor
 from dibs.client.queueing import PendingClaim
 from dibs.wire.documents import Reply, reply_for_error
 from tests.cli.conftest import Screen
 from tests.processes.typist import Typing
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.client.queueing import Flow
+    from dibs.stores.port import Snapshot
     from tests.cli.conftest import Terminal
 
 
@@ -276,3 +282,73 @@ def test_a_group_is_for_claims_that_wait(terminal: Terminal) -> None:
     assert (ran.exit, "give --wait, too" in ran.err) == (64, True)
     ran = terminal("claim", "deploy", "--wait", "1s", "--replaces", "")
     assert (ran.exit, "--replaces may not be empty" in ran.err) == (64, True)
+
+
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a command lets time pass."""
+    event, news = threading.Event(), EmbeddedDoor.news
+
+    def told(door: EmbeddedDoor, timeout_ms: int) -> None:
+        event.set()
+        news(door, min(timeout_ms, 20))
+
+    monkeypatch.setattr(EmbeddedDoor, "news", told)
+    return event
+
+
+@pytest.mark.fault("F-282")
+@pytest.mark.parametrize("words", [("claim", "job"), ("claim-all", "job", "b"), ("claim-any", "job", "b")], ids=str)
+def test_who_waits_goes_on_while_the_store_is_frozen(
+    terminal: Terminal, paused: threading.Event, words: tuple[str, ...]
+) -> None:
+    terminal("export", "--freeze")
+    waiter = Typing(terminal, *words, "-q", "--wait", "60s", "--owner", "w")
+    assert paused.wait(WAIT_S_MAX)
+    terminal("thaw")
+    assert waiter.ran().exit == 0
+    assert terminal("owner", "job", "-q").out == "w\n"
+
+
+@pytest.mark.fault("F-282")
+def test_a_wait_that_is_over_while_the_store_is_frozen_says_so(terminal: Terminal) -> None:
+    terminal("export", "--freeze")
+    ran = terminal("claim", "job", "--wait", "1s")
+    assert (ran.exit, "frozen" in ran.err) == (69, True)
+    assert (terminal("wait", "job").exit, terminal("hold", "job", "--for", "1s").exit) == (0, 69)
+
+
+@pytest.mark.fault("F-282")
+def test_a_look_goes_on_while_the_store_is_away(
+    terminal: Terminal, paused: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = terminal.claim("job", "--owner", "ann")
+    waiter = Typing(terminal, "wait", "job", "--for", "60s")
+    assert paused.wait(WAIT_S_MAX)
+    read = terminal.store.read
+    asked = threading.Event()
+
+    def away(keys: Sequence[str]) -> Snapshot:
+        asked.set()
+        raise StoreUnavailable("The store does not answer.")
+
+    monkeypatch.setattr(terminal.store, "read", away)
+    monkeypatch.setattr(terminal.store, "recall", away)
+    assert asked.wait(WAIT_S_MAX)
+    monkeypatch.setattr(terminal.store, "read", read)
+    monkeypatch.delattr(terminal.store, "recall")
+    assert terminal("release", "job", "--lease", lease).exit == 0
+    ran = waiter.ran()
+    assert (ran.exit, ran.err.count("Waiting goes on")) == (0, 1)
+
+
+def test_a_look_at_a_store_that_was_never_there_is_told_at_once(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> Snapshot:
+        raise StoreUnavailable("The store does not answer.")
+
+    monkeypatch.setattr(terminal.store, "read", away)
+    monkeypatch.setattr(terminal.store, "recall", away)
+    assert terminal("wait", "job", "--for", "60s").exit == 69
+    assert terminal("claim", "job", "--wait", "60s").exit == 69

@@ -11,7 +11,7 @@ from dibs.base.errors import ServerUnreachable
 from dibs.base.reply import Reply
 from dibs.client.door import ANYWHERE, Ask
 from dibs.client.exchange import ask_servers
-from dibs.client.queueing import POLL_MS_MAX, Pause, PendingClaim, StillWaiting
+from dibs.client.queueing import POLL_MS_MAX, Pause, PendingClaim, StillWaiting, patiently
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address
@@ -149,3 +149,23 @@ def test_what_may_not_be_done_twice_is_not_asked_again_of_a_server_that_may_have
     assert "not known" in (reply.body or {})["details"]
     replies = {port: sent(503, code="draining", details="why") for port in (1, 2, 3)}
     assert exchanged(Ask("break", "a", {"reason": "r"}), replies)[1] == [1, 2, 3]
+
+
+def test_what_is_asked_patiently_is_asked_again_at_not_now_and_only_then() -> None:
+    def replied(replies: list[Reply], *, until_ms: int | None, heard: bool = False) -> tuple[Reply, int]:
+        flow, answer, asked = patiently(CLAIM, until_ms, heard=heard), None, 0
+        while True:
+            try:
+                step = flow.send(answer)
+            except StopIteration as end:
+                return end.value, asked
+            answer = None
+            if isinstance(step, Ask):
+                answer, asked = replies[asked], asked + 1
+
+    busy = refused("draining")
+    assert replied([busy, AWAY, busy, GRANTED], until_ms=None) == (GRANTED, 4)
+    assert replied([AWAY, GRANTED], until_ms=None) == (AWAY, 1)
+    assert replied([AWAY, GRANTED], until_ms=None, heard=True) == (GRANTED, 2)
+    assert replied([busy, GRANTED], until_ms=0) == (busy, 1)
+    assert replied([refused("forbidden"), GRANTED], until_ms=None, heard=True)[1] == 1

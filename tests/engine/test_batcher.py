@@ -310,6 +310,35 @@ def test_claims_are_refused_while_one_waits_longer_than_its_caller_would(
     made.post(a_claim("third"), lambda result: None)
 
 
+@pytest.mark.fault("F-285")
+def test_a_store_that_is_away_is_not_told_as_too_much_asked() -> None:
+    clock, away = ManualClock(), True
+
+    def run(commands: Sequence[Command]) -> list[Result]:
+        if not away:
+            return [Swept(now_ms=0, key="x") for _ in commands]
+        made.post(a_claim("second"), lambda result: None)
+        clock.advance(QUEUE_MS_MAX + 1)
+        with pytest.raises(Unavailable, match="has not answered for 3s") as refused:
+            made.post(a_claim("third"), lambda result: None)
+        assert (refused.value.code, refused.value.retry_after_ms) == ("upstream_unavailable", OVERLOAD_RETRY_MS)
+        return [StoreUnavailable("no answer") for _ in commands]
+
+    made = Batcher(run, deliver=lambda call, *args: None, soon=lambda call: None, steady=clock)
+    made.post(a_claim("first"), lambda result: None)
+    made._answer()
+    with pytest.raises(Unavailable, match="has not answered"):  # it failed, and the next batch has not begun
+        made.post(a_claim("third"), lambda result: None)
+    assert made.metrics.overloaded == 0
+    away = False
+    made._answer()
+    made.post(a_claim("third"), lambda result: None)
+    clock.advance(QUEUE_MS_MAX + 1)
+    with pytest.raises(Overloaded):  # the store answers, and the queue is long
+        made.post(a_claim("fourth"), lambda result: None)
+    assert made.metrics.overloaded == 1
+
+
 def test_a_coroutine_gets_its_outcome_or_what_went_wrong(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> tuple[Result, str]:
         loop = asyncio.get_running_loop()

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import StoreDenied
 from dibs.base.ids import new_id
 from dibs.core.commands import Freeze, Thaw
 from dibs.core.limits import PULSE_MS, READERS_MAX
 from dibs.engine.coordinator import Coordinator
+from dibs.server.http.response import answer_for_error
 from dibs.stores.sqlite import SqliteStore, rows
 from dibs.stores.sqlite import store as store_module
+from dibs.wire.codes import NOT_NOW, kind_of
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:
@@ -209,3 +212,13 @@ def test_a_probe_is_told_by_the_status_whether_a_job_ran_in_time(server: Server)
     assert told.json["last_success"]["result"] == "ok"
     wrong = server.ask("GET", "/locks/nightly/overdue?within_seconds=0")
     assert (wrong.status, wrong.json["code"]) == (400, "invalid_input")
+
+
+@pytest.mark.fault("F-284")
+def test_a_server_that_its_store_does_not_let_in_tells_callers_neither_a_fault_of_theirs_nor_where_it_is() -> None:
+    where = "etcd at 10.0.0.7:2379 does not know this user and password."
+    reply = answer_for_error(StoreDenied(where))
+    assert (reply.status, (reply.body or {})["code"]) == (503, "upstream_unavailable")
+    assert kind_of(reply) == NOT_NOW
+    assert "10.0.0.7" not in reply.content.decode()
+    assert "Ask another server" in reply.content.decode()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base.errors import InvalidInput, NotAllowed, StoreBroken, StoreFull, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreBroken, StoreDenied, StoreFull, StoreUnavailable
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.port import Conflict
 from dibs.stores.postgres import PostgresLocation, pool
@@ -344,7 +344,7 @@ SECRET = "hunter2"
 )
 def test_no_password_is_in_any_message(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dibs.stores.postgres.location.TIMEOUT_MS", 300)
-    with pytest.raises((InvalidInput, StoreUnavailable, NotAllowed)) as caught:
+    with pytest.raises((InvalidInput, StoreUnavailable, StoreDenied)) as caught:
         open_store(url)
     assert SECRET not in caught.value.details
     assert SECRET not in str(caught.value.__cause__)
@@ -365,9 +365,9 @@ def test_what_is_wrong_with_a_url_is_named(url: str, says: str) -> None:
 
 def test_a_database_or_role_that_is_not_there_is_told_at_once(schema: Schema) -> None:
     began_s = time.monotonic()
-    with pytest.raises(NotAllowed, match="does not exist"):
+    with pytest.raises(StoreDenied, match="does not exist"):
         open_store(schema.url.replace("/postgres?", "/nothing?"))
-    with pytest.raises(NotAllowed, match="does not exist"):
+    with pytest.raises(StoreDenied, match="does not exist"):
         open_store(schema.url.replace("dibs@", "nobody_here@"))
     assert is_in_time(began_s, 4 * slowness())
 

@@ -35,7 +35,7 @@ from dibs.sdk import operations
 from dibs.sdk.answers import JobStatus, Lease, body_of
 from dibs.sdk.async_doors import LEAVING, AsyncDoor, drive, shielded
 from dibs.sdk.claim import on_loop, taken
-from dibs.sdk.claim_state import finish_hold, release_at_exit
+from dibs.sdk.claim_state import ClaimEnd, finish_hold, release_at_exit
 from dibs.sdk.client import AsyncSession
 from dibs.sdk.hold import LeaseHold, SessionLeaseHold
 from dibs.sdk.operations import claim_request
@@ -353,7 +353,7 @@ class ToolBackend:
             return await shielded(lambda: self.run(flow(job, proof)))
 
         def end() -> Flow[list[T]]:
-            return finish_hold(kept, lambda lease: flow(lease.name, lease.lease_id))
+            return finish_hold(kept, ClaimEnd(flow))
 
         try:
             (result,) = await shielded(lambda: drive(self.door, end(), LEAVING))

@@ -17,8 +17,9 @@ from dibs.agents import answers, words
 from dibs.agents.answers import ToolField
 from dibs.agents.backend import ToolBackend
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed
+from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.base.jsontext import Document
+from dibs.sdk.answers import JobStatus
 
 Do = Callable[[ToolBackend, Any], Awaitable[Document]]
 
@@ -96,16 +97,8 @@ async def claim_job(backend: ToolBackend, asked: Any) -> Document:
     about_loose="Keep the lease_id and renew the claim, as with claim_job.",
 )
 async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
-    """Waits by asking again: a place in the line of each job would hold up everybody behind it."""
-    until_ms = steady_ms() + asked.wait_seconds * 1000
-    pause_ms = PAUSE_MS_MIN
-    while True:
-        answer = await _claim(backend, "acquire-any", asked.jobs, asked)
-        left_ms = until_ms - steady_ms()
-        if answer["claimed"] or answer["status"] not in ("held", "delayed", "closed") or left_ms <= 0:
-            return answer
-        await asyncio.sleep(min(pause_ms, left_ms) / 1000)
-        pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
+    """Waits without a place in line: that would hold up everybody behind it in the line of each job."""
+    return await _claim(backend, "acquire-any", asked.jobs, asked, wait=asked.wait_seconds or None)
 
 
 @tool(
@@ -231,12 +224,18 @@ async def wait_for_job(backend: ToolBackend, asked: Any) -> Document:
     """Polls, as `dibs wait` does: it takes no place in line and claims nothing."""
     until_ms = steady_ms() + asked.wait_seconds * 1000
     pause_ms = PAUSE_MS_MIN
+    status: JobStatus | None = None
     while True:
-        status = await backend.status(asked.job)
         left_ms = until_ms - steady_ms()
-        if not words.is_taken(status) or left_ms <= 0:
-            return words.status_answer(status, yours=backend.has(asked.job))
-        await asyncio.sleep(min(pause_ms, left_ms, status.remaining_ms or pause_ms) / 1000)
+        try:
+            status = await backend.status(asked.job)
+        except Unavailable:  # it was there, so it is waited for
+            if status is None or left_ms <= 0:
+                raise
+        else:
+            if not words.is_taken(status) or left_ms <= 0:
+                return words.status_answer(status, yours=backend.has(asked.job))
+        await asyncio.sleep(min(pause_ms, max(left_ms, 0), status.remaining_ms or pause_ms) / 1000)
         pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 
 

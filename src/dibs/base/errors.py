@@ -126,6 +126,10 @@ class StoreBroken(DibsError):
     code = "upstream_unavailable"
 
 
+class StoreDenied(StoreBroken):
+    """Raised when the store does not let this program in: a wrong user or password, or a right that is missing."""
+
+
 class StoreCorrupt(StoreBroken):
     """Raised for a store whose records cannot be read. Restore a backup."""
 

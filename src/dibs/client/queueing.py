@@ -127,6 +127,21 @@ def name_in_use(name: str, written: str | None) -> Flow[str]:
     return written if is_used else name
 
 
+def patiently(asked: Ask, until_ms: int | None, *, heard: bool = False) -> Flow[Reply]:
+    """Ask until the answer is another than *not now*, or the time is over; None: for ever. Where nobody has answered
+    yet, which `heard` says, the address may be wrong: that is told at once."""
+    pause_ms, began_ms = RETRY_MS, steady_ms()
+    while True:
+        reply: Reply = yield asked
+        heard = heard or reply.answered
+        now_ms = steady_ms()
+        if kind_of(reply) != NOT_NOW or not heard or (until_ms is not None and now_ms >= until_ms):
+            return reply
+        yield StillWaiting(reply, now_ms - began_ms)
+        yield Pause(pause_ms if until_ms is None else min(pause_ms, until_ms - now_ms))
+        pause_ms = min(2 * pause_ms, POLL_MS_MAX)
+
+
 class PendingClaim:
     """One claim, from the names of its jobs to its lease, possibly with a place in line.
 

@@ -22,9 +22,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import Overloaded, Unavailable
+from dibs.base.errors import Overloaded, StoreUnavailable, Unavailable
 from dibs.base.logger import log
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command, Inspect, InspectSession, OpenSession
+from dibs.core.durations import format_duration
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.core.outcomes import Outcome
 from dibs.engine.liveness import EngineThread
@@ -92,6 +93,7 @@ class Batcher(EngineThread):
         self._callers: dict[int, IsGone] = {}  # of the batch that is being decided, by the id of the command
         # Calls that wait until the batch under way is answered.
         self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        self._silent_since_ms: int | None = None  # since when the store was asked and has answered nothing
         self._is_running = False  # a batch is with the thread
         self._is_gathering = False  # the next is about to be handed over
         self._gathered = self._turns = 0  # how many commands the loop had at the last look, and how often it looked
@@ -104,12 +106,20 @@ class Batcher(EngineThread):
         now_ms = self._steady()
         queue = self._later if type(command) in _LATER else self._first
         if len(queue) >= self.queue_max or (queue is self._later and queue and now_ms - queue[0][3] > QUEUE_MS_MAX):
-            self.metrics.overloaded += 1
-            says = "More is asked of the server than its store takes now. Try again later."
-            raise Overloaded(says, retry_after_ms=OVERLOAD_RETRY_MS)
+            raise self._refusal(now_ms)
         queue.append((command, callback, is_gone, now_ms))
         if not (self._is_gathering or self._is_running):
             self._gather()
+
+    def _refusal(self, now_ms: int) -> Unavailable:
+        """What a full queue is told as: too much is asked, or the store is away, and nothing is too much."""
+        silent_ms = 0 if self._silent_since_ms is None else now_ms - self._silent_since_ms
+        if silent_ms > QUEUE_MS_MAX:
+            says = f"The server's store has not answered for {format_duration(silent_ms)}. Nothing was changed."
+            return Unavailable(f"{says} Try again later.", retry_after_ms=OVERLOAD_RETRY_MS)
+        self.metrics.overloaded += 1
+        says = "More is asked of the server than its store takes now. Try again later."
+        return Overloaded(says, retry_after_ms=OVERLOAD_RETRY_MS)
 
     def is_gone(self, command: Command) -> bool:
         """Return whether the caller of a command that is being decided has gone. For `run`, where it runs."""
@@ -231,10 +241,14 @@ class Batcher(EngineThread):
     def _results(self, run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
         commands = [asked[0] for asked in batch]
         self._callers = {id(asked[0]): asked[2] for asked in batch if asked[2] is not None}
+        if self._silent_since_ms is None:
+            self._silent_since_ms = self._steady()
         try:
             results = run(commands)
         except BaseException as error:
             results = [error] * len(batch)
+        if not all(isinstance(result, StoreUnavailable) for result in results):
+            self._silent_since_ms = None
         self._callers = {}
         self.metrics.decided(commands, results)
         return results

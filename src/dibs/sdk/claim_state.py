@@ -294,8 +294,13 @@ class ClaimState(Generic[D]):
         """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
-        fresh = {"fresh_lease_id": new_id()}  # the same for each try: a repeat is known by it
-        return ClaimEnd(operations.transfer, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint, **fresh)
+        return ClaimEnd(
+            operations.transfer,
+            to_owner=to_owner,
+            to_session=to_session,
+            checkpoint=checkpoint,
+            fresh_lease_id=new_id(),  # the same for each try: a repeat is known by it
+        )
 
 
 class LeaderState(ClaimState[D]):

@@ -12,7 +12,8 @@ Five things hold for every method:
 
 1. Calls are synchronous and may come from any thread. A store serialises them itself.
 2. Errors of the driver never leave the store. They become one of `dibs.base.errors` (StoreUnavailable, StoreFull,
-   StoreReplaced, StoreCorrupt, StoreTooNew; NotAllowed if the store restricts writing) in one place of the store.
+   StoreReplaced, StoreCorrupt, StoreTooNew; StoreDenied if it does not let this program in, NotAllowed if its user may
+   not write) in one place of the store.
 3. `StoreUnavailable(unknown=True)` means "the write may have happened". It is allowed only from `commit`.
    Every other error means that nothing was changed.
 4. Time comes from the store: one clock for everybody who shares the store, in milliseconds. It never runs backwards.

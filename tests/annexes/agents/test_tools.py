@@ -12,6 +12,7 @@ import pytest
 from dibs.agents.tools import TOOLS
 from dibs.client.settings import Settings
 from dibs.compat.action_llama import tools as action_llama
+from dibs.core.commands import Freeze, Thaw
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
 from dibs.sdk.async_doors import open_door
 from tests.annexes.agents.connection import MODERN, Agent, served
@@ -115,6 +116,25 @@ async def test_done_and_held_are_told_apart(store: Store, mode: str) -> None:
         # There is nothing to wait for.
         assert (await second.call("claim_any_job", jobs=["a"], wait_seconds=300))["status"] == "done"
         assert (await second.call("claim_job", job="c"))["status"] == "claimed"
+
+
+@pytest.mark.fault("F-282")
+async def test_who_waits_goes_on_while_the_store_is_frozen(store: Store, mode: str) -> None:
+    async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
+        await second.call("claim_job", job="own")
+        await first.call("claim_job", job="a")
+        store._opened.coordinator().one(Freeze(id="f"))
+        answers: list[dict[str, object]] = []
+
+        async def wait(tool: str, **asked: object) -> None:
+            answers.append(await second.call(tool, wait_seconds=60, **asked))
+
+        async with anyio.create_task_group() as waits:
+            waits.start_soon(partial(wait, "claim_job", job="b"))
+            waits.start_soon(partial(wait, "claim_any_job", jobs=["c"]))
+            await anyio.wait_all_tasks_blocked()
+            store._opened.coordinator().one(Thaw(id="f"))
+        assert sorted(str(each["job"]) for each in answers if each["claimed"]) == ["b", "c"]
 
 
 async def test_claiming_any_job_waits_until_one_is_free(store: Store, mode: str) -> None:

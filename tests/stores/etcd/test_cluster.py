@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import NotAllowed, StoreUnavailable
+from dibs.base.errors import StoreDenied, StoreUnavailable
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.etcd.messages import message
 from dibs.stores.etcd.store import EtcdStore
@@ -264,13 +264,14 @@ def test_a_user_with_rights_to_the_prefix_alone_is_enough_and_its_token_is_renew
     store.close()
 
 
+@pytest.mark.fault("F-284")
 @pytest.mark.parametrize(
     ("user", "password", "error"),
     [
-        ("dibs", "wr0ng", NotAllowed),
-        ("nobody", "s3cr:et/@", NotAllowed),
-        ("stranger", "s3cr:et/@", NotAllowed),
-        (None, "", NotAllowed),
+        ("dibs", "wr0ng", StoreDenied),
+        ("nobody", "s3cr:et/@", StoreDenied),
+        ("stranger", "s3cr:et/@", StoreDenied),
+        (None, "", StoreDenied),
     ],
 )
 def test_who_may_not_is_told_without_the_password(
@@ -286,6 +287,6 @@ def test_who_may_not_is_told_without_the_password(
 
 def test_a_user_for_an_etcd_without_users_is_told_so(etcd_cluster: Cluster) -> None:
     store = EtcdStore(etcd_cluster.location(user="dibs", password="x"))
-    with pytest.raises(NotAllowed, match="has no users"):
+    with pytest.raises(StoreDenied, match="has no users"):
         store.read(())
     store.close()

@@ -7,13 +7,14 @@ from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import ACTOR, exit_code, is_actor, next_words, seconds
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, no, yes
+from dibs.cli.framework.result import Answer, body_of, failure, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
 from dibs.cli.signals import StopSignals
 from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import WIDTH_DEFAULT, Paint, plain, shell_line, span, width_of
-from dibs.client.queueing import PendingClaim, StillWaiting, drive, status_of
+from dibs.client.door import Ask
+from dibs.client.queueing import PendingClaim, StillWaiting, drive, patiently, status_of
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
 from dibs.wire.codes import NO, TRY_LATER, YES
@@ -34,9 +35,19 @@ def wait(call: Call) -> Answer:
     pause_ms = PAUSE_MS_MIN
     session = _actors_session(call)
     beat = None if session is None else _beats(call, session, due_ms=0)
+    is_begun = False
+
+    def look(name: str) -> Document:
+        """What a job's state is, once somebody can say it: a server that is away for a moment is waited for."""
+        asked = patiently(Ask("inspect", name), until_ms, heard=is_begun)
+        found = body_of(drive(door, asked, lambda still: call.complain_away(failure(still.reply).text, "Waiting")))
+        call.complain_away(None, "")
+        return found
+
     with StopSignals(), StatusLine(call) as status:
         while True:
-            found = [call.body("inspect", name) for name in names]
+            found = [look(name) for name in names]
+            is_begun = True
             taken = [body for body in found if body["status"] == "held" or body.get("overlapping")]
             if taken and session is not None:
                 taken = _of_others(call, session, taken)

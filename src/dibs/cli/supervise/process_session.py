@@ -20,7 +20,7 @@ from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
 from dibs.client.door import Ask, Door, is_over
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.plan import CEILING_REACHED, RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
-from dibs.client.queueing import ending_of
+from dibs.client.queueing import StillWaiting, drive, ending_of, patiently
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
 from dibs.wire.documents import Reply
@@ -142,6 +142,7 @@ class ProcessSession:
         self.call = call
         self._request = request
         self._stop_ms = stop_ms
+        self.until_ms = steady_ms() + (seconds(call, "wait", TTL_MS_MAX) or 0) * 1000  # what --wait allows
         self._keeping: Door | None = None
         self.is_over = False  # the store has said that it is not ours any more
         self._ceiling_ms: int | None = None  # when the work must stop, whatever is renewed
@@ -150,7 +151,13 @@ class ProcessSession:
     def open(self) -> Answer | None:
         """Open it, or another one after it was lost. Returns the error, if any."""
         sent_ms = steady_ms()
-        reply = self.call.ask("session-open", "", {**self._request, "fresh_session_id": new_id()})
+
+        def sent_later(_: StillWaiting) -> None:
+            nonlocal sent_ms
+            sent_ms = steady_ms()
+
+        asked = Ask("session-open", "", {**self._request, "fresh_session_id": new_id()})
+        reply = drive(self.call.door(), patiently(asked, self.until_ms), sent_later)
         if is_failure(reply):
             return failure(reply)
         opened: Document = reply.body or {}
@@ -339,13 +346,12 @@ def claim(
     call = session.call
     document = {"owner": call.settings.owner} | terms(call)
     wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
-    until_ms = steady_ms() + wait_seconds * 1000
     tracker = part("issue tracker") if job.startswith(TRACKED) else None
     while True:
         document["session_id"] = session.id
         sent_ms = steady_ms()
         if wait_seconds:
-            reply = _in_line(session, job, document, until_ms, queued)
+            reply = _in_line(session, job, document, queued)
         else:
             reply = call.claim("acquire", job, document)
         if tracker is not None:
@@ -373,9 +379,7 @@ def claim(
             reopened()
 
 
-def _in_line(
-    session: ProcessSession, job: str, document: Document, until_ms: int, queued: Callable[[Document], None] | None
-) -> Reply:
+def _in_line(session: ProcessSession, job: str, document: Document, queued: Callable[[Document], None] | None) -> Reply:
     def meanwhile(body: Document | None) -> int:
         if body is not None and "replaces" in document:
             document["ticket"] = body["ticket"]  # in another session it tells which of the group came first
@@ -384,4 +388,6 @@ def _in_line(
         session.renew_idle()
         return max(0, session.plan.next_ms - steady_ms())
 
-    return wait_in_line(session.call, "acquire", job, document, meanwhile, wait_ms=max(1, until_ms - steady_ms()))
+    return wait_in_line(
+        session.call, "acquire", job, document, meanwhile, wait_ms=max(1, session.until_ms - steady_ms())
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dibs.base.errors import DibsError
+from dibs.base.errors import DibsError, StoreDenied
 from dibs.base.ids import new_request_id
 from dibs.base.logger import log
 from dibs.base.reply import NO_HEADERS, Reply
@@ -81,12 +81,18 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> Reply:
         return answer_for_error(error)
 
 
+# Trouble between a server and its store is not the caller's, who is not told where the store is and who may use it.
+_DENIED = "The store does not let this server in. Who runs the server finds the reason in its log. Ask another server."
+
+
 def answer_for_error(error: BaseException) -> Reply:
     """The answer for an error, which is noted, and logged if it is a fault."""
     request_id = new_request_id()
     if isinstance(error, HttpError):
         told = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
         reply = Reply(error.status, told, headers=error.headers)
+    elif isinstance(error, StoreDenied):  # the logs of who looks after the store say where and why
+        reply = reply_for_error(StoreDenied(_DENIED))
     else:
         reply = reply_for_error(error)
     body = reply.body = {**(reply.body or {}), "request_id": request_id}

@@ -6,7 +6,7 @@ again at once, at another member; whether a write may have happened; and what a 
 
 from __future__ import annotations
 
-from dibs.base.errors import DibsError, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.base.errors import DibsError, StoreCorrupt, StoreDenied, StoreFull, StoreUnavailable
 from dibs.stores.port import CommitTooLarge
 
 # Codes of gRPC.
@@ -96,13 +96,13 @@ def _known(error: Refusal, where: str) -> DibsError | None:
     if any(each in message for each in _TOO_LARGE):
         return CommitTooLarge(TOO_LARGE)
     if error.code == PERMISSION_DENIED:
-        return NotAllowed(f"etcd at {where}: this user may not read and write below the prefix. Grant the role to it.")
+        return StoreDenied(f"etcd at {where}: this user may not read and write below the prefix. Grant the role to it.")
     if "authentication failed" in message or "user name is empty" in message:
-        return NotAllowed(f"etcd at {where} does not know this user and password.")
+        return StoreDenied(f"etcd at {where} does not know this user and password.")
     if "authentication is not enabled" in message:
-        return NotAllowed(f"etcd at {where} has no users: leave user and password out of the URL.")
+        return StoreDenied(f"etcd at {where} has no users: leave user and password out of the URL.")
     if error.code == UNAUTHENTICATED:
-        return NotAllowed(f"etcd at {where} refused the token that it gave. Try again in a moment.")
+        return StoreDenied(f"etcd at {where} refused the token that it gave. Try again in a moment.")
     if error.code == DATA_LOSS:
         return StoreCorrupt(f"etcd at {where} reports that its members differ. Repair the cluster first.")
     if error.code == UNIMPLEMENTED:

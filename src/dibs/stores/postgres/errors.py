@@ -44,7 +44,7 @@ def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) ->
             "restored under running servers: stop the one, or start the servers again."
         )
     if is_final(lost) and not unknown:
-        return errors.NotAllowed(
+        return errors.StoreDenied(
             f"PostgreSQL refused the login ({location.shown}): {says}. Check user, password and database."
         )
     if _says_any(says, _NO_SLOT):
@@ -107,11 +107,11 @@ def missing_right(says: str, location: PostgresLocation, user: str) -> errors.Di
     """42501: which GRANT is missing."""
     schema, role = quoted(location.schema), quoted(user)
     if says.startswith("permission denied for database "):
-        return errors.NotAllowed(
+        return errors.StoreDenied(
             f"{says}: the role {user} may not make the schema {location.schema}.\nAs the database's owner, run: "
             f"CREATE SCHEMA {schema} AUTHORIZATION {role};"
         )
-    return errors.NotAllowed(
+    return errors.StoreDenied(
         f"{says}: the role {user} lacks a right. As the schema's owner, run:\n"
         f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "
         f"{schema} TO {role};"
