@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Unavailable,
         WouldDeadlock,
     )
-    from dibs.sdk.answers import JobEvent, JobOwner, JobStatus, Lease, Overdue, Previous
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue, Previous
     from dibs.sdk.claim import AsyncClaim, AsyncLeader, Claim, Leader
     from dibs.sdk.client import AsyncClient, AsyncSession, Client, Session
     from dibs.sdk.default import (
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "claim", "claim_all", "claim_any", "claim_job", "connect", "exclusive", "fail_job"]
 __all__ += ["get_job_owner", "heartbeat_job", "list_claimed_jobs", "release_job"]
 __all__ += ["AsyncClaim", "AsyncClient", "AsyncEvents", "AsyncFence", "AsyncLeader", "AsyncLock", "AsyncSession"]
-__all__ += ["Claim", "Client", "Events", "Fence", "JobEvent", "JobOwner", "JobStatus", "Leader", "Lease", "Lock"]
-__all__ += ["Overdue", "Previous", "RLock", "Session"]
+__all__ += ["Claim", "Client", "Events", "Fence", "JobEvent", "JobStatus", "Leader", "Lease", "Lock", "Overdue"]
+__all__ += ["Previous", "RLock", "Session"]
 __all__ += ["AuthenticationFailed", "AuthenticationRequired", "BadReply", "DibsError", "EventsGone", "InvalidInput"]
 __all__ += ["InvalidName", "InvalidTtl", "JobClosed", "JobDone", "JobHeld", "JobParked", "JobResting", "JobSuperseded"]
 __all__ += ["LeaseLost", "MissingExtra", "NoneFree", "NotAllowed", "NotClaimed", "RequestRefused", "StaleToken"]
@@ -67,7 +67,7 @@ __all__ += ["Unavailable", "WouldDeadlock"]
 # Where they live. What is not listed is in `base.errors`.
 _PLACES = {
     "_version": "__version__",
-    "sdk.answers": "JobEvent JobOwner JobStatus Lease Overdue Previous",
+    "sdk.answers": "JobEvent JobStatus Lease Overdue Previous",
     "sdk.claim": "AsyncClaim AsyncLeader Claim Leader",
     "sdk.client": "AsyncClient AsyncSession Client Session",
     "sdk.default": (
