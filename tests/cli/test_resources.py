@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.cli.main import run
 from dibs.wire.codes import USAGE
+from tests.programs import clean_env, dibs_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,3 +92,15 @@ def test_a_resource_can_be_overdue_because_a_hold_of_it_can_end_well(terminal: T
     assert terminal("overdue", "repo:backup", "--within", "1h").exit == 0
     terminal.wait(7200)
     assert terminal("overdue", "repo:backup", "--within", "1h").exit != 0
+
+
+@pytest.mark.fault("F-290")
+def test_a_command_that_fails_on_a_resource_releases_it_plainly(tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    failed = dibs_here(env, tmp_path, "run", FILE, "--", "sh", "-c", "exit 3")
+    assert (failed.returncode, failed.stderr) == (3, "")
+    again = dibs_here(env, tmp_path, "run", FILE, "--json", "--", "true")
+    held = json.loads(again.stdout)["data"]
+    assert (held["attempt"], held["previous"]["how"]) == (1, "released")
+    assert dibs_here(env, tmp_path, "run", FILE, "--", "false").returncode == 1
+    assert dibs_here(env, tmp_path, "overdue", FILE, "--within", "1d").returncode == 0

@@ -88,7 +88,7 @@ def test_losses_of_a_resource_are_not_counted_and_never_park_it(name: str) -> No
 
 @pytest.mark.parametrize("names", [(FILE,), (FILE, "repo:deploy"), (FILE, JOB), (JOB,)])
 def test_a_limit_of_attempts_is_for_jobs_and_beside_jobs_it_is_about_the_jobs(names: tuple[str, ...]) -> None:
-    terms = {
+    terms: dict[str, Any] = {
         "ns": NS,
         "principal": "p",
         "owner": "b1",

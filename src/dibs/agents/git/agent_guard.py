@@ -80,7 +80,7 @@ class AgentGuard:
         if event.kind == kinds.BEFORE_SHELL:
             from dibs.agents.harness.shell_writes import written
 
-            paths = written(event.command)
+            paths = written(event.command, self._folder)
             answer = self._before(tuple(paths)) if paths else NOTHING
             _note_time(self._stamp())
             return answer if answer.reason else self._before_command() or answer
