@@ -19,10 +19,21 @@ _ENDS = frozenset((";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "then", 
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
 _OPERATORS = tuple("&>> && || >> >| &> <<< << <> >& <& > < ; | & ( )".split())  # longer ones first
 # What may stand before a program's name: programs that run another, and words of the shell.
-_PREFIXES = frozenset(
-    ("sudo", "env", "command", "nohup", "time", "exec", "builtin", "timeout", "nice", "ionice", "stdbuf", "setsid")
-    + ("xargs", "eval", "if", "elif", "while", "until", "!")
+_RUNNERS = (
+    "sudo",
+    "env",
+    "command",
+    "nohup",
+    "time",
+    "exec",
+    "builtin",
+    "timeout",
+    "nice",
+    "ionice",
+    "stdbuf",
+    "setsid",
 )
+_PREFIXES = frozenset((*_RUNNERS, "xargs", "eval", "if", "elif", "while", "until", "!"))
 _HERE = re.compile(r"(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([^\s'\"\\;&|<>()]+))")
 _BEGIN_OPERATORS = frozenset([each[0] for each in _OPERATORS])
 _PARTED = dict.fromkeys(map(ord, ";&|()`"), "\n")
