@@ -71,7 +71,11 @@ def test_exclusive_refuses_done_for_a_resource_before_the_function_runs(
 ) -> None:
     monkeypatch.setattr(locks, "claim", client.claim)
     ran: list[int] = []
-    work = dibs.exclusive(FILE, done=True)(lambda: ran.append(1))
+
+    @dibs.exclusive(FILE, done=True)
+    def work() -> None:
+        ran.append(1)
+
     with pytest.raises(dibs.InvalidInput, match="Leave out done"):
         work()
     assert not ran

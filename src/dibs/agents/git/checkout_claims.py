@@ -208,8 +208,9 @@ def _silent(call: Call) -> Call:
 def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> list[Document]:
     """Claim all of the names or none. Returns what stands in the way of each. Raises StoreUnavailable for an answer
     that is not about them."""
+    opened = session.opened(session.ttl_ms)
     asked = {
-        "session_id": session.opened(session.ttl_ms),
+        "session_id": opened,
         "names": names,
         "owner": session.owner(),
         "metadata": metadata,
@@ -220,7 +221,7 @@ def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> 
     if "refused" in body:
         return list(body["refused"])
     if body.get("code") == "deadlock":
-        return _deadlocked(call, asked["session_id"], names) or [{**body, "status": "deadlock", "name": names[0]}]
+        return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}]
     if reply.status >= 300:
         raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
     return []
