@@ -38,8 +38,9 @@ def _naming(call: Call) -> repositories.Namespaces:
 
 
 def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
-    """The live `path:` and `repo:` claims of the repository around; none if another namespace was named."""
-    namespace = here(call) if call.said("namespace") is None else None
+    """The live claims on resources of the repository around; none if this call names its namespace, or is in it."""
+    is_settled = call.said("namespace") is not None or call.repository_namespace is not None
+    namespace = None if is_settled else here(call)
     if namespace is None:
         return []
     door = call.another_door(namespace=namespace)
