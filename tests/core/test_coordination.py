@@ -84,6 +84,7 @@ WORDS: dict[type, str] = {
     lease_outcomes.Released: "released",
     lease_outcomes.Failed: "failed",
     lease_outcomes.Transferred: "transferred",
+    lease_outcomes.NotAJob: "not-a-job",
 }
 
 jobs = st.sampled_from(JOBS)
@@ -311,7 +312,7 @@ class Predicted(Life):
             self.world.queue(wish)
         elif isinstance(outcome, REFUSED) or waitable(outcome):
             self.world.refuse(wish)
-        elif not isinstance(outcome, outcomes.Granted | outcomes.GrantedAll | outcomes.Queued):
+        elif not isinstance(outcome, outcomes.Granted | outcomes.GrantedAll | outcomes.Queued | lease_outcomes.NotAJob):
             self.world.move_on(wish)
         self.agree()
 

@@ -95,6 +95,8 @@ def told_by(outcome: Outcome) -> Told:
             return Told("released", ending.owner, ending.token, again=again)
         case lease_outcomes.Failed(ending=ending, again=again):
             return Told("failed", ending.owner, ending.token, again=again)
+        case lease_outcomes.NotAJob():
+            return Told("not-a-job")
         case outcomes.NotCurrent(holders=holders, ending=end):
             owner = holders[0].owner if holders else None
             return Told("not-current", owner, ended=end.how if end else None)

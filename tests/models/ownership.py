@@ -16,6 +16,11 @@ from dataclasses import dataclass, field
 from dibs.core import limits
 
 
+def is_resource(job: str) -> bool:
+    """It can be held, and nothing else."""
+    return job.startswith(("path:", "repo:", "branch:"))
+
+
 @dataclass
 class Grant:
     """One lease, from its grant on. Nothing is ever removed; `how` stays empty until an end is noticed."""
@@ -95,8 +100,10 @@ class Model:
         return max([0, *own, *floor]) + 1
 
     def failures(self, job: str) -> int:
-        """How many grants in a row were lost, up to now."""
+        """How many grants in a row were lost, up to now. Of a resource none counts."""
         count = 0
+        if is_resource(job):
+            return 0
         for grant in reversed([grant for grant in self._known(job) if grant.how]):
             if grant.how == "released":
                 break
@@ -226,6 +233,8 @@ class Model:
         done_ms: int = 0,
         checkpoint: str | None = None,
     ) -> Told:
+        if done_ms and is_resource(job):
+            return Told("not-a-job")
         self._notice(job, now_ms)
         holder = self.current(job)
         if holder is None or (holder.lease, holder.principal) != (lease, principal):
@@ -242,6 +251,8 @@ class Model:
         self, now_ms: int, job: str, principal: str, lease: str, reason: str | None = None, retry_ms: int = 0
     ) -> Told:
         """Ends the grant like a release, and is remembered like a loss."""
+        if is_resource(job):
+            return Told("not-a-job")
         told = self.release(now_ms, job, principal, lease)
         if told.says == "released" and not told.again:
             failed = self.endings(job)[0]

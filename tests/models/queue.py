@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def is_resource(job: str) -> bool:
+    """It can be held, and nothing else."""
+    return job.startswith(("path:", "repo:", "branch:"))
+
+
 @dataclass
 class Wish:
     """What somebody asks for: one job or several at once."""
@@ -269,7 +274,7 @@ class World:
         if how in ("released", "done"):
             facts.failures = 0 if verdict else facts.failures
         elif how in ("expired", "broken", "failed"):
-            facts.failures += 1
+            facts.failures += 0 if is_resource(hold.job) else 1
             rest_ms = retry_ms if how == "failed" else hold.wish.delay_ms
             if rest_ms:
                 over_ms = min(self.now_ms, hold.until_ms or self.now_ms)
@@ -498,6 +503,8 @@ class World:
     def claim(self, wish: Wish, *, wait: bool = False, ticket: str | None = None) -> set[str]:
         """Every correct answer; mostly there is one. An uncertain deadlock may be reported or not. Then the caller
         says with `queue`, `refuse` or `move_on` which answer came."""
+        if wish.max_attempts and all(is_resource(job) for job in wish.jobs):
+            return {"not-a-job"}
         if wish.session is not None:
             run = self.runs.get(wish.session)
             if run is None or run.principal != wish.principal:
@@ -564,6 +571,8 @@ class World:
 
     def claim_any(self, wish: Wish, count: int = 0) -> tuple[str, str]:
         """The answer, and the job that was granted; the last of them, if there are several."""
+        if wish.max_attempts and all(is_resource(job) for job in wish.jobs):
+            return "not-a-job", ""
         if wish.session is not None:
             run = self.runs.get(wish.session)
             if run is None or run.principal != wish.principal:
@@ -611,6 +620,8 @@ class World:
         )
 
     def release(self, job: str, principal: str, lease: str | None, session: str | None, done_ms: int = 0) -> str:
+        if done_ms and is_resource(job):
+            return "not-a-job"
         hold = self.proved(job, principal, lease, session)
         if hold is None:
             how = self.was(job, principal, lease, session)
@@ -622,6 +633,8 @@ class World:
         return "released"
 
     def fail(self, job: str, principal: str, lease: str | None, session: str | None, retry_ms: int) -> str:
+        if is_resource(job):
+            return "not-a-job"
         hold = self.proved(job, principal, lease, session)
         if hold is None:
             return self.repeated(self.was(job, principal, lease, session))

@@ -206,6 +206,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.KeySpent: lambda told: _words("key-spent", token=told.ending.token, **_end(told.ending)),
     outcomes.Forbidden: lambda told: "forbidden",
     outcomes.AclDiffers: lambda told: "acl-differs",
+    lease_outcomes.NotAJob: lambda told: f"not-a-job {told.what}",
     lease_outcomes.NoteTooLong: lambda told: "note-too-long",
     outcomes.Closed: lambda told: _words(
         "closed", remaining=_left(told.closure, told.now_ms), of=told.closure.name, reason=told.closure.reason

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -101,7 +103,7 @@ def test_help_tells_what_a_decorator_gives() -> None:
 
 
 def test_there_is_one_ttl_for_a_claim_however_it_is_made() -> None:
-    asked: list[Callable[..., object]] = [dibs.claim_job, dibs.Client.acquire, dibs.Lock]
+    asked: list[Callable[..., object]] = [dibs.Client.acquire, dibs.Lock]
     assert {inspect.signature(each).parameters["ttl"].default for each in asked} == {TTL_MS_DEFAULT / 1000}
 
 
@@ -118,6 +120,45 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("DIBS_OWNER", "alice")
+
+
+# The five functions as dibs was first described. What is optional here may come after.
+FIRST = """
+claim_job(job_id, owner, metadata, ttl=120)
+heartbeat_job(job_id, lease_id)
+release_job(job_id, lease_id)
+get_job_owner(job_id)
+list_claimed_jobs(prefix=None)
+"""
+
+
+@pytest.mark.fault("F-296")
+@pytest.mark.parametrize("written", FIRST.split("\n")[1:-1])
+def test_the_job_functions_have_the_signatures_that_they_were_first_described_with(written: str) -> None:
+    name, _, asked = written[:-1].partition("(")
+    parameters = list(inspect.signature(getattr(dibs, name)).parameters.values())
+    words = asked.split(", ")
+    assert [each.name for each in parameters[: len(words)]] == [word.partition("=")[0] for word in words]
+    for word, parameter in zip(words, parameters, strict=False):
+        assert parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        if "=" in word:
+            assert str(parameter.default) == word.partition("=")[2]
+    assert all(each.default is not inspect.Parameter.empty for each in parameters[len(words) :])
+
+
+@pytest.mark.fault("F-296")
+@pytest.mark.usefixtures("at_home")
+def test_an_owner_is_a_name_that_tells_whether_it_is_live_and_its_metadata() -> None:
+    lease = dibs.claim_job("job", "agent-7", "runner=1")
+    assert 60_000 < (lease.remaining_ms or 0) <= 120_000
+    owner = dibs.get_job_owner("job")
+    assert owner is not None
+    assert (str(owner), f"{owner}", owner == "agent-7") == ("agent-7", "agent-7", True)
+    assert (owner.live, owner.metadata, owner.status.fencing_token) == (True, "runner=1", 1)
+    for twin in (copy.deepcopy(owner), pickle.loads(pickle.dumps(owner))):
+        assert (twin, twin.live, twin.metadata) == ("agent-7", True, "runner=1")
+    dibs.release_job("job", lease.lease_id)
+    assert dibs.get_job_owner("job") is None
 
 
 @pytest.mark.usefixtures("at_home")

@@ -149,12 +149,12 @@ export class Claim {
 
   /** Release the job, and mark it as done for a day, or for `doneMs`. */
   async done(result?: string, doneMs = DONE_SECONDS * 1000): Promise<void> {
-    await this.#finish(given({ done_seconds: Math.max(1, Math.ceil(doneMs / 1000)), result }));
+    await this.#finish(this.#ofJobs(given({ done_seconds: Math.max(1, Math.ceil(doneMs / 1000)), result })));
   }
 
   /** Release the job as failed, which counts as an attempt. */
   async fail(reason?: string, retryAfterMs?: number): Promise<void> {
-    await this.#finish(failed(reason, retryAfterMs));
+    await this.#finish(this.#ofJobs(failed(reason, retryAfterMs)));
   }
 
   /** Release without a verdict on the work: the count of attempts stays as it is. */
@@ -178,7 +178,7 @@ export class Claim {
       result = await work(this);
     } catch (error) {
       const failures = failuresIn(error, this.#refusedEnd);
-      await this.#leave(failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true });
+      await this.#leave(byKind(failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true }));
       throw error;
     }
     await this.#leave({});
@@ -191,8 +191,14 @@ export class Claim {
     await this.#leave({});
   }
 
+  /** Of jobs and resources that were claimed together, only the jobs are done or fail. Of resources alone the server
+   * refuses it. */
+  #ofJobs(ending: Document): Document | Ending {
+    return this.leases.every((lease) => isResource(lease.name!)) ? ending : byKind(ending);
+  }
+
   /** At the end of a block. If nobody confirms the release, the claim expires. */
-  async #leave(ending: Document): Promise<void> {
+  async #leave(ending: Document | Ending): Promise<void> {
     const lost = this.hold.lost();
     if (lost !== undefined && !this.hold.isTold) throw lost;
     if (!this.hold.letGo()) return;
@@ -207,7 +213,7 @@ export class Claim {
   }
 
   /** It counts as ended only when the store has confirmed it. */
-  async #finish(ending: Document, verb: "release" | "transfer" = "release"): Promise<Document[]> {
+  async #finish(ending: Document | Ending, verb: "release" | "transfer" = "release"): Promise<Document[]> {
     this.check();
     this.hold.ending = true;
     try {
@@ -228,10 +234,11 @@ export class Claim {
   }
 
   /** Ask, and again if there was no answer: release and transfer can be repeated. */
-  async #insist(lease: Acquired, ending: Document, verb: "release" | "transfer"): Promise<Document> {
+  async #insist(lease: Acquired, ending: Document | Ending, verb: "release" | "transfer"): Promise<Document> {
+    const fields = typeof ending === "function" ? ending(lease.name!) : ending;
     const untilMs = Math.min(steadyMs() + INSIST_MS, this.hold.plan.lostMs);
     for (let left = INSIST_TRIES - 1; ; left--) {
-      const document = { lease_id: lease.lease_id, ...ending };
+      const document = { lease_id: lease.lease_id, ...fields };
       const reply = await this.way.ask({ verb, name: lease.name!, document });
       if (isOver(reply)) {
         throw new LeaseLost(lease.name!, lease.fencing_token!, String(reply.body["details"]));
@@ -462,6 +469,19 @@ function reasonOf(error: unknown, failures: unknown[]): string {
 
 function nameOf(error: unknown): string {
   return error instanceof Error ? error.name : typeof error;
+}
+
+/** The fields of a release, for each name. */
+type Ending = (name: string) => Document;
+
+/** Resources can be held, and nothing else; all other names are jobs. */
+export function isResource(name: string): boolean {
+  return /^(path|repo|branch):/.test(name);
+}
+
+/** Work on a resource says nothing about it: after a failure its release counts as nothing. */
+function byKind(ending: Document): Ending {
+  return (name) => (isResource(name) ? (ending["failed"] || ending["uncounted"] ? { uncounted: true } : {}) : ending);
 }
 
 /** A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused. */

@@ -13,7 +13,7 @@ import { DibsError, InvalidInput, InvalidTtl, JobDone, JobHeld, LeaseLost, NotCl
 import { machineMs, send, stop } from "./guard.js";
 import { Dibs } from "./node.js";
 import type { ChildProcess } from "node:child_process";
-import type { Claim, Session } from "./client.js";
+import { isResource, type Claim, type Session } from "./client.js";
 import type { Order, Report } from "./guard.js";
 
 const LOST = 20;
@@ -77,6 +77,10 @@ function parsed(words: string[]) {
     throw new InvalidInput("Write dibs-lease run JOB -- COMMAND; --help says more.");
   }
   for (const time of [values.wait, values.done, values["retry-after"]]) milliseconds(time);
+  for (const flag of ["done", "retry-after", "max-attempts"] as const) {
+    if (values[flag] === undefined || !isResource(job)) continue;
+    throw new InvalidInput(`${job} is a resource, not a job: it can be held, but not be done, fail or be parked. Leave out --${flag}.`);
+  }
   for (const number of [values.slots, values["max-attempts"], values["conflict-exit-code"]]) count(number);
   const ttlMs = milliseconds(values.ttl) ?? TTL_MS;
   const slackMs = Math.min(1_000, ttlMs / 8); // for the system to end killed processes
@@ -239,6 +243,7 @@ async function ending({ values }: Options, claim: Claim, code: number, wasInterr
   if (claim.signal.aborted) return; // the command has let it go
   if (wasInterrupted) await claim.giveBack();
   else if (code === 0) await (values.done === undefined ? claim.release() : claim.done(undefined, milliseconds(values.done)));
+  else if (isResource(claim.name)) await claim.giveBack();
   else await claim.fail(`exited with ${code}`, milliseconds(values["retry-after"]));
 }
 

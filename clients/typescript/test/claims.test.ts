@@ -149,6 +149,22 @@ describe("a claim", { concurrency: 4 }, () => {
     assert.ok(lost instanceof LeaseLost && /it hangs/.test(lost.message) && lost.exitCode === 2, String(lost));
   });
 
+  test("lets a resource go whatever the work did, and marks only jobs as done or failed", async () => {
+    const work = (await ann!.claim("path:src/a")).during(async () => {
+      throw new TypeError("boom");
+    });
+    await assert.rejects(work, TypeError);
+    const again = await ann!.claim("path:src/a");
+    assert.equal(again.attempt, 1);
+    await assert.rejects(again.done(), InvalidInput);
+    await assert.rejects(again.fail("no"), InvalidInput);
+    await again.release();
+    await assert.rejects(ann!.claim("path:src/a", { maxAttempts: 2 }), InvalidInput);
+    await (await ann!.claimAll(["path:src/a", "both"])).done();
+    assert.equal((await ann!.inspect("path:src/a")).status, "free");
+    assert.equal((await ann!.inspect("both")).status, "done");
+  });
+
   test("counts work that throws as failed, and a refusal of another job as no verdict", async () => {
     const work = (await ann!.claim("fails", { maxAttempts: 2 })).during(async () => {
       throw new TypeError("a secret");

@@ -87,6 +87,14 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
     assert.match((await run("--help"))[1], /^Usage: dibs-lease run/);
   });
 
+  test("releases a resource plainly whatever the exit code, and refuses what only jobs have before it runs", async () => {
+    assert.equal((await run("run", "path:src/a", "--", "sh", "-c", "exit 3"))[0], 3);
+    assert.equal((await server.client("bob").inspect("path:src/a")).previous?.how, "released");
+    const [code, out, err] = await run("run", "path:src/a", "--done", "1h", "--", "echo", "ran");
+    assert.deepEqual([code, out], [64, ""]);
+    assert.match(err, /Leave out --done/);
+  });
+
   test("passes signals on, and an interrupted command has neither failed nor finished", async () => {
     const graceful = start(["run", "--done", "1h", "graceful", "--", "sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"]);
     graceful.stdout.once("data", () => graceful.kill("SIGTERM"));

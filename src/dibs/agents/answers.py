@@ -32,6 +32,8 @@ class ToolField(NamedTuple):
     always: bool = False
     # The only transport that has it.
     over: str | None = None
+    # Other names under which a call may have it.
+    also: tuple[str, ...] = ()
 
 
 # Arguments
@@ -47,7 +49,9 @@ def _wait(meaning: str, default: int = 0) -> ToolField:
     return ToolField("wait_seconds", meaning, NUMBER, default, 0, WAIT_SECONDS_MAX)
 
 
-JOB = ToolField("job", "Stable name of the work, such as issue-1842 or path:src/auth.rs.", always=True)
+JOB = ToolField(
+    "job", "Stable name of the work, such as issue-1842 or path:src/auth.rs.", always=True, also=("job_id", "name")
+)
 METADATA = _given("acquire", "metadata")
 CHECKPOINT = _given("release", "checkpoint")
 LEASE_ID = (

@@ -149,11 +149,10 @@ async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
 
 @tool(
     "Release a job",
-    "Release a job when you are finished with it. With done=true it is marked as done for a day "
-    "(done_seconds): later claims get your result instead of the job. If the work failed, use failed=true"
-    " with the reason: the next agent sees it, and nobody gets the job for retry_after_seconds. With "
-    "neither, the next agent can have it at once. released=false means that the job was not yours any "
-    "more.",
+    "Release a job at the end of your work. With done=true it is marked as done for a day "
+    "(done_seconds): later claims get your result instead. If the work failed, use failed=true and the reason: "
+    "the next agent sees it, and nobody gets the job for retry_after_seconds. With neither (always for path:, "
+    "repo:, branch:) the next agent has it at once. released=false: it was not yours any more.",
     answers.RELEASE_JOB,
     answers.RELEASE_ANSWER,
     destructive=True,

@@ -14,6 +14,7 @@ from dibs.base.jsontext import Document
 from dibs.base.terminal import QUOTED_CHARS_MAX, plain, quoted
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
+from dibs.core.names import is_resource
 from dibs.sdk.answers import JobStatus, Lease, Previous
 from dibs.wire import sentences
 
@@ -82,7 +83,8 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
         said.append(f"It stays yours for {left}; call heartbeat_job with this lease_id before that is over.")
     if lease.ends_in_ms is not None:
         said.append(f"It ends in {format_duration(lease.ends_in_ms)} at the latest, whatever you renew.")
-    said.append("Release it at the end, with done=true if the work is finished, failed=true if it failed.")
+    verdict = "" if is_resource(lease.name) else ", with done=true if the work is finished, failed=true if it failed"
+    said.append(f"Release it at the end{verdict}.")
     return {
         "message": " ".join(said),
         "claimed": True,

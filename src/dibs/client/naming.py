@@ -18,7 +18,7 @@ from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
 from dibs.base.jsontext import Document
 from dibs.client.door import Surroundings
-from dibs.core.names import DEFAULT_NAMESPACE, OF_REPOSITORY, check_name
+from dibs.core.names import DEFAULT_NAMESPACE, RESOURCES, check_name, is_resource
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
@@ -79,7 +79,7 @@ class Namespaces:
         """Those of the names that the repository's namespace is for."""
         if self.stated is not None:
             return []
-        return [name for name in names if isinstance(name, str) and name.startswith(OF_REPOSITORY)]
+        return [name for name in names if isinstance(name, str) and is_resource(name)]
 
     def repository(self) -> str | None:
         """The namespace of the surrounding repository. None: there is none, or it does not apply."""
@@ -103,7 +103,7 @@ class Namespaces:
         if namespace is not None and namespace != DEFAULT_NAMESPACE:
             body = self._marked(body, namespace)
         begin = str(names[0]) if "locks" in body else None
-        is_wide = begin is not None and any(tree.startswith(begin) and tree != begin for tree in OF_REPOSITORY)
+        is_wide = begin is not None and any(tree.startswith(begin) and tree != begin for tree in RESOURCES)
         if is_wide and (found := self.repository()):  # names of trees and others may begin so
             body = {**body, "tree_namespace": found}
         reply.body = body

@@ -16,6 +16,7 @@ from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask, Door
 from dibs.core.limits import LIST_PAGE_MAX, WAIT_MS_MAX
+from dibs.core.names import is_resource
 from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of, kind_of_word
 from dibs.wire.documents import Reply
 
@@ -443,6 +444,19 @@ def given_back(name: str, lease_id: str) -> Ask:
     """Release what this claim did not use, without a verdict on the work. What another process of the session was told
     of meanwhile stays."""
     return Ask("release", name, {"lease_id": lease_id, "uncounted": True, "unused": True})
+
+
+_OF_JOBS = frozenset(("done", "done_seconds", "result", "failed", "reason", "retry_after_seconds"))
+
+
+def ending_of(name: str, fields: Document) -> Document:
+    """The fields of a release, for an ending that was not chosen for this name: how a command exited, or that a block
+    raised, or of several names together. Work on a resource says nothing about it, so after a failure it counts as
+    nothing. Who says of a resource itself that it is done is refused (`core/leases.py`)."""
+    if not is_resource(name):
+        return fields
+    kept = {field: value for field, value in fields.items() if field not in _OF_JOBS}
+    return kept | {"uncounted": True} if fields.get("failed") else kept
 
 
 def status_of(reply: Reply) -> str | None:

@@ -15,6 +15,7 @@ from dibs.base.errors import InvalidInput
 from dibs.base.ids import digest
 from dibs.core.durations import Duration
 from dibs.core.limits import NAME_BYTES_MAX
+from dibs.sdk import operations
 from dibs.sdk.claim import Claim
 from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.client import Client
@@ -121,6 +122,7 @@ class OneOwner:
         return None if previous is None else previous.checkpoint
 
     def _claim_on(self, name: str, *, wait: Duration | None = None, metadata: str | None = None) -> Claim:
+        operations.check_done(name, self.done)
         client = self.client or default_client()
         return client.claim(name, ttl=self.ttl, wait=wait, metadata=metadata, max_attempts=self.max_attempts)
 

@@ -14,7 +14,7 @@ from dibs.core.exclusion import blockers, closure_of, covered, is_paused, misfit
 from dibs.core.expiry import capped_ms, end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, for_session, grant, swap
 from dibs.core.limits import REGRANT_MS
-from dibs.core.names import in_tree
+from dibs.core.names import in_tree, is_resource
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
 from dibs.core.proof import allowed, ended, held_by, not_current, own_claim, own_session, put_list, session_owner
 from dibs.core.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
@@ -31,6 +31,8 @@ _FINAL = (outcomes.Granted, outcomes.Forbidden, outcomes.KeySpent, outcomes.NotC
 
 
 def acquire(draft: Draft, command: Acquire) -> Outcome:
+    if command.max_attempts and (refused := never_parked(draft, command, (command.name,))) is not None:
+        return refused
     outcome = _acquire(draft, command)
     if command.session is not None:
         if isinstance(outcome, _WANTS):
@@ -139,6 +141,15 @@ def check_session(draft: Draft, ask: AcquireTerms) -> outcomes.SessionUnknown | 
         return None
     session = own_session(draft, ask.session, ask.principal, ask.bound)
     return None if isinstance(session, SessionRecord) else session
+
+
+def never_parked(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> JobOutcome | None:
+    """Refuse a limit of attempts for resources alone. Together with jobs it counts for the jobs."""
+    if not ask.max_attempts or not all(is_resource(name) for name in names):
+        return None
+    from dibs.core.lease_outcomes import NotAJob  # no other claim needs it
+
+    return NotAJob(now_ms=draft.now_ms, name=names[0], what="max_attempts")
 
 
 def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Holder | None:

@@ -147,11 +147,12 @@ class Draft:
         return self.get(lock_key(ns, name)) is not None
 
     def lock(self, ns: str, name: str) -> LockRecord:
-        """The lock as stored, or a blank one."""
+        """The lock as its kind has it, or a blank one."""
         key = lock_key(ns, name)
         found = self.get(key)
         if found is not None:
-            return found  # type: ignore[return-value]  # a key's prefix fixes its class
+            lock: LockRecord = found  # type: ignore[assignment]  # a key's prefix fixes its class
+            return lock.by_kind()
         if key not in self._blanks:
             self._blanks[key] = LockRecord(ns=ns, name=name)
         return self._blanks[key]

@@ -36,6 +36,7 @@ from dibs.core.records import (
 
 def state_of(lock: LockRecord, now_ms: int) -> str:
     """One of STATES. Only live holds may be in `lock`."""
+    lock = lock.by_kind()
     if lock.holders:
         return HELD
     if lock.parked:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.draft import Draft
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
-from dibs.core.names import in_tree
+from dibs.core.names import in_tree, is_resource
 from dibs.core.quota import give_back
 from dibs.core.records import (
     BROKEN,
@@ -258,6 +258,8 @@ def _left_behind(lock: LockRecord, holder: Holder, passes_on: bool) -> str | Non
 
 
 def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockRecord:
+    if is_resource(lock.name):
+        return lock
     if how == RELEASED:
         return lock.replace(failures=0)
     if how not in UNSUCCESSFUL:

@@ -114,6 +114,13 @@ class Failed(JobOutcome):
     again: bool = False
 
 
+class NotAJob(JobOutcome):
+    """A resource is held, and nothing else: only jobs are done, fail, or are parked. `what` of the command says
+    otherwise. Nothing was changed."""
+
+    what: str
+
+
 class NoteTooLong(JobOutcome):
     """Checkpoint or metadata do not fit beside those of the job's other owners. Nothing was changed."""
 

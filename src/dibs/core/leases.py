@@ -8,9 +8,20 @@ from dibs.core.draft import Draft
 from dibs.core.exclusion import blockers, units_of
 from dibs.core.expiry import capped_ms, end_hold, own_deadline_ms, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
-from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, PoolSet, Released, Renewed, Transferred
+from dibs.core.lease_outcomes import (
+    AclSet,
+    Broken,
+    Failed,
+    Freed,
+    NotAJob,
+    NotFound,
+    PoolSet,
+    Released,
+    Renewed,
+    Transferred,
+)
 from dibs.core.limits import TTL_MS_DEFAULT
-from dibs.core.names import in_tree
+from dibs.core.names import in_tree, is_resource
 from dibs.core.outcomes import Blocker, Deadlock, Differs, Forbidden, Held, Outcome, SessionUnknown
 from dibs.core.proof import ended, held_by, not_current, put_list
 from dibs.core.queue import advance, drop_unfit, present_lock, serve_own
@@ -243,6 +254,8 @@ def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
 def release(draft: Draft, command: Release) -> Outcome:
     """Release. A repeated release succeeds, and the first one counts. Releasing a lost lease says how it was lost. So
     does a repeat that alone would mark the job as done: its caller must not take it for done."""
+    if is_resource(command.name) and (command.done_ms or command.failed):
+        return NotAJob(now_ms=draft.now_ms, name=command.name, what="failed" if command.failed else "done")
     lock = present_lock(draft, command.ns, command.name)
     now_ms = draft.now_ms
     mine = held_by(lock, command.lease_id, command.session, command.principal)

@@ -70,8 +70,14 @@ def _check_unprintable(name: str) -> None:
             )
 
 
-# Names that mean something within one repository: in a git work tree they are in the repository's own namespace.
-OF_REPOSITORY = ("path:", "repo:", "branch:")
+# A name has one kind. These begin the names of resources: what they name is there before and after every owner, so it
+# can be held, and nothing else. Done, failed and parked are for jobs, which all other names are. A resource is part of
+# one repository: in a git work tree its name is in the repository's own namespace (`client/naming.py`).
+RESOURCES = ("path:", "repo:", "branch:")
+
+
+def is_resource(name: str) -> bool:
+    return name[:5] in ("path:", "repo:") or name[:7] == "branch:"
 
 
 def in_tree(name: str) -> bool:

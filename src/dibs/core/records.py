@@ -9,6 +9,7 @@ from __future__ import annotations
 from dibs.base.cheap import Any
 from dibs.base.record import Record
 from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
+from dibs.core.names import is_resource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -214,6 +215,16 @@ class LockRecord(Kept):
 
     def is_live(self) -> bool:
         return bool(self.holders or self.line or self.parked or self.pooled)
+
+    def by_kind(self) -> LockRecord:
+        """The record as the rules see it. Versions up to 0.2 marked resources as done, failed or parked (`names.py`).
+        Those marks count for nothing; a delay after a loss does, because a lost owner may still be writing."""
+        if not is_resource(self.name):
+            return self
+        rests = bool(self.delay_until_ms and not (self.endings and self.endings[0].how == FAILED))
+        if self.done is None and not self.parked and not self.failures and (rests or not self.delay_until_ms):
+            return self
+        return self.replace(done=None, parked=False, failures=0, delay_until_ms=self.delay_until_ms if rests else 0)
 
 
 class Part(Record):

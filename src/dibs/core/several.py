@@ -9,6 +9,7 @@ from dibs.core.claims import (
     closed_circle,
     grant_again,
     judge,
+    never_parked,
     other_units,
     waits_otherwise,
     was_held_before,
@@ -36,7 +37,7 @@ def acquire_any(draft: Draft, command: AcquireAny) -> outcomes.Outcome:
 
 
 def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, outcomes.Deadlock]) -> outcomes.Outcome:
-    refused = check_session(draft, command)
+    refused = never_parked(draft, command, command.names) or check_session(draft, command)
     if refused is not None:
         return refused
     draft.need(*[lock_key(command.ns, name) for name in command.names])
@@ -104,7 +105,7 @@ def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
 
 def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome:
     """Claim all of the names or none, at once or by waiting in all their lines while holding nothing."""
-    refused = check_session(draft, command)
+    refused = never_parked(draft, command, command.names) or check_session(draft, command)
     if refused is not None:
         return refused
     draft.need(*[lock_key(command.ns, name) for name in command.names])

@@ -207,7 +207,7 @@ class Tally:
             self._count_session(record.principal, record.owner, record.since_ms, 1)
 
     def _count_state(self, lock: LockRecord) -> None:
-        job = hash((lock.ns, lock.name))
+        lock, job = lock.by_kind(), hash((lock.ns, lock.name))
         if not lock.holders:
             self._ended(lock.ns, job, lock.endings[0].how if lock.endings else "", lock.delay_until_ms)
         if lock.parked:

@@ -79,6 +79,27 @@ class JobStatus:
         return self.status == "held"
 
 
+class JobOwner(str):
+    """The name of a job's owner, and the state of the job in `status`."""
+
+    status: JobStatus
+
+    @classmethod
+    def of(cls, status: JobStatus) -> JobOwner:
+        made = cls(status.owner or "")
+        made.status = status
+        return made
+
+    @property
+    def live(self) -> bool:
+        """Whether the claim is in its time. One whose time is over is the owner's until its end is written."""
+        return self.status.remaining_ms is None or self.status.remaining_ms > 0
+
+    @property
+    def metadata(self) -> str | None:
+        return self.status.metadata
+
+
 @dataclass(frozen=True, slots=True)
 class JobEvent:
     """Something that happened to the job `name`. `event` says what: acquired, progress, released, expired, …"""

@@ -17,7 +17,7 @@ from dibs.base.traceparent import tracing
 from dibs.client.pool import Doors
 from dibs.client.queueing import Flow, Pause, PendingClaim
 from dibs.core.durations import Duration
-from dibs.core.names import ELECTION_PREFIX
+from dibs.core.names import ELECTION_PREFIX, is_resource
 from dibs.sdk import operations
 from dibs.sdk.answers import Lease, Previous
 from dibs.sdk.heart import WATCHDOG, Grip
@@ -102,14 +102,25 @@ KINDS_MAX = 5  # of errors in a group that a reason names
 
 
 class ClaimEnd(Generic[T]):
-    """How claims end: a request for each of their leases. `fails`: it says that the work failed."""
+    """How claims end: a request for each of their leases. `fails`: it says that the work failed. `of_resource`: the end
+    of a resource, if it is another one."""
 
-    def __init__(self, flow: Callable[..., Flow[T]], *, fails: bool = False, **fields: Any) -> None:
+    def __init__(
+        self,
+        flow: Callable[..., Flow[T]],
+        *,
+        fails: bool = False,
+        of_resource: ClaimEnd[T] | None = None,
+        **fields: Any,
+    ) -> None:
         self._flow = flow
         self._fields = fields
+        self._of_resource = of_resource
         self.fails = fails
 
     def of(self, lease: Lease) -> Flow[T]:
+        if self._of_resource is not None and is_resource(lease.name):
+            return self._of_resource.of(lease)
         return self._flow(lease.name, lease.lease_id, **self._fields)
 
 
@@ -267,7 +278,8 @@ class ClaimState(Handle, Generic[D]):
     ) -> ClaimEnd[None]:
         """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
         `result`, a short text. `checkpoint` is stored, too."""
-        return ClaimEnd(operations.release, done=done, result=result, checkpoint=checkpoint)
+        otherwise = self._beside_jobs(ClaimEnd(operations.release, checkpoint=checkpoint))
+        return ClaimEnd(operations.release, of_resource=otherwise, done=done, result=result, checkpoint=checkpoint)
 
     def _release(self, *, checkpoint: str | None = None) -> ClaimEnd[None]:
         """Release the job before the block ends."""
@@ -277,7 +289,14 @@ class ClaimState(Handle, Generic[D]):
         self, reason: str | None = None, *, retry_after: Duration | None = None, checkpoint: str | None = None
     ) -> ClaimEnd[None]:
         """Release the job as failed, which counts as an attempt."""
-        return ClaimEnd(operations.fail, fails=True, reason=reason, retry_after=retry_after, checkpoint=checkpoint)
+        otherwise = self._beside_jobs(ClaimEnd(operations.give_back, checkpoint=checkpoint))
+        said = {"reason": reason, "retry_after": retry_after, "checkpoint": checkpoint}
+        return ClaimEnd(operations.fail, fails=True, of_resource=otherwise, **said)
+
+    def _beside_jobs(self, ending: ClaimEnd[None]) -> ClaimEnd[None] | None:
+        """Of jobs and resources that were claimed together, only the jobs are done or fail. Of resources alone this is
+        refused."""
+        return None if all(is_resource(lease.name) for lease in self.leases) else ending
 
     def _transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
@@ -412,12 +431,13 @@ def _end_after(
     error: BaseException | None, refused_end: InvalidInput | None = None, *, fail_on_error: bool
 ) -> ClaimEnd[None]:
     """Return how to release at the end of a block. The refusal of an argument of `done()` and its like is no failure:
-    the work may be finished, so the job is given back without a verdict."""
+    the work may be finished, so the job is given back without a verdict. Work on a resource says nothing about it."""
+    given_back: ClaimEnd[None] = ClaimEnd(operations.give_back)
     if fail_on_error and failures_in(error, refused_end):
-        return ClaimEnd(operations.fail, reason=reason_of(error, refused_end))
+        return ClaimEnd(operations.fail, of_resource=given_back, reason=reason_of(error, refused_end))
     if error is None or (isinstance(error, Exception) and not fail_on_error):
         return ClaimEnd(operations.release)
-    return ClaimEnd(operations.give_back)
+    return given_back
 
 
 def failures_in(error: BaseException | None, refused_end: InvalidInput | None = None) -> list[Exception]:

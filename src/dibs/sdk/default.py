@@ -9,10 +9,9 @@ from typing import Any, Generic, TypeVar
 from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
 from dibs.core.durations import Duration
-from dibs.sdk.answers import JobStatus, Lease
+from dibs.sdk.answers import JobOwner, JobStatus, Lease
 from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claim_state import Acquirer, acquirer
-from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.methods import Handle, explained, takes_like
 
@@ -170,7 +169,7 @@ def claim_all(**given: Any) -> EitherClaim:
 
 
 @explained
-def claim_job(job_id: str, owner: str, metadata: str | None = None, ttl: Duration = TTL_SECONDS) -> Lease:
+def claim_job(job_id: str, owner: str, metadata: str | None = None, ttl: Duration = 120) -> Lease:
     """Claim a job for `ttl` seconds from the last heartbeat. Raises JobHeld (with the owner), JobDone, … …"""
     return default_client().acquire(job_id, owner=owner, metadata=metadata, ttl=ttl)
 
@@ -194,10 +193,11 @@ def fail_job(job_id: str, lease_id: str, reason: str | None = None, retry_after:
 
 
 @explained
-def get_job_owner(job_id: str) -> str | None:
-    """The owner of a job, or None."""
+def get_job_owner(job_id: str) -> JobOwner | None:
+    """The owner of a job: the name, as text, which also has `live`, `metadata` and the whole `status`. None: nobody has
+    the job."""
     status = default_client().owner(job_id)
-    return status.owner if status.held else None
+    return JobOwner.of(status) if status.held else None
 
 
 @explained

@@ -24,6 +24,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.base.errors import InvalidInput, JobDone, JobHeld, NotClaimed
 from dibs.core.durations import Duration
+from dibs.sdk import operations
 from dibs.sdk.claim import AsyncClaim, Claim
 from dibs.sdk.claims import TTL_SECONDS, OnLost
 from dibs.sdk.client import AsyncClient, Client
@@ -108,6 +109,7 @@ def exclusive(
             try:
                 with begin(args, kwargs) as held:
                     entered = True
+                    operations.check_done(held.name, done)
                     result = function(*args, **kwargs)
                     _check_ended(result)
                     if done is not None:
@@ -123,6 +125,7 @@ def exclusive(
             try:
                 async with begin(args, kwargs) as held:
                     entered = True
+                    operations.check_done(held.name, done)
                     result = await function(*args, **kwargs)
                     _check_ended(result)
                     if done is not None:

@@ -15,12 +15,13 @@ from dibs.client.naming import Naming
 from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Flow, PendingClaim, all_pages
 from dibs.core import limits
 from dibs.core.durations import Duration, duration_ms
-from dibs.core.names import OF_REPOSITORY
+from dibs.core.names import RESOURCES, is_resource
 from dibs.core.references import is_plain
 from dibs.sdk import answers
 from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
 from dibs.sdk.methods import name_given, prefix_given
 from dibs.wire.documents import Reply
+from dibs.wire.sentences import not_a_job
 from dibs.wire.values import check_texts
 
 
@@ -90,6 +91,12 @@ def done_fields(done: Duration | bool | None) -> Document:
     return {"done_seconds": max(1, whole_seconds(done, "done") or 0)}
 
 
+def check_done(name: str, done: Duration | bool | None) -> None:
+    """Refuse `done` for a resource, before the work that it would be said of."""
+    if done is not None and is_resource(name):
+        raise InvalidInput(not_a_job(name, "done"))
+
+
 def acquire(request: PendingClaim) -> Flow[tuple[Lease, ...]]:
     """The leases, or the refusal raised."""
     body = answers.body_of((yield from request.claim()))
@@ -125,9 +132,10 @@ def release(
     _still_ours(name, (yield Ask("release", name, _given(document) | done_fields(done))))
 
 
-def give_back(name: str, lease_id: str) -> Flow[None]:
+def give_back(name: str, lease_id: str, *, checkpoint: str | None = None) -> Flow[None]:
     """Let go without a verdict on the work."""
-    _still_ours(name, (yield Ask("release", name, {"lease_id": lease_id, "uncounted": True})))
+    document = {"lease_id": lease_id, "uncounted": True, "checkpoint": checkpoint}
+    _still_ours(name, (yield Ask("release", name, _given(document))))
 
 
 def fail(
@@ -190,7 +198,7 @@ def list_jobs(prefix: str | None = None) -> Flow[list[JobStatus]]:
     body = answers.body_of((yield from all_pages(begins)))
     found: list[Document] = body["locks"]
     if body.get("tree_namespace"):
-        for tree in OF_REPOSITORY:
+        for tree in RESOURCES:
             if tree.startswith(begins):
                 found += answers.body_of((yield from all_pages(tree)))["locks"]
         found.sort(key=lambda lock: lock["name"])

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask, is_over
 from dibs.client.queueing import Pause, PendingClaim, StillWaiting, status_of
+from dibs.core.names import is_resource
 from dibs.testing.judge import OK, REFUSED, UNKNOWN
 from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply
@@ -257,7 +258,8 @@ class Workload:
     def _release_all(self, leases: list[Document]) -> Steps:
         for lease in leases:
             document: Document = {"lease_id": lease["lease_id"]}
-            if not self._terms.plainly and self._chance.random() < 0.03:
+            is_job = not is_resource(lease["name"])
+            if is_job and not self._terms.plainly and self._chance.random() < 0.03:
                 document |= {"failed": True, "reason": "no luck", "retry_after_seconds": 1}
             yield from self._ask(Ask("release", lease["name"], document))
 

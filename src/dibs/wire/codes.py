@@ -72,6 +72,7 @@ OUTCOMES: dict[str, CodeRow] = {
     "Renewed": CodeRow("renewed", 200, YES, "Still yours"),
     "Released": CodeRow("released", 200, YES, "Let go"),
     "Failed": CodeRow("failed", 200, YES, "Let go as failed"),
+    "NotAJob": CodeRow("invalid_input", 400, USAGE, "Invalid input", NEVER_LIKE_THIS),
     "NoteTooLong": CodeRow("invalid_input", 400, USAGE, "Invalid input", NEVER_LIKE_THIS),
     "NotCurrent": CodeRow("lease_not_current", 404, NOT_YOURS, "Lease is not current", NOT_ANY_MORE),
     "KeySpent": CodeRow("conflict", 409, NOT_YOURS, "Conflict", NEVER_LIKE_THIS),

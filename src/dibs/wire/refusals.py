@@ -7,7 +7,7 @@ from dibs.core import lease_outcomes, outcomes
 from dibs.core.durations import format_duration
 from dibs.core.outcomes import Outcome
 from dibs.core.records import MAX_HOLD
-from dibs.wire.sentences import cycle_path
+from dibs.wire.sentences import cycle_path, not_a_job
 
 # The beginning of the sentence for a request key whose lease has ended. Clients that wait recognise it.
 KEY_SPENT = "This request key's lease"
@@ -42,6 +42,8 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             f"This token may hold {outcome.most} jobs, places in line counted, and this would be more. Release some, "
             "or ask an admin for more."
         )
+    if isinstance(outcome, lease_outcomes.NotAJob):
+        return status, not_a_job(outcome.name, outcome.what)
     if isinstance(outcome, lease_outcomes.NoteTooLong):
         return status, (
             f"The {outcome.what} of this job's {outcome.owners} owners may take {outcome.most} bytes together. "

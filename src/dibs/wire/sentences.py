@@ -204,6 +204,11 @@ def ended(previous: Document, now_ms: int | None) -> str:
     return f"{owner}, {previous['how']} {when}"
 
 
+def not_a_job(name: str, what: str) -> str:
+    """`what` says of the name what only a job can be: a field, a flag or an argument."""
+    return f"{name} is a resource, not a job: it can be held, but not be done, fail or be parked. Leave out {what}."
+
+
 def cycle_path(cycle: Sequence[str]) -> str:
     """A cycle of waiting, from the caller back to the caller."""
     return " → ".join([*cycle, cycle[0]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dibs.agents import words
@@ -68,7 +70,18 @@ def _told() -> list[str]:
     }
     parked = {"name": "job", "status": "parked", "fencing_token": 1, "failures": 2, "previous": previous}
     done = {"name": "job", "status": "done", "owner": EVIL, "fencing_token": 1}
-    file = {"file": EVIL, "owner": EVIL, "level": "deny"}
+    file = {"file": EVIL, "owner": EVIL, "level": "deny", "status": "held"}
+    in_way: list[dict[str, Any]] = [
+        file,
+        {**file, "by_actor": True, "conflict": EVIL},
+        {**file, "owner": None, "reserved_for": {"owner": EVIL}},
+        {**file, "status": "done", "retry_after_ms": 1},
+        {**file, "status": "delayed", "retry_after_ms": 1},
+        {**file, "status": "parked", "failures": 2},
+        {**file, "status": "closed", "closed": {"by": EVIL, "reason": EVIL, "remaining_ms": 1}},
+        {**file, "status": "deadlock"},
+        {**file, "status": "forbidden", "details": EVIL},
+    ]
     return [
         words.claimed(lease, kept=True)["message"],
         *[words.status_answer(status_from(each))["message"] for each in (HELD, free, parked, done)],
@@ -77,9 +90,10 @@ def _told() -> list[str]:
         words.not_claimed(JobHeld("x", {"refused": [HELD, done]}), None)["message"],
         words.not_claimed(JobHeld(EVIL, {}), "job")["message"],
         words.lost(LeaseLost("job", 1, EVIL), "job", "yours")["message"],
-        agent_guard._refusal_text([file]),
-        agent_guard._text(agent_guard._WARNING, [file]),
-        agent_guard._text(agent_guard._TOUCHED, [file], agent_guard._MAY_BE_LOST),
+        *[agent_guard._refusal_text([each]) for each in in_way],
+        *[agent_guard._command_text({**each, "name": EVIL, "namespace": EVIL}, "make") for each in in_way],
+        agent_guard._text(agent_guard._WARNINGS, [file]),
+        agent_guard._text(agent_guard._TOUCHED, [file]),
         agent_guard._present([file]),
     ]
 

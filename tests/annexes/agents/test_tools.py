@@ -543,3 +543,26 @@ async def test_who_asks_is_shown_by_the_name_of_its_client(store: Store, mode: s
 async def test_the_server_says_how_it_is_to_be_used(store: Store) -> None:
     async with store.agent("agent-7", MODERN) as agent:
         assert "Never put secrets" in (agent.client.instructions or "")
+
+
+@pytest.mark.fault("F-290")
+async def test_a_resource_is_not_advised_to_be_done_and_says_so_if_it_is(store: Store, mode: str) -> None:
+    async with store.agent("agent-7", mode) as agent:
+        claimed = await agent.call("claim_job", job="branch:main")
+        assert "done=true" not in claimed["message"]
+        assert "done=true" in (await agent.call("claim_job", job="issue-1"))["message"]
+        for how in ({"done": True}, {"failed": True, "reason": "r"}):
+            refused = await agent.error("release_job", job="branch:main", **how)
+            assert "branch:main is a resource, not a job" in refused
+        assert (await agent.call("release_job", job="branch:main"))["released"] is True
+
+
+@pytest.mark.fault("F-297")
+async def test_a_job_may_be_called_job_id_or_name(store: Store, mode: str) -> None:
+    async with store.agent("agent-7", mode) as agent:
+        assert (await agent.call("claim_job", job_id="issue-1"))["claimed"] is True
+        assert (await agent.call("get_job_owner", name="issue-1"))["yours"] is True
+        assert (await agent.call("heartbeat_job", job="issue-1", job_id="issue-1"))["yours"] is True
+        assert "job and job_id differ" in await agent.error("release_job", job="issue-1", job_id="issue-2")
+        assert "job is missing" in await agent.error("release_job")
+        assert (await agent.call("release_job", name="issue-1"))["released"] is True

@@ -119,7 +119,15 @@ def test_each_harness_says_when_the_command_is_over(guarded: Yard, harness: str)
         ("git push", [["git", "push"]]),
         ("a && b x;c|d & e", [["a"], ["b", "x"], ["c"], ["d"], ["e"]]),
         ("A=1 sudo env B=2 git push\nls", [["git", "push"], ["ls"]]),
-        ("if x; then git push; fi", [["if", "x"], ["git", "push"], ["fi"]]),
+        ("if x; then git push; fi", [["x"], ["git", "push"], ["fi"]]),
+        ("while ! git push; do x; done", [["git", "push"], ["x"], ["done"]]),
+        ("timeout 60 git push", [["60", "git", "push"]]),
+        (
+            "git commit -F - <<'EOF'\ngit pull\nEOF\ngit push",
+            [["git", "commit", "-F", "-", "<<", "EOF"], ["git", "push"]],
+        ),
+        ("cat <<-A <<B\nx\n\tA\ny\nB\ngit push", [["cat", "<<", "-A", "<<", "B"], ["git", "push"]]),
+        ("cat <<E\nnever ends\ngit push", [["cat", "<<", "E"]]),
         ("echo 'git push; x'", [["echo", "git push; x"]]),
         ("cat <<E\ngit push\nE", [["cat", "<<", "E"]]),
         ("git push $(x y)", [["git", "push", "$"], ["x", "y"], []]),
@@ -135,3 +143,31 @@ def test_the_simple_commands_of_a_line_are_told_apart(command: str, found: list[
 def test_a_guard_that_is_not_two_texts_is_refused(value: object) -> None:
     with pytest.raises(InvalidInput, match="a guarded command is"):
         AgentSettings({"command": value}, "here")
+
+
+@pytest.mark.fault("F-295")
+@pytest.mark.parametrize(
+    ("command", "is_seen"),
+    [
+        ("git -C . push", True),
+        ("git -c a=b push origin", True),
+        ("git --git-dir .git --no-pager push", True),
+        ("/usr/bin/git push", True),
+        ("timeout -k 5 60 git push", True),
+        ("nice -n 10 git push", True),
+        ("sudo -u x git push", True),
+        ("! git push", True),
+        ("if git push; then :; fi", True),
+        ("until git push; do sleep 1; done", True),
+        ("cat > notes <<EOF\ntext\nEOF\ngit push", True),
+        ("echo git push", False),
+        ("git commit -m 'git push'", False),
+        ("git log push", False),
+        ("cat <<EOF\ngit push\nEOF", False),
+        ("grep -r git push", False),
+        ("git pushed", False),
+    ],
+)
+def test_a_guarded_command_is_seen_in_the_forms_that_people_type(command: str, is_seen: bool) -> None:
+    settings = AgentSettings({"command": [{"match": "git push", "claim": "x"}]}, "here")
+    assert bool(settings.jobs_of(simple_commands(command), "main")) == is_seen

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.agents.harness.hook_events import patched
 from dibs.agents.harness.shell_writes import written
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -79,3 +83,23 @@ def test_a_long_command_is_read_in_a_time_that_grows_as_it_does(command: str, te
     begun_ns = time.process_time_ns()
     assert written(long) == ["a"]
     assert time.process_time_ns() - begun_ns < 3_000_000_000
+
+
+@pytest.mark.fault("F-298")
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("cp new.py src/", ["src/new.py"]),
+        ("cp new.py src", ["src/new.py"]),
+        ("cp -r a/b/ src", ["src/b"]),
+        ("cp a b src", ["src/a", "src/b"]),
+        ("cp new.py other", ["other"]),
+        ("mv old.py src/", ["old.py", "src/old.py"]),
+        ("cd src && cp ../new.py deep", ["src/deep/new.py"]),
+        ("cp $X src/", []),
+        ("cp . src", []),
+    ],
+)
+def test_what_is_copied_into_a_folder_is_a_file_in_it(tmp_path: Path, command: str, names: list[str]) -> None:
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    assert written(command, str(tmp_path)) == names

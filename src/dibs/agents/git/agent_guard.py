@@ -30,9 +30,28 @@ _LINES_MAX = 5
 _FILES_SHOWN = 3
 _FILE_CHARS_MAX = 200
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._@+-")
-_WARNING = "Another worker is changing the same file in another checkout. The two changes will have to be merged."
-_TOUCHED = "These files changed while the command ran, and another worker has them claimed."
-_MAY_BE_LOST = "If the command wrote them, that worker's changes may be lost."
+# What is said of a file that is not ours to write, by the status of the first refusal; "" for all others.
+_REFUSALS = {
+    "held": "Not written: another worker is changing this file. It has it claimed with dibs.",
+    "deadlock": "Not written: another worker has this file, and wants one that you have. Neither of you can go on so.",
+    "": "Not written: dibs lets nobody change this file now.",
+}
+_WARNINGS = {
+    **dict.fromkeys(
+        ("held", "deadlock"),
+        "Another worker is changing the same file in another checkout. The two changes will have to be merged.",
+    ),
+    "": "dibs lets nobody change this file now.",
+}
+_TOUCHED = {
+    **dict.fromkeys(
+        ("held", "deadlock"),
+        "These files changed while the command ran, and another worker has them claimed. If the command wrote them, "
+        "that worker's changes may be lost.",
+    ),
+    "": "These files changed while the command ran, though nobody may change them now.",
+}
+_FLAGS = ("--actor", "--again", "--for", "--namespace")
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 
 
@@ -61,7 +80,7 @@ class AgentGuard:
         if event.kind == kinds.BEFORE_SHELL:
             from dibs.agents.harness.shell_writes import written
 
-            paths = written(event.command)
+            paths = written(event.command, self._folder)
             answer = self._before(tuple(paths)) if paths else NOTHING
             _note_time(self._stamp())
             return answer if answer.reason else self._before_command() or answer
@@ -89,7 +108,7 @@ class AgentGuard:
             refused = shell.claim_jobs(list(jobs))
         finally:
             self._close(shell)
-        return refusal(self._event, _command_text(refused[0], jobs[refused[0]["name"]])) if refused else None
+        return refusal(self._event, _command_text(refused[0], jobs[refused[0]["job"]])) if refused else None
 
     def _after_command(self, checkout: Checkout) -> None:
         """Let go of what the command was claimed as. When the agent stops, none of its commands runs."""
@@ -152,14 +171,15 @@ class AgentGuard:
             try:
                 if checkout.settings.guard != OFF:
                     files = [file for path in inside for file in checkout.files(path, self._folder)]
-                    in_way += checkout.claim(list(dict.fromkeys(files)))
+                    found = checkout.claim(list(dict.fromkeys(files)))
+                    in_way += [{**each, "by_actor": checkout.is_of_actor(each)} for each in found[:1]] + found[1:]
             finally:
                 self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
         if denied:
             return refusal(self._event, _refusal_text(denied))
         warned = [each for each in in_way if each["level"] == WARN]
-        return remark(self._event, _text(_WARNING, warned)) if warned else NOTHING
+        return remark(self._event, _text(_WARNINGS, warned)) if warned else NOTHING
 
     def _after(self, checkout: Checkout) -> HookAnswer:
         """After a shell command: claim what it changed, or say whose it is."""
@@ -177,7 +197,7 @@ class AgentGuard:
         held = {checkout.key(file) for file in checkout.held()}
         in_way = checkout.claim([file for file in changed if checkout.key(file) not in held], each=True)
         told = [each for each in in_way if each["level"] != OFF]
-        return remark(self._event, _text(_TOUCHED, told, _MAY_BE_LOST)) if told else NOTHING
+        return remark(self._event, _text(_TOUCHED, told)) if told else NOTHING
 
     def _stopped(self, checkout: Checkout) -> None:
         """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
@@ -242,43 +262,96 @@ def _is_changed(file: str, changed: set[str]) -> bool:
 
 
 def _who(refused: Document) -> str:
-    """Return who has a file, since when, and when it was last heard of."""
+    """Return who has a file or a job, since when, and when it was last heard of."""
     if not refused.get("owner"):
-        return "somebody who waited for it"
+        first = (refused.get("reserved_for") or {}).get("owner")
+        return "somebody who waited for it" if first is None else f"{quoted(first)}, who waited for it"
     told = [f"for {span(refused['held_ms'])}"] if "held_ms" in refused else []
     if life(refused):
         told.append(life(refused))
     return quoted(refused["owner"]) + (f" ({', '.join(told)})" if told else "")
 
 
-def _text(head: str, refusals: list[Document], end: str = "") -> str:
-    """A line for each file that somebody else has, between what happened and what to do."""
+def _state(refused: Document) -> str:
+    """What stands in the way of a name, in the middle of a sentence. Texts of others are quoted."""
+    status, left = refused.get("status"), span(refused.get("retry_after_ms") or 0)
+    if status == "held" or (status == "deadlock" and refused.get("owner")):
+        return "its pool has no slots now" if refused.get("paused") else _who(refused)
+    if status == "done":
+        return f"done already, by {quoted(refused.get('owner'))}; it counts as done for another {left}"
+    if status == "delayed":
+        failed = (refused.get("previous") or {}).get("how") == "failed"
+        why = "its last owner failed" if failed else "its last owner was lost and may still write"
+        return f"nobody gets it for another {left}, because {why}"
+    if status == "closed":
+        closure = refused["closed"]
+        why = f"{quoted(closure['by'])} says {quoted(closure['reason'])}"
+        return f"closed for another {span(closure['remaining_ms'])}; {why}"
+    if status == "parked":
+        return f"parked after {refused.get('failures')} owners in a row failed or were lost"
+    return quoted(refused.get("details") or refused.get("error") or status, _FILE_CHARS_MAX)
+
+
+def _step(refused: Document, job: str, then: str) -> str:
+    """The step that helps, which depends on what stands in the way. `then`: what to do after it."""
+    status, where = refused.get("status"), refused.get("namespace")
+    if status == "held" and refused.get("by_actor"):
+        actor = _typed("release", refused.get("conflict") or job, "--actor", refused["owner"])
+        return f"If you claimed it yourself by that name, release it with {actor} and then {then}. "
+    if status == "held":
+        return f"Wait with {_typed('wait', job, '--for', '5m', *_namespace(where))} and then {then}. "
+    if status == "done":
+        again = (
+            f"{_typed('claim', job, '--again', *_namespace(where))} and {_typed('release', job, *_namespace(where))}"
+        )
+        return f"It need not be done again. If it must be, use {again}, and then {then}. "
+    if status == "delayed":
+        return f"Try again in {span(refused.get('retry_after_ms') or 0)}. "
+    if status == "parked":
+        return f"Tell the person you work for: {_typed('free', job, *_namespace(where))} frees it. "
+    if status == "deadlock":
+        return "Undo or commit what you changed and end your turn, which lets go of your files. "
+    return "Tell the person you work for. "
+
+
+def _namespace(where: str | None) -> tuple[str, ...]:
+    return () if where is None else ("--namespace", where)
+
+
+def _text(heads: dict[str, str], refusals: list[Document], end: str = "") -> str:
+    """A line for each file that is not ours to write, between what happened and what to do."""
     found: dict[str, str] = {}
     for each in refusals:
-        found.setdefault(quoted(each["file"], _FILE_CHARS_MAX), _who(each))
-    lines = [f"{file}: {who}" for file, who in list(found.items())[:_LINES_MAX]]
+        found.setdefault(quoted(each["file"], _FILE_CHARS_MAX), _state(each))
+    lines = [f"{file}: {state}" for file, state in list(found.items())[:_LINES_MAX]]
+    head = heads.get(str(refusals[0].get("status")), heads[""])
     return "\n".join([head, *lines, *([end] if end else [])])
 
 
 def _refusal_text(denied: list[Document]) -> str:
-    wait = _wait_for(f"path:{denied[0]['file']}")
-    end = f"Work on another file, or wait with {wait} and then write it. `dibs list` shows what is taken."
-    return _text("Not written: another worker is changing this file. It has it claimed with dibs.", denied, end)
+    step = _step(denied[0], f"path:{denied[0]['file']}", "write it")
+    return _text(
+        _REFUSALS, denied, f"Work on another file, or {step[0].lower()}{step[1:]}`dibs list` shows what is taken."
+    )
 
 
-def _wait_for(job: str) -> str:
-    """The command with which the agent waits, as it can be typed. Others choose the names of files and jobs: one that
-    needs quotes in a shell stands in no command."""
-    is_plain = job[:1] != "-" and len(job) <= _FILE_CHARS_MAX and _PLAIN_CHARACTERS.issuperset(job)
-    return f"`dibs wait {job} --for 5m`" if is_plain else "`dibs wait`"
+def _typed(*words: str) -> str:
+    """A dibs command as it can be typed. Others choose the names of files, jobs and owners: one that needs quotes in a
+    shell stands in no command."""
+    is_plain = all(
+        word[:1] != "-" and len(word) <= _FILE_CHARS_MAX and _PLAIN_CHARACTERS.issuperset(word)
+        for word in words
+        if word not in _FLAGS
+    )
+    return f"`dibs {' '.join(words)}`" if is_plain else f"`dibs {words[0]}`"
 
 
 def _command_text(refused: Document, words: str) -> str:
     job = refused["name"]
+    has = " has it" if refused.get("status") == "held" and not refused.get("paused") else ""
     return (
         f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}. "
-        f"{_who(refused)} has it.\n"
-        f"Wait with {_wait_for(job)}, then run the command again."
+        f"{_state(refused)}{has}.\n{_step(refused, job, 'run the command again')}".rstrip()
     )
 
 

@@ -25,9 +25,10 @@ from dibs.base.jsontext import Document
 from dibs.base.terminal import quoted
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
+from dibs.client.naming import Naming
 from dibs.client.queueing import PendingClaim, drive
 from dibs.core.limits import ALL_NAMES_MAX
-from dibs.core.names import above
+from dibs.core.names import above, is_resource
 
 _DIGITS = 12
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2
@@ -49,9 +50,22 @@ class Checkout:
         self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
         self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
         self._session = ActorSession.of_agent(self.call, agent)
+        self._users = guarded(call)  # the place of the user's own commands
+        self._users_session = ActorSession.of_agent(self._users, agent)
+        self._naming = Naming(call.env, root)
 
     def close(self) -> None:
         self.call.close()
+        self._users.close()
+
+    def is_own(self, job: str) -> bool:
+        """Tell whether a name is at the repository's place: a resource is, as it is for every command in the work tree.
+        A job is where the user's own commands look for it. But that is a word of the tracked file about everybody's
+        jobs, so it counts in a repository that the user trusts; else its jobs are its own, too."""
+        return is_resource(self._naming.of(job)) or not self.repository.is_trusted
+
+    def _place_of(self, job: str) -> tuple[Call, ActorSession]:
+        return (self.call, self._session) if self.is_own(job) else (self._users, self._users_session)
 
     def _refuse_untrusted_remote(self) -> None:
         """A store `git:origin` runs the programs that the clone's configuration names: ssh commands, helpers, hooks
@@ -93,13 +107,12 @@ class Checkout:
         return found
 
     def _claim(self, files: list[str]) -> list[Document]:
-        session = self._session.opened(self._session.ttl_ms)
         by_name = {name: file for file in files for name in self._names(file)}
-        refused = self._ask(session, list(by_name))
+        refused = _ask(self.call, self._session, list(by_name), self._metadata)
         levels = [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
         if refused and all(each["level"] != DENY for each in levels):
             # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
-            here = self._ask(session, [self._names(file)[0] for file in files])
+            here = _ask(self.call, self._session, [self._names(file)[0] for file in files], self._metadata)
             levels += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in here]
         return levels
 
@@ -109,36 +122,33 @@ class Checkout:
 
     def claim_jobs(self, jobs: Sequence[str]) -> list[Document]:
         """Claim jobs one by one, in an order that is the same for all. Returns what stands in the way of the first that
-        is taken; those before it are let go."""
-        session = self._session.opened(self._session.ttl_ms)
+        is taken, with the `job` as it was written and the `namespace` in which `dibs wait` would not look for it; those
+        before it are let go."""
         for at, job in enumerate(jobs := sorted(jobs)):
-            refused = self._ask(session, [job])
+            call, session = self._place_of(job)
+            refused = _ask(call, session, [self._naming.of(job)], self._metadata)
             if refused:
                 self.release_jobs(jobs[:at])
-                return refused
+                hidden = self.is_own(job) and not is_resource(refused[0]["name"])
+                place = {"namespace": call.repository_namespace} if hidden and call.repository_namespace else {}
+                return [{**each, "job": job, **place} for each in refused]
         return []
 
     def release_jobs(self, jobs: Sequence[str]) -> None:
-        session = self._session.known()
-        if session is not None:
-            for job in jobs:
-                self.call.ask("release", job, {"session_id": session})
+        for job in jobs:
+            _release(*self._place_of(job), [self._naming.of(job)])
 
-    def _ask(self, session: str, names: list[str]) -> list[Document]:
-        asked = {
-            "session_id": session,
-            "names": names,
-            "owner": self._session.owner(),
-            "metadata": f"checkout={self.id} clone={self._clone}",
-            "request_key": new_id(),
-        }
-        reply = drive(self.call.door(), PendingClaim("acquire-all", "", asked, own_key=True).ask_once())
-        body = reply.body or {}
-        if "refused" in body:
-            return list(body["refused"])
-        if reply.status >= 300:
-            raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
-        return []
+    @property
+    def _metadata(self) -> str:
+        return f"checkout={self.id} clone={self._clone}"
+
+    def is_of_actor(self, refused: Document) -> bool:
+        """Tell whether a claim in the way is that of a named actor (`--actor`) of this user on this machine."""
+        owner = str(refused.get("owner") or "")
+        known = ActorSession(self.call, owner).known() if owner else None
+        body = {} if known is None else self.call.ask("session-show", known, {}).body or {}
+        name, token = refused.get("conflict") or refused["name"], refused.get("fencing_token")
+        return any((hold["name"], hold["fencing_token"]) == (name, token) for hold in body.get("holds", ()))
 
     def _file(self, name: str) -> str:
         return name.removeprefix("path:").removeprefix(f"@{self.id}/")
@@ -161,7 +171,7 @@ class Checkout:
     def wanted(self) -> dict[str, int]:
         """Files and jobs of this agent for which somebody began to wait, each with how many wait."""
         found: dict[str, int] = {}
-        for job in self.call.wanted:
+        for job in (*self.call.wanted, *self._users.wanted):
             name = self._file(job["name"])
             found[name] = max(found.get(name, 0), job["waiting"])
         return found
@@ -179,12 +189,13 @@ class Checkout:
         return body.get("holds") or []
 
     def release(self, files: Sequence[str]) -> None:
-        self.release_jobs([name for file in files for name in self._names(file)])
+        _release(self.call, self._session, [name for file in files for name in self._names(file)])
 
     def end(self) -> None:
-        session = self._session.known()
-        if session is not None:
-            self.call.ask("session-end", session, {})
+        known = {self._session.known(): self.call, self._users_session.known(): self._users}
+        for session, call in known.items():
+            if session is not None:
+                call.ask("session-end", session, {})
 
     def others(self) -> list[Document]:
         """The claims of others in this checkout, and those of people and commands on its paths."""
@@ -199,3 +210,47 @@ class Checkout:
                 if is_here and (lock["name"], hold["fencing_token"]) not in mine:
                     found.append({**lock, **hold, "file": self._file(lock["name"])})
         return found
+
+
+def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> list[Document]:
+    """Claim all of the names or none. Returns what stands in the way of each. Raises StoreUnavailable for an answer
+    that is not about them."""
+    opened = session.opened(session.ttl_ms)
+    asked = {
+        "session_id": opened,
+        "names": names,
+        "owner": session.owner(),
+        "metadata": metadata,
+        "request_key": new_id(),
+    }
+    reply = drive(call.door(), PendingClaim("acquire-all", "", asked, own_key=True).ask_once())
+    body = reply.body or {}
+    if "refused" in body:
+        return list(body["refused"])
+    if body.get("code") == "deadlock":
+        return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}]
+    if reply.status >= 300:
+        raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
+    return []
+
+
+def _deadlocked(call: Call, session: str, names: list[str]) -> list[Document]:
+    """Those of the names that somebody has who wants something of ours: the answer itself names only the circle."""
+    holds = (call.ask("session-show", session, {}).body or {}).get("holds") or ()
+    mine = {(hold["name"], hold["fencing_token"]) for hold in holds}
+    found: list[Document] = []
+    for name in names:
+        body = call.ask("inspect", name).body or {}
+        above = body.get("overlapping") or ()
+        if body.get("status") == "held" and (name, body.get("fencing_token")) not in mine:
+            found.append({**body, "status": "deadlock"})
+        elif above:
+            found.append({**body, **above[0], "name": name, "conflict": above[0]["name"], "status": "deadlock"})
+    return found
+
+
+def _release(call: Call, session: ActorSession, names: list[str]) -> None:
+    known = session.known()
+    if known is not None:
+        for name in names:
+            call.ask("release", name, {"session_id": known})

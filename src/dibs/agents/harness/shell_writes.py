@@ -9,14 +9,32 @@ for nothing, so doubt leaves a name out.
 
 from __future__ import annotations
 
+import os
 import posixpath
+import re
 
 from dibs.agents.harness.hook_events import patched
 
 _ENDS = frozenset((";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "then", "do", "else"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
 _OPERATORS = tuple("&>> && || >> >| &> <<< << <> >& <& > < ; | & ( )".split())  # longer ones first
-_PREFIXES = frozenset(("sudo", "env", "command", "nohup", "time", "exec", "builtin"))
+# What may stand before a program's name: programs that run another, and words of the shell.
+_RUNNERS = (
+    "sudo",
+    "env",
+    "command",
+    "nohup",
+    "time",
+    "exec",
+    "builtin",
+    "timeout",
+    "nice",
+    "ionice",
+    "stdbuf",
+    "setsid",
+)
+_PREFIXES = frozenset((*_RUNNERS, "xargs", "eval", "if", "elif", "while", "until", "!"))
+_HERE = re.compile(r"(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([^\s'\"\\;&|<>()]+))")
 _BEGIN_OPERATORS = frozenset([each[0] for each in _OPERATORS])
 _PARTED = dict.fromkeys(map(ord, ";&|()`"), "\n")
 _UNSURE = frozenset("$`*?[~{}")
@@ -36,8 +54,9 @@ def _word(text: str, *, sure: bool = True, operator: bool = False) -> _Word:
     return made
 
 
-def written(command: str) -> list[str]:
-    """The paths, each once, from the folder in which the command begins. Empty if the command cannot be read."""
+def written(command: str, here: str | None = None) -> list[str]:
+    """The paths, each once, from the folder in which the command begins, which is `here`: what is copied into a folder
+    that exists is a file in it. Empty if the command cannot be read."""
     words = _words(command)
     if words is None:
         return []
@@ -46,6 +65,7 @@ def written(command: str) -> list[str]:
         return [posixpath.join(folder, name) for name in patched(command)]
     found: dict[str, None] = {}
     simple: list[_Word] = []
+    base = None if here is None else os.path.join(here, folder)
     skip = False
     for at, word in enumerate(words):
         if skip:
@@ -57,11 +77,11 @@ def written(command: str) -> list[str]:
         elif word.operator and word in ("<", "<<", "<<<", ">&", "<&"):
             skip = True
         elif word in _ENDS and (word.operator or word == "\n" or not simple):
-            _of_simple(simple, found)
+            _of_simple(simple, found, base)
             simple = []
         else:
             simple.append(word)
-    _of_simple(simple, found)
+    _of_simple(simple, found, base)
     moves = any(word in ("cd", "pushd", "-C") for word in words)  # relative to a folder that is not known then
     return [posixpath.join(folder, name) for name in found if not moves or name.startswith("/")]
 
@@ -96,18 +116,18 @@ def _note(found: dict[str, None], word: _Word) -> None:
         found[str(word)] = None
 
 
-def _of_simple(words: list[_Word], found: dict[str, None]) -> None:
+def _of_simple(words: list[_Word], found: dict[str, None], base: str | None) -> None:
     at = next((at for at, word in enumerate(words) if not _is_before_name(word)), len(words))
     if at == len(words):
         return
     name, rest = words[at].rpartition("/")[2], words[at + 1 :]
     plain = [word for word in rest if not word.startswith("-")]
-    if name in ("tee", "rm", "touch", "truncate", "unlink", "mv"):
+    if name in ("tee", "rm", "touch", "truncate", "unlink"):
         targets = plain
     elif name == "sed":
         targets = _sed(rest)
-    elif name == "cp":
-        targets = plain[-1:]
+    elif name in ("cp", "mv"):
+        targets = (plain[:-1] if name == "mv" else []) + _arrivals(plain, base)
     elif name == "git":
         targets = _git(rest)
     else:
@@ -119,6 +139,22 @@ def _of_simple(words: list[_Word], found: dict[str, None]) -> None:
 def _is_before_name(word: _Word) -> bool:
     """Tell whether the name of the program comes after this word."""
     return word in _PREFIXES or (word.sure and "=" in word and word[0] != "=")
+
+
+def _arrivals(words: list[_Word], base: str | None) -> list[_Word]:
+    """The files that `cp` and `mv` write: the last word, or what is put into it if that is a folder."""
+    *sources, target = words or [_word("")]
+    is_folder = len(sources) > 1 or target.endswith("/")
+    if not is_folder and base is not None and target.sure:
+        is_folder = os.path.isdir(os.path.join(base, target))
+    if not is_folder:
+        return [target]
+    names = [(source, posixpath.basename(source.rstrip("/"))) for source in sources]
+    return [
+        _word(posixpath.join(target, name), sure=source.sure and target.sure)
+        for source, name in names
+        if name not in ("", ".", "..")
+    ]
 
 
 def _sed(rest: list[_Word]) -> list[_Word]:
@@ -145,12 +181,15 @@ def _git(rest: list[_Word]) -> list[_Word]:
 
 
 def _words(command: str) -> list[_Word] | None:
-    """The words and operators of a command line. None if a quote does not end. A line with a here-document is the last
-    that is read: what follows is text. The time is linear in the command's length, which an agent chooses."""
+    """The words and operators of a command line. None if a quote does not end. The text of a here-document is left out.
+    The time is linear in the command's length, which an agent chooses."""
     words: list[_Word] = []
     pieces: list[str] = []  # of a word, none of them empty
     begun, sure = False, True
     at, size = 0, len(command)
+    documents: list[
+        tuple[str, bool]
+    ] = []  # here-documents of this line: what ends each, and whether tabs may be before
 
     def end() -> None:
         nonlocal begun, sure
@@ -182,7 +221,8 @@ def _words(command: str) -> list[_Word] | None:
         elif character == "\n":
             end()
             words.append(_word("\n"))
-            at += 1
+            at = _after_documents(command, at + 1, documents)
+            documents.clear()
         elif character in _BEGIN_OPERATORS:
             if character == "(" and pieces and pieces[-1].endswith("$"):
                 return None  # a substitution: what it holds is a command of its own
@@ -193,13 +233,28 @@ def _words(command: str) -> list[_Word] | None:
             words.append(_word(operator, operator=True))
             at += len(operator)
             if operator == "<<":
-                size = _end_of_line(command, at)
+                found = _HERE.match(command, at)
+                if found is None:
+                    size = _end_of_line(command, at)  # what follows is text
+                else:
+                    documents.append((found[2] or found[3] or found[4], found[1] == "-"))
         else:
             sure = sure and character not in _UNSURE
             pieces.append(character)
             begun, at = True, at + 1
     end()
     return words
+
+
+def _after_documents(command: str, at: int, documents: list[tuple[str, bool]]) -> int:
+    """Where the line after some here-documents begins. One that does not end is text to the end."""
+    for last, has_tabs in documents:
+        while at < len(command):
+            close = _end_of_line(command, at)
+            line, at = command[at:close], close + 1
+            if (line.lstrip("\t") if has_tabs else line) == last:
+                break
+    return min(at, len(command))
 
 
 def _end_of_line(command: str, at: int) -> int:

@@ -172,15 +172,31 @@ class AgentSettings:
         return not self.paths or any(path == each or path.startswith(f"{each}/") for each in self.paths)
 
     def jobs_of(self, commands: Sequence[Sequence[str]], branch: str) -> dict[str, str]:
-        """The jobs that shell commands are claimed as, each with the words by which it was found. Options before and
-        between these words do not count."""
+        """The jobs that shell commands are claimed as, each with the words by which it was found."""
         found: dict[str, str] = {}
         for words in commands:
-            plain = [word for word in words if not word.startswith("-")]
             for match, claim in self.commands:
-                if tuple(plain[: len(match)]) == match:
+                if _begins(words, match):
                     found[claim.replace("{branch}", branch)] = " ".join(match)
         return found
+
+
+def _begins(words: Sequence[str], match: tuple[str, ...]) -> bool:
+    """Tell whether a command begins with these words. Options before and between them do not count, nor the word after
+    an option, which may be its value (`git -C . push`), nor a number before them (`timeout 60 git push`)."""
+    at, is_value = 0, False
+    for word in words:
+        if word == match[at] or (at == 0 and word.rpartition("/")[2] == match[0]):
+            at, is_value = at + 1, False
+            if at == len(match):
+                return True
+        elif word.startswith("-"):
+            is_value = "=" not in word
+        elif is_value or (at == 0 and word[:1].isdigit()):
+            is_value = False
+        else:
+            return False
+    return False
 
 
 class TrackerSettings:

@@ -28,9 +28,11 @@ from dibs.cli.supervise.process_session import (
 from dibs.cli.text.words import span
 from dibs.core.durations import is_duration, parse_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_DEFAULT, DONE_MS_MAX, REASON_CHARS_MAX
+from dibs.core.names import is_resource
 from dibs.system.session_mark import process_mark
 from dibs.wire.codes import LOST, NO
 from dibs.wire.parts import timestamp
+from dibs.wire.sentences import not_a_job
 
 # The events of `hold` in words. Pure.
 
@@ -213,7 +215,7 @@ class HoldLoop:
 
     def _obey(self, line: str) -> None:
         order, _, rest = line.partition(" ")
-        time = None
+        job, time = self._session.job, None
         if order.startswith("done="):
             order, _, time = order.partition("=")
         if order == "release" and not rest:
@@ -222,6 +224,8 @@ class HoldLoop:
             trouble = self._session.checkpoint(rest)
             if trouble is not None:
                 self._tell("error", {"message": f"the checkpoint was not kept: {trouble}"})
+        elif order in ("done", "fail") and job is not None and is_resource(job):
+            self._tell("error", {"message": f"{not_a_job(job, order)} The order is: release"})
         elif order == "done" and (wrong := _wrong_time(time, rest)):
             self._tell("error", {"message": wrong})
         elif order == "done":

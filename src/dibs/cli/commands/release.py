@@ -15,6 +15,7 @@ from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
 from dibs.cli.text.claim import ceiling, field, waited_for
 from dibs.cli.text.words import job_command, span
 from dibs.client.door import Ask, Door
+from dibs.client.queueing import ending_of
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
 from dibs.core.records import FAILED, RELEASED
 from dibs.wire.codes import NOT_YOURS
@@ -87,6 +88,7 @@ def release(call: Call) -> Answer:
     names: list[str] = call.values["job"]
     if not names and not call.values.get("mine"):
         raise UsageError(f"release needs JOB: {JOBS.help}. --mine releases all that you hold.")
+    flags.refuse_for_resources(call)
     document = flags.done_fields(call, call.text("result", RESULT_BYTES_MAX)) | failure_fields(call)
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
     document = flags.check_texts(document) | flags.proof(call)  # last: it renews the actor's session
@@ -147,6 +149,7 @@ def _released(call: Call, name: str, document: Document, door: Door) -> Answer:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         tracker.withdraw_before_release(call, name, proven)
     call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
+    document = ending_of(name, document)
     reply = door.ask(Ask("release", name, document))
     body: Document = reply.body or {}
     done = document.get("done_seconds")

@@ -49,6 +49,8 @@ def wait(call: Call) -> Answer:
             found = [look(name) for name in names]
             is_begun = True
             taken = [body for body in found if body["status"] == "held" or body.get("overlapping")]
+            if taken and session is not None:
+                taken = _of_others(call, session, taken)
             if not taken:
                 return _over(call, found, done_exit)
             if beat is not None:
@@ -63,8 +65,28 @@ def wait(call: Call) -> Answer:
             pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 
 
+def _of_others(call: Call, session: str, taken: list[Document]) -> list[Document]:
+    """Those that others have. Who has a job itself need not wait for it: a file that a subagent left is its agent's,
+    whose shell this is. Marks the others as `yours`."""
+    body = call.ask("session-show", session, {}).body or {}
+    ours = [hold for hold in body.get("holds", ()) if _is_ours(hold, call.settings.namespace)]
+    mine = {(hold["name"], hold["fencing_token"]) for hold in ours}
+    names = {name for name, _ in mine}
+    for each in taken:
+        holders = each.get("holders") or ([each] if each["status"] == "held" else [])
+        over = [other for other in each.get("overlapping", ()) if other["name"] in names]
+        over = [other for other in over if other["owner"] == body.get("owner")]
+        is_mine = all((each["name"], holder["fencing_token"]) in mine for holder in holders)
+        each["yours"] = is_mine and len(over) == len(each.get("overlapping", ()))
+    return [each for each in taken if not each["yours"]]
+
+
 def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
-    text = "\n".join([status_text(body, call.paint, wall_ms()) for body in found])
+    lines = [
+        f"{plain(body['name'])} is yours." if body.get("yours") else status_text(body, call.paint, wall_ms())
+        for body in found
+    ]
+    text = "\n".join(lines)
     quiet = "\n".join([f"{plain(body['name'])}\t{plain(body['status'])}" for body in found])
     document: Document = found[0] if len(found) == 1 else {"jobs": found}
     if len(found) == 1:
@@ -85,7 +107,7 @@ PAGES = """
 wait
     Claims nothing and takes no place in line; `dibs claim --wait` does. Renews the claims of --actor meanwhile. Prints
         the state at the end: free, done, delayed or parked; with --quiet only that word. Of several jobs it
-        waits for all, and --quiet prints name, tab and word of each.
+        waits for all, and --quiet prints name, tab and word of each. What the actor itself has is not waited for.
     $ dibs wait migrate-db --for 10m && ./deploy  # until the migration is over
     $ dibs wait migrate-db build-image && ./deploy  # both of them
     $ test "$(dibs wait -q issue-1842)" = done  # done, or only released

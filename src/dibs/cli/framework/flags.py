@@ -13,6 +13,7 @@ from dibs.cli.framework.registry import AGENT_SIGNS
 from dibs.cli.framework.spec import Option
 from dibs.core import limits
 from dibs.core.durations import format_duration, parse_duration
+from dibs.core.names import is_resource
 from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
 from dibs.wire.parts import moment_ms
 
@@ -234,7 +235,8 @@ def _given(call: Call, option: Option, field: str) -> object:
 
 
 def refuse_contradictions(call: Call) -> None:
-    """Raise a UsageError for flags of a claim that contradict each other."""
+    """Raise a UsageError for flags of a claim that contradict each other, or what it names."""
+    refuse_for_resources(call)
     values = call.values
     seconds(call, "wait", limits.TTL_MS_MAX)
     if values.get("no_wait") and values.get("wait") is not None:
@@ -246,6 +248,23 @@ def refuse_contradictions(call: Call) -> None:
             raise UsageError(f"Use --shared or --{key}, not both: a shared claim has no slots.")
     if values.get("exclusive") and (values.get("shared") or values.get("slots") is not None):
         raise UsageError("--exclusive means one owner: leave out --shared and --slots.")
+
+
+_OF_JOBS = ("done", "failed", "retry_after", "max_attempts")
+
+
+def refuse_for_resources(call: Call) -> None:
+    """Raise a UsageError for flags that only jobs have, if the command names resources alone. Beside jobs they are
+    about the jobs."""
+    given = [key for key in _OF_JOBS if call.values.get(key)]
+    if not given:
+        return
+    named = call.values.get("job") or call.values.get("name") or ()
+    names = [named] if isinstance(named, str) else named
+    if names and all(is_resource(name) for name in names):
+        from dibs.wire.sentences import not_a_job
+
+        raise UsageError(not_a_job(names[0], flag_of(given[0])))
 
 
 def proof(call: Call) -> Document:

@@ -8,7 +8,7 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.result import Answer, combined, failure, is_failure
 from dibs.client import naming as repositories
 from dibs.client.queueing import all_pages, drive, name_in_use
-from dibs.core.names import OF_REPOSITORY
+from dibs.core.names import RESOURCES
 from dibs.core.records import HELD
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
@@ -38,15 +38,16 @@ def _naming(call: Call) -> repositories.Namespaces:
 
 
 def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
-    """The live `path:` and `repo:` claims of the repository around; none if another namespace was named."""
-    namespace = here(call) if call.said("namespace") is None else None
+    """The live claims on resources of the repository around; none if this call names its namespace, or is in it."""
+    is_settled = call.said("namespace") is not None or call.repository_namespace is not None
+    namespace = None if is_settled else here(call)
     if namespace is None:
         return []
     door = call.another_door(namespace=namespace)
     try:
         return [
             {**lock, "namespace": namespace}
-            for prefix in OF_REPOSITORY
+            for prefix in RESOURCES
             for lock in (drive(door, all_pages(prefix, states)).body or {}).get("locks", ())
         ]
     finally:

@@ -22,7 +22,7 @@ from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
 from dibs.client.door import Ask, Door, is_over
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.plan import CEILING_REACHED, RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
-from dibs.client.queueing import StillWaiting, drive, patiently
+from dibs.client.queueing import StillWaiting, drive, ending_of, patiently
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
 from dibs.wire.documents import Reply
@@ -346,7 +346,7 @@ class ProcessSession:
             trouble = f"{self.notes.path} was not sent as the checkpoint: {trouble}"
         if text is None and not asks and ending is None:
             return trouble  # ending the session releases it, and says nothing about the work
-        document = {"session_id": self.id, **(UNCOUNTED if ending is None else ending)}
+        document = {"session_id": self.id, **ending_of(self.job, UNCOUNTED if ending is None else ending)}
         if text is not None:
             document["checkpoint"] = text
         reply = self._ask("release", self.job, document)

@@ -20,6 +20,7 @@ from dibs.client.queueing import PendingClaim, drive
 from dibs.client.settings import Settings, connect_as
 from dibs.compat.action_llama.protocol import UNREACHABLE, Asking, Rejected, Said, acquired, heartbeat, refusal, release
 from dibs.core.limits import RLOCK_TTL_MS_DEFAULT
+from dibs.core.names import is_resource
 from dibs.system.session_mark import is_gone, lineage
 from dibs.wire.documents import Reply
 
@@ -40,8 +41,8 @@ BE_SOMEBODY = (
 
 
 def _namespace_around(key: str, env: Mapping[str, str]) -> dict[str, str]:
-    """A path key belongs to the repository's namespace, as in the other commands."""
-    if env.get("DIBS_NAMESPACE") or not key.startswith(("path:", "repo:")):
+    """A resource belongs to the repository's namespace, as in the other commands."""
+    if env.get("DIBS_NAMESPACE") or not is_resource(key):
         return {}
     from dibs.base.checkout import current_folder
     from dibs.client.naming import namespace_around
