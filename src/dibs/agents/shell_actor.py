@@ -28,7 +28,7 @@ from dibs.base.cheap import Any, Callable, Mapping
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.jsontext import decode, encode
 from dibs.base.record import Record
-from dibs.cli.framework.actor_session import ActorSession, checked_actor
+from dibs.cli.framework.actor_session import ActorSession, checked_actor, session_named
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.core.limits import LOCK_MEMORY_MS
@@ -194,7 +194,7 @@ def _named(call: Call) -> Actor | None:
 def session_of(call: Call, mark: str, owner: str) -> ActorSession:
     """The session of the actor whose first mark this is."""
     if mark.startswith(_NAME):
-        return ActorSession(call, mark.removeprefix(_NAME))
+        return session_named(call, mark.removeprefix(_NAME))
     return ActorSession(call, mark, owner=owner)
 
 

@@ -85,14 +85,14 @@ class Namespaces:
 
     def _place(self, inside: list[str]) -> str | None:
         """The namespace of names of a repository. Raises InvalidInput if only one of them is the run's job."""
-        if not inside:
-            return None
-        run = self._env.get(RUN_NAMESPACE) if self._env.get(RUN_JOB) in inside else None
-        if run is None:
-            return self.repository()
-        if any(name != self._env[RUN_JOB] for name in inside) and self.repository() != run:
+        job = self._env.get(RUN_JOB)
+        if not inside or job not in inside:
+            return self.repository() if inside else None
+        run = self._env.get(RUN_NAMESPACE)  # none: the run was started outside of a repository
+        if any(name != job for name in inside) and self.repository() != run:
+            where = "outside of this repository" if run is None else f"in namespace {run}"
             raise InvalidInput(
-                f"{self._env[RUN_JOB]} is the job of the run around, in namespace {run}, and the other names are not. "
+                f"{job} is the job of the run around, {where}, and the other names are not. "
                 f"Name them apart, or name one namespace for all: {self._instead}."
             )
         return run

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 ONE, TWO, ALL = "dibs_" + "1" * 64, "dibs_" + "2" * 64, "dibs_" + "3" * 64
 
 
-def must(shells: Shells, script: str, cwd: Path | None = None, **env: str) -> Ran:
+def must(shells: Shells, script: str, cwd: Path | None = None, /, **env: str) -> Ran:
     ran = shells(f"set -e\n{script}", cwd=cwd, **env)
     assert ran.exit == 0, ran
     return ran
@@ -56,11 +56,9 @@ def test_actors_in_a_session_run_show_their_names_and_its_own_commands_its_owner
     listed = "dibs list --json | field data.locks.owner"
     ran = must(shells, f'dibs session run --owner agent-7 -- sh -ec "{inside} >/dev/null; {listed}"', app)
     assert sorted(ran.out.split()[-3:]) == ["agent-7", "ann", "ann"]
-    listed = must(
-        shells, f'DIBS_OWNER=me dibs session run -- sh -ec "dibs claim -q e --actor bob >/dev/null; {listed}"'
-    )
-    assert "me" in listed.out.split()
-    assert "bob" not in listed.out.split()
+    own = must(shells, f'DIBS_OWNER=me dibs session run -- sh -ec "dibs claim -q e --actor bob >/dev/null; {listed}"')
+    assert "me" in own.out.split()
+    assert "bob" not in own.out.split()
 
 
 @pytest.mark.fault("F-302")

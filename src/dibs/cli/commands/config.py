@@ -11,7 +11,7 @@ from dibs.base.files import config_path, logins_path, replace_file
 from dibs.base.redact import without_secrets
 from dibs.base.terminal import plain
 from dibs.cli.commands.token import changing
-from dibs.cli.framework.actor_session import ActorSession, actor_named, agent_here
+from dibs.cli.framework.actor_session import ActorSession, actor_named, agent_here, session_named
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.parse import UsageError
@@ -74,7 +74,7 @@ def _who(call: Call) -> list[tuple[str, str, str]]:
         return [("owner", *owner), ("identity", "a session", "DIBS_SESSION")]
     name = actor_named(call)
     if name is not None:
-        owner = (ActorSession(call, name).owner(), "DIBS_ACTOR" if settings.stated_owner is None else source)
+        owner = (session_named(call, name).owner(), "DIBS_ACTOR" if settings.stated_owner is None else source)
         return [("owner", *owner), ("identity", f"actor {name}", "DIBS_ACTOR")]
     agent = agent_here(call.env, claims=False)
     if agent is not None:

@@ -29,7 +29,7 @@ from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import digest, new_id
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.registry import AGENT_SIGNS, part
+from dibs.cli.framework.registry import AGENT_SESSIONS, AGENT_SIGNS, part
 from dibs.cli.framework.result import body_of
 from dibs.client.door import OVER_CODES
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
@@ -43,6 +43,16 @@ def agent_here(env: Mapping[str, str], *, claims: bool) -> Any:
         return None
     shell = part("agent shell")
     return None if shell is None else shell.agent_here(env, claims=claims)
+
+
+def agent_named(env: Mapping[str, str], name: str | None) -> Any:
+    """The coding agent around whose session has this id: an agent that names itself so is not another worker."""
+    signs = [env[variable] for variable in AGENT_SIGNS if env.get(variable)]
+    # A sign that is no session's id may stand for any.
+    if not name or not (name in signs or any(env.get(sign) for sign in AGENT_SIGNS[len(AGENT_SESSIONS) :])):
+        return None
+    shell = part("agent shell")
+    return None if shell is None else shell.agent_named(env, name)
 
 
 _BYTES_MAX = 2048
@@ -134,16 +144,15 @@ class ActorSession:
         return session
 
     def earlier(self) -> list[str]:
-        """Sessions of the actor that a version before 0.3 opened: it had one for each namespace. Their claims are
-        released together with the others, or run out."""
-        if self._agent is not None:
-            return []
+        """Sessions of the actor that a version before 0.3 opened: one for each namespace, and another one for an agent
+        that named itself by its id. Their claims are released together with the others, or run out."""
         from dibs.base.checkout import current_folder
         from dibs.client.naming import namespace_around
 
-        here = namespace_around(self._call.env, current_folder())
-        namespaces = dict.fromkeys((self._call.settings.namespace, here))
-        files = [self._file(each) for each in namespaces if each not in (None, DEFAULT_NAMESPACE)]
+        files = [self._file(DEFAULT_NAMESPACE)]
+        if self._agent is None:
+            here = namespace_around(self._call.env, current_folder())
+            files = [self._file(each) for each in dict.fromkeys((self._call.settings.namespace, here)) if each]
         current = [session for session, _, _ in self._read()]
         return [entry[0] for file in files for entry in _sessions_in(file) if entry[0] not in current]
 
@@ -270,10 +279,16 @@ def _sessions_in(path: str) -> list[Entry]:
     return [(each[0], int(each[1]), each[2]) for each in found if len(each) == 3 and each[1].isdecimal()]
 
 
+def session_named(call: Call, name: str) -> ActorSession:
+    """The session of the actor with this name. The id of the coding agent's own session names the agent."""
+    agent = agent_named(call.env, name)
+    return ActorSession(call, name) if agent is None else ActorSession.of_agent(call, agent)
+
+
 def actor_session(call: Call, *, claims: bool) -> ActorSession | None:
     """The session of the caller's actor: the one that it names, else the agent whose command this is."""
     name = actor_named(call)
     if name is not None:
-        return ActorSession(call, name)
+        return session_named(call, name)
     agent = agent_here(call.env, claims=claims)
     return None if agent is None else ActorSession.of_agent(call, agent)

@@ -10,7 +10,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, combined, failure, is_failure
 from dibs.client import naming as repositories
 from dibs.client.queueing import all_pages, drive, name_in_use
-from dibs.core.names import OF_REPOSITORY
+from dibs.core.names import DEFAULT_NAMESPACE, OF_REPOSITORY
 from dibs.core.records import HELD
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
@@ -26,28 +26,27 @@ def settle(call: Call, names: Iterable[str] | None = None) -> None:
     """Use the repository's namespace for this call, if it names paths of a repository."""
     if call.said("namespace") is None:
         asked = _names(call) if names is None else list(names)
-        naming = _naming(call)
-        found = naming.namespace(asked)
+        found = _naming(call).namespace(asked)
         inside = {name for name in asked if name.startswith(OF_REPOSITORY)}
-        is_of_run = inside == {call.env.get(repositories.RUN_JOB)}
-        if inside and not is_of_run and (call.command in _PROVING or found is None):
-            found = _held_in(call, inside, found, alone=len(inside) == len(set(asked)))
+        of_run = inside == {call.env.get(repositories.RUN_JOB)}
+        if inside and (found is None or (call.command in _PROVING and not of_run)):
+            found = _held_in(call, inside, found, of_run=of_run, alone=len(inside) == len(set(asked)))
         if found is not None:
             call.fall_back_on({"namespace": found})
 
 
-def _held_in(call: Call, names: set[str], here: str | None, *, alone: bool) -> str | None:
+def _held_in(call: Call, names: set[str], here: str | None, *, of_run: bool, alone: bool) -> str | None:
     """The namespace in which the caller's session holds these names of a repository, else `here`. A claim stays what it
     is when its owner goes to another folder. But in another repository only a command that proves a claim can mean it:
-    who claims or looks at a path there means a file that is there."""
+    who claims or looks at a path there means a file that is there. `of_run`: the run around is meant, whoever asks."""
     try:
-        session = session_of(call)
-        shown = None if session is None else call.ask("session-show", session, {})
+        session = call.env.get("DIBS_SESSION") if of_run else session_of(call)
+        shown = call.ask("session-show", session, {}) if session else None
     finally:
         call.close_door()  # it is one to the namespace that is not settled yet, and a command may fork before the next
     holds = () if shown is None else (shown.body or {}).get("holds") or ()
     found = list(dict.fromkeys([hold["namespace"] for hold in holds if hold["name"] in names]))
-    if not found or here in found:
+    if not found or (here or DEFAULT_NAMESPACE) in found:
         return here
     if len(found) > 1 or not alone:
         raise UsageError(
