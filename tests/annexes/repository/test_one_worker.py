@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base.ids import digest
+from dibs.base.ids import digest, new_id
 from dibs.cli.commands import wait as waits
 from tests.cli.conftest import Terminal
 from tests.programs import WAIT_S_MAX
@@ -141,6 +141,8 @@ def test_an_actor_that_had_a_session_for_each_namespace_goes_on_after_an_upgrade
     assert terminal("heartbeat", PLAIN, *HAL).exit == 0
     released = terminal("release", "--mine", *HAL)
     assert released.out == f"Released {PLAIN}. It can be claimed.\nReleased {FILE}. It can be claimed.\n"
+    assert terminal("release", "--mine", *HAL).out == "You hold nothing here.\n"
+    (folder / digest("", repository_namespace, "hal")).write_text(f"{new_id()} 900000 -\n")  # long forgotten
     assert terminal("release", "--mine", *HAL).out == "You hold nothing here.\n"
 
 

@@ -21,7 +21,7 @@ from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.text.words import plain, span
 from dibs.client.door import Door
 from dibs.client.queueing import all_pages, drive
-from dibs.core.names import DEFAULT_NAMESPACE, above
+from dibs.core.names import above
 from dibs.wire.codes import NO, UNREACHABLE, YES
 from dibs.wire.sentences import few, life
 
@@ -351,5 +351,5 @@ def _of_session(call: Call) -> set[tuple[str, int]]:
     if session is None:
         return set()
     holds = (call.ask("session-show", session, {}).body or {}).get("holds") or ()
-    here = (None, call.settings.namespace or DEFAULT_NAMESPACE)
-    return {(hold["name"], hold["fencing_token"]) for hold in holds if hold.get("namespace") in here}
+    here = call.settings.namespace  # none: the token's
+    return {(hold["name"], hold["fencing_token"]) for hold in holds if here in (None, hold["namespace"])}

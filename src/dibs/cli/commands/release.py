@@ -77,12 +77,14 @@ def release(call: Call) -> Answer:
 def _released_all(call: Call, document: Document) -> Answer:
     """Release all that the session holds, in every namespace, or only in the one that was named."""
     named = call.said("namespace")
-    sessions = [document["session_id"], *flags.earlier_sessions(call)]
+    holds = {document["session_id"]: call.body("session-show", document["session_id"], {}).get("holds", ())}
+    for session in flags.earlier_sessions(call):  # which the store may have forgotten
+        holds[session] = (call.ask("session-show", session, {}).body or {}).get("holds", ())
     doors: dict[str, Door] = {}
     answers = []
     try:
-        for session in sessions:
-            for hold in call.body("session-show", session, {}).get("holds", []):
+        for session, held in holds.items():
+            for hold in held:
                 namespace = hold["namespace"]
                 if named not in (None, namespace):
                     continue

@@ -154,11 +154,12 @@ class Call:
     def close_door(self) -> None:
         """Close the door. The next question opens another one, by the settings of then."""
         if self._door is not None:
-            say_notices(self._door, self.stderr)
             self._door.close()
             self._door = None
 
     def close(self) -> None:
+        if self._door is not None:
+            say_notices(self._door, self.stderr)
         self.close_door()
         if self.wanted and self.stderr is not None:
             from dibs.cli.text.claim import waited_for
