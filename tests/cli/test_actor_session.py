@@ -42,11 +42,11 @@ def test_mine_is_all_that_the_actor_or_the_session_holds(terminal: Terminal) -> 
     for job, namespace in (("a", "default"), ("b", "default"), ("c", "other")):
         terminal("claim", job, *ACTOR, "--namespace", namespace)
     terminal("claim", "d", "--actor", "another")
+    assert terminal("release", "--mine", *ACTOR, "--namespace", "other").out == "Released c. It can be claimed.\n"
     assert (
         terminal("release", "--mine", *ACTOR).out == "Released a. It can be claimed.\nReleased b. It can be claimed.\n"
     )
     assert terminal("release", "--mine", *ACTOR).out == "You hold nothing here.\n"
-    assert terminal("release", "--mine", *ACTOR, "--namespace", "other").out == "Released c. It can be claimed.\n"
     assert terminal("owner", "d").exit == 0
     lease = terminal.claim("e")
     assert terminal("release", "--mine", "--lease", lease).exit == terminal("release", *ACTOR).exit == 64
@@ -196,10 +196,19 @@ def test_a_longer_ttl_makes_the_actor_live_longer(terminal: Terminal) -> None:
     assert terminal("release", "b", *ACTOR).exit == 0
 
 
+@pytest.mark.fault("F-301")
+def test_a_heartbeat_with_a_longer_ttl_makes_the_actor_live_longer(terminal: Terminal) -> None:
+    terminal("claim", "a", *ACTOR)
+    assert terminal("heartbeat", "a", *ACTOR, "--ttl", "2h", "--json").data["remaining_ms"] == 2 * 3_600_000
+    terminal("claim", "b", *ACTOR)  # does not shorten it
+    terminal.now_ms += 90 * 60_000
+    assert terminal("release", "a", *ACTOR).exit == 0
+
+
 def test_an_actor_that_claimed_nothing_is_told_so(terminal: Terminal) -> None:
     ran = terminal("release", "a", "--actor", "stranger")
     assert ran.exit == 64
-    assert "The actor 'stranger' has claimed nothing here. Name the --actor, --url and --namespace" in ran.err
+    assert "The actor 'stranger' has claimed nothing here. Name the --actor and the --url of the claim" in ran.err
     assert terminal("claim", "a", "--actor", " ").exit == 64
 
 
@@ -227,3 +236,33 @@ def test_damaged_memory_is_as_good_as_none(terminal: Terminal) -> None:
             file.write(b"\xff\xfe soon")
     assert terminal("heartbeat", "a", *ACTOR).exit == 64
     assert terminal("claim", "b", *ACTOR).exit == 0
+
+
+# What others see as the owner.
+
+
+@pytest.mark.fault("F-304")
+def test_an_actors_claims_inside_a_session_show_the_actor(terminal: Terminal) -> None:
+    terminal.env |= {"DIBS_SESSION": terminal.session("--owner", "agent-7")}
+    terminal.env |= {"DIBS_OWNER": "agent-7", "DIBS_SESSION_OWNER": "agent-7"}  # as `dibs session run` sets them
+    assert terminal("claim", "of-session", "--json").data["owner"] == "agent-7"
+    for actor in ("ann", "bob"):
+        assert terminal("claim", f"of-{actor}", "--actor", actor, "--json").data["owner"] == actor
+    assert terminal("claim", "of-flag", "--actor", "ann", "--owner", "agent-7", "--json").data["owner"] == "agent-7"
+    terminal.env["DIBS_OWNER"] = "me"  # the user's own
+    assert terminal("claim", "of-user", "--actor", "ann", "--json").data["owner"] == "me"
+
+
+@pytest.mark.fault("F-304")
+@pytest.mark.parametrize("owner", [None, "me"])
+@pytest.mark.parametrize("who", ["actor", "session", "nobody"])
+def test_the_settings_show_the_owner_that_a_claim_will_have(terminal: Terminal, who: str, owner: str | None) -> None:
+    if who == "actor":
+        terminal.env["DIBS_ACTOR"] = "ann"
+    if who == "session":
+        terminal.env["DIBS_SESSION"] = terminal.session("--owner", "ann")
+    if owner is not None:
+        terminal.env["DIBS_OWNER"] = owner
+    rows = {row["name"]: row["value"] for row in terminal("config", "--json").data["settings"]}
+    claimed = terminal("claim", "job", "--json").data["owner"]
+    assert claimed == ("ann" if rows["owner"] == "the session's" else rows["owner"])

@@ -14,6 +14,9 @@ neither exception can two live shells both own a lease: only the one that took i
 An agent may run every command in a new shell. The agent and all its processes may renew and release by name the locks
 of such a shell after it has ended (`may_end`). They may not acquire them again: two agents may share that parent.
 
+An actor's locks do not exclude each other where names overlap: they are taken in one session. A named actor's is the
+session of `dibs claim --actor` (`cli/framework/actor_session.py`). A shell has one for its `path:` and `repo:` locks.
+
 If the command's parent is no shell (an agent's program runs it), there is no actor: two agents would share it.
 """
 
@@ -25,7 +28,7 @@ from dibs.base.cheap import Any, Callable, Mapping
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.jsontext import decode, encode
 from dibs.base.record import Record
-from dibs.cli.framework.actor_session import checked_actor
+from dibs.cli.framework.actor_session import ActorSession, checked_actor, session_named
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.core.limits import LOCK_MEMORY_MS
@@ -130,6 +133,7 @@ _SHELLS = frozenset("sh bash rbash dash ash busybox zsh ksh mksh oksh yash fish 
 # Programs that are written before a command and run it as their child.
 _WRAPPERS = frozenset(("timeout", "time", "uv"))
 _STEPS_MAX = 64
+_NAME = "name:"  # how the mark of an actor with a name begins
 
 
 class Actor(Record):
@@ -175,7 +179,7 @@ def _named(call: Call) -> Actor | None:
     if name is None and folder is None:
         name, folder = call.env.get("DIBS_ACTOR") or None, call.env.get("GRITE_HOME") or None
     if name is not None:
-        return Actor(marks=(f"name:{checked_actor(call, name)}",), owner=name, named=True)
+        return Actor(marks=(f"{_NAME}{checked_actor(call, name)}",), owner=name, named=True)
     if folder is None:
         return None
     if not folder.strip():
@@ -184,7 +188,14 @@ def _named(call: Call) -> Actor | None:
     last = checked_actor(call, os.path.basename(whole) or "/")
     # grite names an actor's folder after the actor's id: the folder and the id are the same actor.
     is_actor = os.path.basename(os.path.dirname(whole)) == "actors"
-    return Actor(marks=(f"name:{last}" if is_actor else f"home:{whole}",), owner=last, named=True)
+    return Actor(marks=(f"{_NAME}{last}" if is_actor else f"home:{whole}",), owner=last, named=True)
+
+
+def session_of(call: Call, mark: str, owner: str) -> ActorSession:
+    """The session of the actor whose first mark this is."""
+    if mark.startswith(_NAME):
+        return session_named(call, mark.removeprefix(_NAME))
+    return ActorSession(call, mark, owner=owner)
 
 
 def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:

@@ -2,7 +2,7 @@
 
 A flag, an argument or DIBS_NAMESPACE applies to all names. Otherwise `path:`, `repo:` and `branch:` names are in the
 namespace of the repository around a folder, so that two repositories never conflict. Other names are not affected, and
-cost nothing.
+cost nothing. Inside `dibs run`, the name in DIBS_JOB is the run's own job, whatever folder is the current one.
 
 Issues and files can be written in several ways, and have one name. The rule for issues is `core/references.py`.
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RESOLVER = "dibs.agents.repository.job_names"
 # Variables by which a git hook names the repository.
 _VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")
+# The job of the `dibs run` around, and the namespace of the repository that it is in, if it is in one.
+RUN_JOB, RUN_NAMESPACE = "DIBS_JOB", "DIBS_JOB_NAMESPACE"
 _known: dict[tuple[str | None, ...], str] = {}
 _NOT_ASKED = object()
 BOUND_HINT = "{} is made of the origin. For the token's own: git config dibs.namespace NAME, and dibs trust"
@@ -57,7 +59,7 @@ class Namespaces:
     def namespace(self, names: Iterable[object]) -> str | None:
         """The namespace of these names; None: `default`, or the token's. Raises InvalidInput if they are in several."""
         inside = self._in_tree(names)
-        found = self.repository() if inside else None
+        found = self._place(inside)
         if found is None:
             if inside and self._folder is not None and root_around(self._env, self._folder) is not None:
                 from dibs.base.annexes import needed
@@ -81,6 +83,20 @@ class Namespaces:
             return []
         return [name for name in names if isinstance(name, str) and is_resource(name)]
 
+    def _place(self, inside: list[str]) -> str | None:
+        """The namespace of names of a repository. Raises InvalidInput if only one of them is the run's job."""
+        job = self._env.get(RUN_JOB)
+        if not inside or job not in inside:
+            return self.repository() if inside else None
+        run = self._env.get(RUN_NAMESPACE)  # none: the run was started outside of a repository
+        if any(name != job for name in inside) and self.repository() != run:
+            where = "outside of this repository" if run is None else f"in namespace {run}"
+            raise InvalidInput(
+                f"{job} is the job of the run around, {where}, and the other names are not. "
+                f"Name them apart, or name one namespace for all: {self._instead}."
+            )
+        return run
+
     def repository(self) -> str | None:
         """The namespace of the surrounding repository. None: there is none, or it does not apply."""
         if self._found is _NOT_ASKED:
@@ -99,7 +115,7 @@ class Namespaces:
         body, inside = reply.body, self._in_tree(names)
         if body is None or (inside and self._found is _NOT_ASKED):
             return reply
-        namespace = (self.repository() if inside else None) or self._usual
+        namespace = self._place(inside) or self._usual
         if namespace is not None and namespace != DEFAULT_NAMESPACE:
             body = self._marked(body, namespace)
         begin = str(names[0]) if "locks" in body else None
@@ -155,7 +171,8 @@ class Naming:
         """The one name. Raises InvalidInput where settings or clone cannot be read, and InvalidName for a password."""
         from dibs.core.references import is_plain
 
-        return name if self._exact or is_plain(name) else self.explained(name).name
+        as_it_is = self._exact or name == self._env.get(RUN_JOB)  # by the run, maybe in another folder
+        return name if as_it_is or is_plain(name) else self.explained(name).name
 
     def of_all(self, names: Iterable[str]) -> list[str]:
         return [self.of(name) for name in names]

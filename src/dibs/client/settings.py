@@ -98,6 +98,8 @@ def user_config(env: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+# The owner of the session around, if `dibs run` or `dibs session run` set DIBS_OWNER to it.
+RUN_OWNER = "DIBS_SESSION_OWNER"
 TIMEOUT_MS_DEFAULT = 10_000
 TOKEN_FILE_BYTES_MAX = 64 * 1024
 
@@ -182,6 +184,13 @@ class Settings:
     def owner(self) -> str:
         named = self.pick("owner", "DIBS_OWNER") or self.config.get("owner")
         return named or f"{_user(self.env)}@{os.uname().nodename}"
+
+    @property
+    def stated_owner(self) -> str | None:
+        """The name that the user gave, by flag or variable; not the one that `dibs run` around set for its command."""
+        named = self.pick("owner", "DIBS_OWNER")
+        is_runs = self._values.get("owner") is None and named == self.env.get(RUN_OWNER)
+        return None if is_runs else named
 
     @property
     def timeout_ms(self) -> int:

@@ -252,7 +252,6 @@ def test_a_command_that_died_before_it_heard_the_answer_finds_its_lease_again(
     memory = RememberedLeases(terminal.env, None, None, 0)
     [entry] = memory.entries("a")
     memory.remember("a", {**entry, "lease_id": None, "token": None})  # as it was when the request was sent
-    assert terminal("lock", "release", "a").exit == 4
     assert terminal("lock", "acquire", "a", "--json").data["nonce"] == first["nonce"]
     assert terminal("lock", "release", "a").exit == 0
 
@@ -271,12 +270,55 @@ def test_where_nothing_can_be_written_the_lease_is_shown(terminal: Terminal, tmp
     assert "pass it with --lease" in ran.out
 
 
-def test_a_broken_file_is_as_good_as_forgotten(terminal: Terminal, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "left"), [("locks", 0), ("*", 1)])
+def test_a_broken_file_is_as_good_as_forgotten(terminal: Terminal, tmp_path: Path, folder: str, left: int) -> None:
     terminal("lock", "acquire", "a")
-    for file in (tmp_path / "dibs" / "locks").glob("*.json"):
-        os.truncate(file, 5)
-    assert terminal("lock", "release", "a").exit == 4
+    for file in (tmp_path / "dibs").glob(f"{folder}/*"):
+        os.truncate(file, min(5, file.stat().st_size))
+    # Where the lease is forgotten, the session of the name proves it.
+    assert terminal("lock", "release", "a").exit == (4 if left else 0)
+    assert terminal("lock", "status", "--json").data["total"] == left
+
+
+@pytest.mark.fault("F-305")
+@pytest.mark.parametrize("who", [{"DIBS_ACTOR": "me"}, {"DIBS_ACTOR": "", "GRITE_HOME": "/tmp/home-of-me"}])
+def test_an_actors_own_lock_is_not_in_its_way(terminal: Terminal, who: dict[str, str]) -> None:
+    terminal.env |= who
+    for resource in ("path:src", "path:src/a.rs", "repo:x", "repo:y", "issue:1"):
+        assert terminal("lock", "acquire", resource).exit == 0
+    assert terminal("lock", "acquire", "path:src/b.rs", "--actor", "other").exit == 4
+    assert terminal("lock", "renew", "repo:x", "--ttl", "2h").exit == 0
+    terminal.now_ms += 60 * 60_000  # the others have run out, each by its own TTL
     assert terminal("lock", "status", "--json").data["total"] == 1
+    assert terminal("lock", "release", "repo:x").exit == 0
+    assert terminal("lock", "acquire", "path:src/b.rs", "--actor", "other").exit == 0
+
+
+@pytest.mark.fault("F-305")
+def test_a_named_actor_is_the_same_worker_in_lock_and_claim(terminal: Terminal) -> None:
+    me = ("--actor", "me")
+    assert terminal("claim", "path:src", *me).exit == terminal("lock", "acquire", "path:src/a.rs", *me).exit == 0
+    assert terminal("lock", "acquire", "path:src", *me).exit == 0
+    assert terminal("lock", "release", "path:src", *me).exit == 0
+    assert terminal("release", "path:src/a.rs", *me).exit == 0
+    terminal("claim", "issue:1", *me)
+    assert terminal("lock", "renew", "issue:1", *me).exit == 0
+    assert terminal("lock", "release", "issue:1", *me).exit == 0
+    assert terminal("lock", "release", "issue:1", *me).exit == 0  # nobody has it
+    terminal("lock", "acquire", "repo:x", *me)
+    assert terminal("release", "--mine", *me).out == "Released repo:x. It can be claimed.\n"
+
+
+def test_a_lock_that_was_taken_without_a_session_is_still_the_actors(terminal: Terminal, tmp_path: Path) -> None:
+    """A version before 0.3 took them so."""
+    memory = RememberedLeases(terminal.env, None, None, terminal.now_ms)
+    body = terminal("claim", "path:src", "--request-key", "key-1", "--owner", "64d15a2c", "--ttl", "30m", "--json")
+    assert body.exit == 0, body.err
+    marks = {"marks": ["name:64d15a2c"], "parent": None, "owner": "64d15a2c", "request_key": "key-1"}
+    lease = {"lease_id": body.data["lease_id"], "token": 1, "until_ms": terminal.now_ms + 30 * 60_000}
+    memory.remember("path:src", marks | lease)
+    assert terminal("lock", "acquire", "path:src", "--json").data["nonce"] == body.data["lease_id"]
+    assert terminal("lock", "renew", "path:src").exit == terminal("lock", "release", "path:src").exit == 0
 
 
 def test_inside_a_session_the_session_is_the_holder(terminal: Terminal) -> None:

@@ -100,18 +100,25 @@ def test_a_tools_claim_is_that_of_the_hooks_of_the_same_client(client: Callable[
 
 
 @pytest.mark.promise("agent:identity")
-def test_a_shell_that_is_told_only_that_gemini_runs_it_is_the_agents(client: Callable[..., Client]) -> None:
-    one, two = client("fa2d3fcb-1111", "gemini"), client("6f283881-2222", "gemini")
+@pytest.mark.fault("F-308")
+@pytest.mark.parametrize(("harness", "sign"), [("gemini", "GEMINI_CLI"), ("opencode", "OPENCODE")])
+def test_a_shell_that_is_told_only_which_harness_runs_it_is_the_agents(
+    client: Callable[..., Client], harness: str, sign: str
+) -> None:
+    one, two = client("ses_fa2d3fcb1111", harness), client("ses_6f2838812222", harness)
     for each in (one, two):
         each.start()
-    code, told = one.shell("dibs claim path:src/a && dibs claim issue-7", GEMINI_CLI="1")
-    assert (code, "gemini-" in told) == (0, True), told
+    code, told = one.shell("dibs claim path:src/a && dibs claim issue-7", **{sign: "1"})
+    assert (code, f"{harness}-" in told) == (0, True), told
     assert one.edits("src/a")
     assert not two.edits("src/a")
-    assert one.shell("dibs heartbeat issue-7", GEMINI_CLI="1")[0] == 0
+    assert one.shell("dibs heartbeat issue-7", **{sign: "1"})[0] == 0
+    # Its own id is no other name.
+    assert one.shell("dibs heartbeat issue-7 --actor ses_fa2d3fcb1111", **{sign: "1"})[0] == 0
+    assert one.shell("dibs heartbeat issue-7 --actor ses_6f2838812222", **{sign: "1"})[0] == 64
     # A script of the agent is not the agent.
-    assert one.shell("bash -c 'dibs claim issue-7 || exit 9'; exit $?", GEMINI_CLI="1")[0] == 9
-    assert one.shell("bash -c 'dibs release issue-7 || exit 9'; exit $?", GEMINI_CLI="1")[0] == 0
+    assert one.shell("bash -c 'dibs claim issue-7 || exit 9'; exit $?", **{sign: "1"})[0] == 9
+    assert one.shell("bash -c 'dibs release issue-7 || exit 9'; exit $?", **{sign: "1"})[0] == 0
 
 
 def test_the_files_of_a_client_that_was_killed_are_free_at_once(client: Callable[..., Client]) -> None:

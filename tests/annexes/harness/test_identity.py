@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents.harness.identity import Agent, agents_of
+from dibs.cli.framework.registry import AGENT_SESSIONS
 from tests.programs import WAIT_S_MAX, clean_env
 
 if TYPE_CHECKING:
@@ -112,6 +113,33 @@ def test_an_empty_actor_turns_it_off_and_a_name_or_a_session_wins(one: Harness) 
     session = one("dibs session open -q --owner in-session").stdout.strip()
     told = one("dibs claim issue-9 --json", DIBS_SESSION=session).stdout
     assert json.loads(told)["data"]["owner"] == "in-session"
+
+
+@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
+@pytest.mark.promise("agent:identity")
+@pytest.mark.fault("F-307")
+@pytest.mark.parametrize("variable", AGENT_SESSIONS)
+@pytest.mark.parametrize("how", ['--actor "$ID"', 'DIBS_ACTOR="$ID"'])
+def test_an_agent_that_names_itself_by_the_id_of_its_session_is_itself(
+    env: dict[str, str], app: Path, variable: str, how: str
+) -> None:
+    agent = Harness(env, app, ONE)
+    del agent.env["CLAUDE_CODE_SESSION_ID"]
+    agent.env[variable] = ONE
+
+    def named(command: str) -> str:
+        line = f"dibs {command} {how}" if how.startswith("--") else f"{how} dibs {command}"
+        return line.replace("$ID", f"${variable}")
+
+    claimed = agent(f"{named('claim path:src/a')} && dibs claim issue-7 && {named('lock acquire path:src')}")
+    assert claimed.returncode == 0, claimed
+    assert "-3f2a in app@main" in claimed.stdout
+    assert agent("dibs heartbeat path:src/a").returncode == 0
+    assert agent(named("heartbeat issue-7")).returncode == 0
+    assert len(json.loads(agent("dibs session list --json").stdout)["data"]["sessions"]) == 1
+    assert agent("dibs claim issue-7 --actor another").returncode == 1
+    released = agent(named("release --mine"))
+    assert (released.returncode, released.stdout.count("Released")) == (0, 3), released
 
 
 def test_dibs_run_in_an_agents_shell_excludes_another_run_of_the_same_agent(one: Harness) -> None:

@@ -196,3 +196,51 @@ def test_a_one_shot_shell_is_shown_its_lease_and_can_undo_by_it(shells: Shells) 
     said = shells("dibs lock acquire job").out
     lease = said.split("Lease: ")[1].split()[0]
     assert shells(f"dibs lock release job --lease {lease}").out.splitlines()[0] == "Lock released"
+
+
+# Names that overlap.
+
+
+@pytest.mark.fault("F-305")
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_shells_own_lock_is_not_in_its_way_and_keeps_others_out(shells: Shells, shell: str) -> None:
+    first = shells.start(
+        "for name in path:src path:src/a.rs repo:x; do dibs lock acquire $name -q || exit; done; echo mine\n"
+        "read line\n"
+        "dibs lock renew path:src -q && dibs lock release repo:x -q && echo renewed",
+        shell=shell,
+    )
+    assert first_line(first) == "mine"
+    assert shells("dibs lock acquire path:src/b.rs", shell=shell).exit == 4
+    assert shells("dibs lock acquire path:docs").exit == 4  # repo:x
+    first.stdin.write("go on\n")  # type: ignore[union-attr]
+    ran = finished(first)
+    assert (ran.exit, ran.out) == (0, "renewed\n"), ran
+    assert shells("dibs lock acquire path:docs").exit == 0
+
+
+@pytest.mark.fault("F-305")
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_what_an_ended_subshell_locked_is_not_in_the_way_of_its_shell(shells: Shells, shell: str) -> None:
+    ran = shells(
+        "lock=$(dibs lock acquire path:src --json | field data.nonce)\n"
+        "dibs lock acquire path:src/a.rs -q && dibs lock acquire repo:x -q; echo $?\n"
+        'dibs lock release path:src --lease "$lock" -q && echo released',
+        shell=shell,
+    )
+    assert ran.out.splitlines()[-2:] == ["0", "released"], ran
+
+
+def test_workers_of_one_script_exclude_each_other_where_names_overlap(shells: Shells) -> None:
+    ran = shells(
+        "worker() { dibs lock acquire path:src/$1 -q && sleep 3; }\n(worker .) & (worker a) & (worker a/b) & wait"
+    )
+    assert ran.err.count("Lock conflict") == 2, ran
+
+
+def test_a_lock_is_released_by_name_after_its_shell_has_left_the_repository(shells: Shells) -> None:
+    ran = shells(
+        "git init -q app && cd app && dibs lock acquire path:src && cd / && dibs lock renew path:src "
+        "&& dibs lock release path:src && cd - && dibs lock status --json | field data.total"
+    )
+    assert (ran.exit, ran.out.splitlines()[-1]) == (0, "0"), ran

@@ -184,6 +184,7 @@ def test_own_refuses_what_was_not_claimed(clone: Clone) -> None:
     assert "You have not claimed src/b" in refused(clone, "dibs lock acquire path:src/a -q\ngit commit -qm one")
 
 
+@pytest.mark.fault("F-306")
 @pytest.mark.parametrize(
     "claim",
     [
@@ -193,6 +194,7 @@ def test_own_refuses_what_was_not_claimed(clone: Clone) -> None:
         "dibs lock acquire path:src -q; dibs hook run pre-commit",
         "export DIBS_ACTOR=agent-1; dibs claim --staged -q >/dev/null",
         "export DIBS_ACTOR=agent-1; sh -c 'dibs lock acquire path:src -q; :'",
+        "export DIBS_ACTOR=agent-1; dibs claim path:src -q >/dev/null",
         "export DIBS_LEASE=$(dibs claim path:src -q)",
         "export DIBS_SESSION=$(dibs session open -q); dibs claim path:src -q >/dev/null",
         "git config alias.ci '!git commit'; dibs claim --staged -q >/dev/null; git ci -qm one; exit",
@@ -220,6 +222,15 @@ def test_what_proves_nothing(clone: Clone, claim: str) -> None:
     said = refused(clone, f"{claim}\ngit commit -qm one")
     assert "has path:src for another" in said
     assert "You have not claimed src/a" in said
+
+
+@pytest.mark.fault("F-306")
+def test_the_same_path_in_another_repository_proves_nothing(clone: Clone) -> None:
+    elsewhere = clone.shells.folder / "elsewhere"
+    clone.must(f"git init -q {elsewhere} && cd {elsewhere} && dibs claim path:src -q --actor agent-1 >/dev/null")
+    clone.held_by_another("path:src")
+    clone.stage("src/a")
+    assert "agent-7 has path:src for another" in refused(clone, DIBS_ACTOR="agent-1")
 
 
 def test_a_shared_claim_of_yours_does_not_cover_a_change(clone: Clone) -> None:

@@ -256,3 +256,16 @@ def test_a_failure_is_handled_gracefully(shells: Shells) -> None:
     assert ran.exit == 0
     assert "Could not acquire lock, trying later" in ran.out
     assert "got it" not in ran.out
+
+
+@pytest.mark.fault("F-305")
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_recipes_in_the_order_of_the_guide_in_one_shell(shells: Shells, shell: str) -> None:
+    """The guide begins with a lock on a file that it never releases, and locks the whole repository later."""
+    shells.program("migration_in_progress", "false")
+    shells("git init -q")
+    begin = 'set -e\ndibs lock acquire --resource "path:src/api.rs" --ttl 1h\n'
+    parts = (CLAIMING_AN_ISSUE, FILE_EDITING, LONG_RUNNING_TASK, COORDINATOR, "echo all")
+    ran = shells(begin + "".join(parts), shell=shell, ID="8057324b")
+    assert (ran.exit, ran.out.splitlines()[-1]) == (0, "all"), ran
+    assert sorted(locked(shells)) == ["issue:8057324b", "path:src/api.rs"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dibs.agents.commands.agent_install import read_file, write_file
-from dibs.agents.harness.clients import agent_here
+from dibs.agents.harness.clients import agent_here, agent_named
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import check_stays_inside
 from dibs.base.cheap import Callable
@@ -34,9 +34,10 @@ def _agent_session(call: Call) -> Callable[[], Callable[[], str] | None]:
     gives None if the agent is not known, or if another actor is wanted (DIBS_ACTOR, DIBS_SESSION)."""
 
     def found() -> Callable[[], str] | None:
-        if "DIBS_ACTOR" in call.env or call.env.get("DIBS_SESSION"):
+        if call.env.get("DIBS_SESSION"):
             return None
-        agent = agent_here(call.env, claims=True)
+        actor = call.env.get("DIBS_ACTOR")
+        agent = agent_here(call.env, claims=True) if actor is None else agent_named(call.env, actor)
         return None if agent is None else lambda: opened(agent)
 
     def opened(agent: Agent) -> str:

@@ -164,8 +164,8 @@ hook status
     exits 0 both run | 1 one of the hooks does not run | 64 it is not possible here; the message says why
 hook run
     Checks the staged paths (pre-commit), or the paths of all commits that are new to the remote (pre-push), against
-        live path: and repo: claims. Your own claims are those of DIBS_SESSION and DIBS_LEASE, and those that `dibs
-        lock` or `dibs claim --staged` made in this shell or as DIBS_ACTOR.
+        live path: and repo: claims. Your own claims are those of DIBS_SESSION, DIBS_ACTOR and DIBS_LEASE, and those
+        that `dibs lock` or `dibs claim --staged` made in this shell.
     $ dibs hook run pre-commit  # check a commit without making it
     $ dibs hook run pre-push "$@"  # from a hook of your own
     exits 0 no claim is violated, or the policy only warns | 1 the policy is require, and a claim is violated | 64 not

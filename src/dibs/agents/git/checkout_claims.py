@@ -166,7 +166,7 @@ class Checkout:
 
     def beat(self) -> None:
         """The agent is at work, which is a sign of life."""
-        self._session.beat()
+        self._session.renewed()
 
     def wanted(self) -> dict[str, int]:
         """Files and jobs of this agent for which somebody began to wait, each with how many wait."""

@@ -15,7 +15,7 @@ from dibs.base.clock import wall_ms
 from dibs.base.files import SHARED, replace_file
 from dibs.base.jsontext import Document
 from dibs.base.record import Record
-from dibs.cli.framework.actor_session import ActorSession, agent_here
+from dibs.cli.framework.actor_session import actor_session
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
@@ -352,12 +352,13 @@ def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
 
 
 def _of_session(call: Call) -> set[tuple[str, int]]:
-    """What the session holds: the one that is named, or that of the coding agent that runs git."""
+    """What the session holds: the one that is named, or that of the actor or the coding agent that runs git."""
     session = call.env.get("DIBS_SESSION", "").strip() or None
-    agent = None if session else agent_here(call.env, claims=False)
-    if agent is not None:
-        session = ActorSession.of_agent(call, agent).known()
+    actor = None if session else actor_session(call, claims=False)
+    if actor is not None:
+        session = actor.known()
     if session is None:
         return set()
     holds = (call.ask("session-show", session, {}).body or {}).get("holds") or ()
-    return {(hold["name"], hold["fencing_token"]) for hold in holds}
+    here = call.settings.namespace  # none: the token's
+    return {(hold["name"], hold["fencing_token"]) for hold in holds if here in (None, hold["namespace"])}

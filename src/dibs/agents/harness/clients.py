@@ -159,6 +159,19 @@ def agent_here(env: Mapping[str, str], *, claims: bool) -> Agent | None:
     return own
 
 
+def agent_named(env: Mapping[str, str], name: str) -> Agent | None:
+    """The agent around this command whose session has this id. Who gives the id says whose the command is: it need not
+    be one that the agent typed."""
+    named = next((agent for agent in agents_of(env) if agent.session == name), None)
+    client = noted(env, lineage(os.getppid()))
+    if client is None or client.session != name:
+        return named
+    if named is None:
+        return client
+    named.pid = named.pid or client.pid
+    return named
+
+
 def _has(environment: bytes, agent: Agent) -> bool:
     wanted = os.fsencode(f"{VARIABLES[agent.harness]}={agent.session}")
     return wanted in environment.split(b"\0")

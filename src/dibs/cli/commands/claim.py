@@ -112,12 +112,13 @@ def claim(call: Call) -> Answer:
 
 PAGES = f"""
 claim
-    With --actor NAME, heartbeat and release need only the same name, and every command of yours renews the claim for 15
-        minutes, or for its --ttl. In a session (DIBS_SESSION) they need no name at all, and the claim lasts as long as
-        the session. A claim without either lasts for its TTL from the last heartbeat, and prints a lease id, which
-        proves it. If somebody else has the job, prints the owner. With --wait it waits in line, first come first
-        served, and leaves the line when the wait is over. With --staged it claims all of the files or none, and
-        remembers the claims for this shell, so that the hooks know them as yours.
+    With --actor NAME, heartbeat and release need only the same name, and every command of yours renews all your claims
+        for 15 minutes, in every namespace; one with --ttl lasts for that from its own last heartbeat. In a session
+        (DIBS_SESSION) they need no name at all, and the claim lasts as long as the session. A claim without either
+        lasts for its TTL from the last heartbeat, and prints a lease id, which proves it. If somebody else has the job,
+        prints the owner. With --wait it waits in line, first come first served, and leaves the line when the wait is
+        over. With --staged it claims all of the files or none, and remembers the claims for this shell, so that the
+        hooks know them as yours.
     $ dibs claim issue-1842 --actor agent-7 --metadata "repo=acme/app"  # claim a job; `dibs release issue-1842 --actor
         agent-7` lets it go
     $ dibs claim -q issue-1842 || exit 0  # in a script, with DIBS_ACTOR set

@@ -11,7 +11,7 @@ from dibs.base.files import config_path, logins_path, replace_file
 from dibs.base.redact import without_secrets
 from dibs.base.terminal import plain
 from dibs.cli.commands.token import changing
-from dibs.cli.framework.actor_session import actor_named, agent_here
+from dibs.cli.framework.actor_session import ActorSession, actor_named, agent_here, session_named
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.parse import UsageError
@@ -60,22 +60,27 @@ def in_effect(call: Call) -> list[tuple[str, str, str]]:
         )
     namespace = settings.namespace or "default, or the one that the token is bound to"
     rows.append(("namespace", namespace, settings.source("namespace", "DIBS_NAMESPACE")))
-    rows.append(("owner", settings.owner, settings.source("owner", "DIBS_OWNER")))
-    rows.append(("identity", *_identity(call)))
+    rows += _who(call)
     rows.append(("timeout", format_duration(settings.timeout_ms), settings.source("timeout", "")))
     return rows
 
 
-def _identity(call: Call) -> tuple[str, str]:
-    """What proves the claims of a command here, without a flag."""
+def _who(call: Call) -> list[tuple[str, str, str]]:
+    """What others see as the owner of a claim made here, and what proves the claim, without a flag."""
+    settings, source = call.settings, call.settings.source("owner", "DIBS_OWNER")
+    is_named = settings.pick("owner", "DIBS_OWNER") is not None
     if session_id(call) is not None:
-        return "a session", "DIBS_SESSION"
+        owner = (settings.owner, source) if is_named else ("the session's", "DIBS_SESSION")
+        return [("owner", *owner), ("identity", "a session", "DIBS_SESSION")]
     name = actor_named(call)
     if name is not None:
-        return f"actor {name}", "DIBS_ACTOR"
-    if agent_here(call.env, claims=False) is not None:
-        return "the session of the coding agent around", "its variables"
-    return "none: a claim prints a lease id", "the default"
+        owner = (session_named(call, name).owner(), "DIBS_ACTOR" if settings.stated_owner is None else source)
+        return [("owner", *owner), ("identity", f"actor {name}", "DIBS_ACTOR")]
+    agent = agent_here(call.env, claims=False)
+    if agent is not None:
+        owner = (ActorSession.of_agent(call, agent).owner(), source if is_named else "its variables")
+        return [("owner", *owner), ("identity", "the session of the coding agent around", "its variables")]
+    return [("owner", settings.owner, source), ("identity", "none: a claim prints a lease id", "the default")]
 
 
 def show(call: Call) -> Answer:

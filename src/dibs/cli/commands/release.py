@@ -96,16 +96,32 @@ def release(call: Call) -> Answer:
         return _each_released(call, names, document)
     if names or "session_id" not in document:
         raise UsageError("--mine is all that an --actor or --session holds: give it neither JOB nor lease.")
-    holds = call.body("session-show", document["session_id"], {}).get("holds", [])
-    doors: dict[str, Door] = {}  # the sessions of agents hold jobs in several namespaces
+    return _released_all(call, document)
+
+
+def _released_all(call: Call, document: Document) -> Answer:
+    """Release all that the session holds, in every namespace, or only in the one that was named."""
+    named = call.said("namespace")
+    holds = {document["session_id"]: call.body("session-show", document["session_id"], {}).get("holds", ())}
+    for session in flags.earlier_sessions(call):  # which the store may have forgotten
+        holds[session] = (call.ask("session-show", session, {}).body or {}).get("holds", ())
+    doors: dict[str, Door] = {}
+    answers = []
     try:
-        for namespace in {hold["namespace"] for hold in holds}:
-            doors[namespace] = call.another_door(namespace=namespace)
-        answers = [(each["name"], _released(call, each["name"], document, doors[each["namespace"]])) for each in holds]
+        for session, held in holds.items():
+            for hold in held:
+                namespace = hold["namespace"]
+                if named not in (None, namespace):
+                    continue
+                if namespace not in doors:
+                    doors[namespace] = call.another_door(namespace=namespace)
+                asked = {**document, "session_id": session}
+                answers.append((hold["name"], _released(call, hold["name"], asked, doors[namespace])))
     finally:
         for door in doors.values():
             door.close()
-    return combined(answers) if answers else yes({"jobs": []}, "You hold nothing here.")
+    where = "here" if named is None else f"in namespace {plain(named)}"
+    return combined(answers) if answers else yes({"jobs": []}, f"You hold nothing {where}.")
 
 
 def _each_released(call: Call, names: list[str], document: Document) -> Answer:
@@ -228,7 +244,7 @@ COMMANDS = {
     "release": Command(
         release,
         Argument("JOB", JOBS.help, completes="job", takes=ANY),
-        Option("--mine", "instead of JOB: all that the actor or the session holds"),
+        Option("--mine", "instead of JOB: all that the actor or the session holds; with --namespace, in that one"),
         *flags.PROOF,
         flags.DONE,
         Option("--result TEXT", "the result, shown while the job is marked as done; - reads it from stdin"),

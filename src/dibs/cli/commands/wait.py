@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.cheap import Callable, Mapping
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import ACTOR, exit_code, is_actor, next_words, seconds
+from dibs.cli.framework.flags import ACTOR, exit_code, is_actor, next_words, seconds, session_of
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, failure, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
@@ -33,7 +33,7 @@ def wait(call: Call) -> Answer:
     done_exit = exit_code(call, "done_exit_code", YES)
     until_ms = None if length is None else steady_ms() + length * 1000
     pause_ms = PAUSE_MS_MIN
-    session = _actors_session(call)
+    session = session_of(call) if is_actor(call) else None
     beat = None if session is None else _beats(call, session, due_ms=0)
     is_begun = False
 
@@ -282,16 +282,6 @@ def wait_in_line(
         if status_of(reply) == "queued" and not keeps:
             reply = drive(door, pending.leave(reply))
     return reply
-
-
-def _actors_session(call: Call) -> str | None:
-    """The session that an earlier claim of the caller's actor opened, if there is one."""
-    if not is_actor(call):
-        return None
-    from dibs.cli.framework.actor_session import actor_session
-
-    actor = actor_session(call, claims=False)
-    return None if actor is None else actor.known()
 
 
 def _beats(call: Call, session: str, *, due_ms: int, until_ms: int | None = None) -> Meanwhile:

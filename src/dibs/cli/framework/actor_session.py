@@ -7,23 +7,29 @@ what it holds. The same name means the same worker, so two agents need two names
 A coding agent needs no name: the id of its session names the actor, which its harness gives its shells, or which its
 hooks have noted (`agents/harness/clients.py`). Where the harness's process is known, the claims end with that process.
 
-The session's id is kept in a private file under `actors` in the state folder, one for each store, namespace and name.
-The file proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor
-renews the session; a command that waits does so each minute. ACTOR_TTL_MS after the last time the session ends
-and its jobs are released.
+An actor is one worker at a store: an identity belongs to the store, a namespace to a name. So its session holds jobs
+in all namespaces that it claims in, and `dibs claim` of a path and of an issue are claims of one session.
+
+The session's id is kept in a private file under `actors` in the state folder, one for each store and name. The file
+proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor renews the
+session; a command that waits does so each minute. ACTOR_TTL_MS after the last time the session ends and its jobs are
+released.
+
+A token that is bound to a namespace sees only the sessions that were opened there, and `git:origin` is another store in
+another clone. So the file may list several sessions, and the first that is known to the store is meant.
 """
 
 from __future__ import annotations
 
 import os
 
-from dibs.base.cheap import Any, Mapping
+from dibs.base.cheap import Any, Callable, Mapping
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import digest, new_id
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.registry import AGENT_SIGNS, part
+from dibs.cli.framework.registry import AGENT_SESSIONS, AGENT_SIGNS, part
 from dibs.cli.framework.result import body_of
 from dibs.client.door import is_over
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
@@ -39,7 +45,19 @@ def agent_here(env: Mapping[str, str], *, claims: bool) -> Any:
     return None if shell is None else shell.agent_here(env, claims=claims)
 
 
-_BYTES_MAX = 256
+def agent_named(env: Mapping[str, str], name: str | None) -> Any:
+    """The coding agent around whose session has this id: an agent that names itself so is not another worker."""
+    signs = [env[variable] for variable in AGENT_SIGNS if env.get(variable)]
+    # A sign that is no session's id may stand for any.
+    if not name or not (name in signs or any(env.get(sign) for sign in AGENT_SIGNS[len(AGENT_SESSIONS) :])):
+        return None
+    shell = part("agent shell")
+    return None if shell is None else shell.agent_named(env, name)
+
+
+_BYTES_MAX = 2048
+_SESSIONS_MAX = 4  # that are remembered for one actor
+_UNKNOWN = "not_found"  # the answer about a session of another token, or of another store
 _GATE_MS = 5_000
 _GATE_DIGITS = 2  # so that there are not as many gates as actors
 # The skill's placeholder for a name. Two agents that copied it would be one worker, so it is refused.
@@ -68,20 +86,22 @@ def checked_actor(call: Call, name: str) -> str:
 
 
 class ActorSession:
-    """The session of one actor at one store. That of a named actor is of one namespace; that of an agent is for all,
-    because its hooks claim paths of a repository and its commands claim other jobs."""
+    """The session of one actor at one store, for jobs in all namespaces. `owner` is what others see, if not `name`."""
 
-    def __init__(self, call: Call, name: str, agent: Any = None) -> None:
-        settings = call.settings
+    def __init__(self, call: Call, name: str, agent: Any = None, owner: str | None = None) -> None:
         self._call = call
         self._name = name
         self._agent = agent
+        self._owner = owner
         self._folder = os.path.join(state_folder(call.env), "actors")
-        where = "agent" if agent is not None else settings.namespace or DEFAULT_NAMESPACE
-        self._path = os.path.join(self._folder, digest(settings.url or "", where, name))
+        # The file of a named actor is the one that versions before 0.3 had for the default namespace.
+        self._path = self._file(DEFAULT_NAMESPACE if agent is None else "agent")
         # A subagent opens the session of its parent, so both have one gate.
         family = name if agent is None else agent.session
         self._gate = os.path.join(self._folder, f"gate-{digest(family)[:_GATE_DIGITS]}")
+
+    def _file(self, where: str) -> str:
+        return os.path.join(self._folder, digest(self._call.settings.url or "", where, self._name))
 
     @classmethod
     def of_agent(cls, call: Call, agent: Any) -> ActorSession:
@@ -95,29 +115,55 @@ class ActorSession:
         return AGENT_TTL_MS if is_here and self._mark() != "-" else ACTOR_TTL_MS
 
     def known(self) -> str | None:
-        """The session that an earlier claim opened, which may have ended since; None if there was none."""
-        return self._read()[0]
+        """The session that an earlier claim opened, which may have ended since; None if there was none. The store is
+        asked only if several are remembered."""
+        known = self._read()
+        return known[0][0] if len(known) == 1 else self.renewed()
 
-    def kept(self) -> str:
-        """The session that an earlier claim opened, renewed. If it has ended, who uses it as proof is refused."""
-        session, _, _ = self._read()
+    def renewed(self) -> str | None:
+        """The session that an earlier claim opened, renewed; None if there was none. It may have ended: then who uses
+        it as proof is refused."""
+        known = self._read()
+        for session, _, _ in known:
+            if (self._renewed(session, {"active": True}).body or {}).get("code") != _UNKNOWN:
+                return session
+        return known[0][0] if known else None
+
+    def kept(self, ttl_ms: int = 0) -> str:
+        """The session that an earlier claim opened, renewed, as proof. It lives for at least `ttl_ms` from now."""
+        session = None
+        if any(ttl_ms > kept_ms for _, kept_ms, _ in self._read()):
+            session = self._alone(lambda: self._keep(ttl_ms))
+        session = session or self.renewed() or next(iter(self.earlier()), None)
         if session is None:
             who = f"The actor {self._name!a}" if self._agent is None else "This agent"
             raise UsageError(
-                f"{who} has claimed nothing here. Name the --actor, --url and --namespace of the claim; `dibs "
-                "owner JOB` shows who has it.\nA claim without an actor printed a lease id: --lease ID."
+                f"{who} has claimed nothing here. Name the --actor and the --url of the claim; `dibs owner JOB` shows "
+                "who has it.\nA claim without an actor printed a lease id: --lease ID."
             )
-        self._renewed(session, {"active": True})
         return session
 
-    def beat(self) -> None:
-        """The actor is at work. Renews the session that an earlier claim opened, if there is one."""
-        session = self.known()
-        if session is not None:
-            self._renewed(session, {"active": True})
+    def earlier(self) -> list[str]:
+        """Sessions of the actor that a version before 0.3 opened: one for each namespace, and another one for an agent
+        that named itself by its id. Their claims are released together with the others, or run out."""
+        from dibs.base.checkout import current_folder
+        from dibs.client.naming import namespace_around
+
+        files = [self._file(DEFAULT_NAMESPACE)]
+        if self._agent is None:
+            here = namespace_around(self._call.env, current_folder())
+            files = [self._file(each) for each in dict.fromkeys((self._call.settings.namespace, here)) if each]
+        current = [session for session, _, _ in self._read()]
+        return [entry[0] for file in files for entry in _sessions_in(file) if entry[0] not in current]
 
     def opened(self, ttl_ms: int) -> str:
         """The actor's session: the existing one, renewed, or a new one. It lives for at least `ttl_ms`."""
+        opened = self._alone(lambda: self._keep(ttl_ms) or self._open(ttl_ms))
+        assert opened is not None
+        return opened
+
+    def _alone(self, act: Callable[[], str | None]) -> str | None:
+        """Do it while no other command of the actor does: two first claims of one actor open one session."""
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             gate = os.open(self._gate, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -127,12 +173,12 @@ class ActorSession:
                 "Claim without --actor: the claim then prints a lease id, for --lease."
             ) from None
         try:
-            if not lock_file(gate, _GATE_MS):  # two first claims of one actor open one session
+            if not lock_file(gate, _GATE_MS):
                 raise StoreUnavailable(
                     f"Another dibs command of the same actor stands still: {self._gate} is locked. "
                     "Continue or end that process."
                 )
-            return self._keep(ttl_ms) or self._open(ttl_ms)
+            return act()
         finally:
             os.close(gate)
 
@@ -143,22 +189,23 @@ class ActorSession:
         return reply
 
     def _keep(self, ttl_ms: int, *, active: bool = True) -> str | None:
-        session, kept_ms, before = self._read()
-        if session is None:
-            return None
-        mark = self._watched(before)
-        # Nobody would see the end of a process that is not known.
-        ttl_ms = ttl_ms if mark == "-" != before else max(ttl_ms, kept_ms)
-        asked: dict[str, int | bool | str] = {"ttl_ms": ttl_ms, "active": active}
-        if mark != before:
-            asked["process"] = "" if mark == "-" else mark
-        reply = self._renewed(session, asked)
-        if is_over(reply):
-            return None
-        body_of(reply)
-        if (ttl_ms, mark) != (kept_ms, before):
-            self._write(session, ttl_ms, mark)
-        return session
+        for session, kept_ms, before in self._read():
+            mark = self._watched(before)
+            # Nobody would see the end of a process that is not known.
+            wanted_ms = ttl_ms if mark == "-" != before else max(ttl_ms, kept_ms)
+            asked: dict[str, int | bool | str] = {"ttl_ms": wanted_ms, "active": active}
+            if mark != before:
+                asked["process"] = "" if mark == "-" else mark
+            reply = self._renewed(session, asked)
+            if (reply.body or {}).get("code") == _UNKNOWN:
+                continue
+            if is_over(reply):
+                return None
+            body_of(reply)
+            if (wanted_ms, mark) != (kept_ms, before) or not os.path.exists(self._path):
+                self._write(session, wanted_ms, mark)
+            return session
+        return None
 
     def _watched(self, mark: str) -> str:
         """The mark of the process whose end ends the session: known late, or another one in a resumed agent."""
@@ -182,9 +229,13 @@ class ActorSession:
         return session
 
     def owner(self) -> str:
-        named = self._call.settings.pick("owner", "DIBS_OWNER")
-        if named or self._agent is None:
-            return named or self._name
+        """The name that others see. Inside `dibs session run` an actor has its own: several may work there."""
+        settings = self._call.settings
+        if self._agent is None:
+            return settings.stated_owner or self._owner or self._name
+        named = settings.pick("owner", "DIBS_OWNER")
+        if named:
+            return named
         from dibs.base.checkout import current_folder, label_of
 
         folder = current_folder()
@@ -199,25 +250,44 @@ class ActorSession:
 
         return process_mark(self._agent.pid) or "-"
 
-    def _read(self) -> tuple[str | None, int, str]:
-        """The session's id, its TTL, and the mark of its process."""
-        try:
-            with open(self._path, "rb") as file:
-                words = file.read(_BYTES_MAX).decode("ascii", "replace").split()
-        except OSError:
-            return None, 0, "-"
-        if len(words) != 3 or not words[1].isdecimal():
-            return None, 0, "-"
-        return words[0], int(words[1]), words[2]
+    def _read(self) -> list[Entry]:
+        """What is remembered, the newest first. Nothing: what a version before 0.3 remembered for this namespace."""
+        known = _sessions_in(self._path)
+        namespace = self._call.settings.namespace
+        if known or self._agent is not None or namespace is None:
+            return known
+        return _sessions_in(self._file(namespace))
 
     def _write(self, session: str, ttl_ms: int, mark: str) -> None:
-        replace_file(self._path, f"{session} {ttl_ms} {mark}\n")
+        others = [entry for entry in _sessions_in(self._path) if entry[0] != session][: _SESSIONS_MAX - 1]
+        lines = [f"{each} {lasts_ms} {process}\n" for each, lasts_ms, process in ((session, ttl_ms, mark), *others)]
+        replace_file(self._path, "".join(lines))
+
+
+Entry = tuple[str, int, str]  # a session's id, its TTL, and the mark of its process or `-`
+
+
+def _sessions_in(path: str) -> list[Entry]:
+    """The sessions in a file. One that is damaged or cannot be read has none."""
+    try:
+        with open(path, "rb") as file:
+            lines = file.read(_BYTES_MAX).decode("ascii", "replace").splitlines()
+    except OSError:
+        return []
+    found = [line.split() for line in lines]
+    return [(each[0], int(each[1]), each[2]) for each in found if len(each) == 3 and each[1].isdecimal()]
+
+
+def session_named(call: Call, name: str) -> ActorSession:
+    """The session of the actor with this name. The id of the coding agent's own session names the agent."""
+    agent = agent_named(call.env, name)
+    return ActorSession(call, name) if agent is None else ActorSession.of_agent(call, agent)
 
 
 def actor_session(call: Call, *, claims: bool) -> ActorSession | None:
     """The session of the caller's actor: the one that it names, else the agent whose command this is."""
     name = actor_named(call)
     if name is not None:
-        return ActorSession(call, name)
+        return session_named(call, name)
     agent = agent_here(call.env, claims=claims)
     return None if agent is None else ActorSession.of_agent(call, agent)

@@ -154,10 +154,16 @@ class Call:
         """Leave the door as it is: another thread still waits in it, and the process is about to end."""
         self._door = None
 
+    def close_door(self) -> None:
+        """Close the door. The next question opens another one, by the settings of then."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+
     def close(self) -> None:
         if self._door is not None:
             say_notices(self._door, self.stderr)
-            self._door.close()
+        self.close_door()
         if self.wanted and self.stderr is not None:
             from dibs.cli.text.claim import waited_for
 

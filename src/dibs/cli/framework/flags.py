@@ -195,7 +195,7 @@ def claim_document(call: Call) -> Document:
         actor = actor_session(call, claims=True)
         session = None if actor is None else actor.opened(max(actor.ttl_ms, (lasts or 0) * 1000))
     document: Document = {}
-    if session is None or call.settings.pick("owner", "DIBS_OWNER") is not None:
+    if session is None or call.settings.stated_owner is not None:
         document["owner"] = call.settings.owner  # else it is the session's
     put(document, "ttl_seconds", lasts)
     put(document, "session_id", session)
@@ -281,13 +281,36 @@ def proof(call: Call) -> Document:
         from dibs.cli.framework.actor_session import actor_session
 
         actor = actor_session(call, claims=False)
-        session = None if actor is None else actor.kept()
+        session = None if actor is None else actor.kept((ttl_seconds(call) or 0) * 1000)
     if session is None:
         raise UsageError(
             f"{call.command} must know that the claim is yours: name yourself as in the claim, with --actor or "
             "--session.\nA claim without either printed a lease id: --lease ID."
         )
     return {"session_id": session}
+
+
+def session_of(call: Call) -> str | None:
+    """The session whose claims are the caller's, as far as it is known without a claim; None with a lease id."""
+    if call.values.get("lease") is not None:
+        return None
+    session = session_id(call)
+    if session is not None or not is_actor(call):
+        return session
+    from dibs.cli.framework.actor_session import actor_session
+
+    actor = actor_session(call, claims=False)
+    return None if actor is None else actor.known()
+
+
+def earlier_sessions(call: Call) -> list[str]:
+    """Sessions besides that of the `proof` in which the caller's actor may still hold something."""
+    if not is_actor(call):
+        return []
+    from dibs.cli.framework.actor_session import actor_session
+
+    actor = actor_session(call, claims=False)
+    return [] if actor is None else actor.earlier()
 
 
 def session_id(call: Call) -> str | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dibs.base.cheap import Callable, Iterable
 from dibs.base.checkout import current_folder
 from dibs.cli.framework.context import Call, Document
+from dibs.cli.framework.flags import session_of
+from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, combined, failure, is_failure
 from dibs.client import naming as repositories
 from dibs.client.queueing import all_pages, drive, name_in_use
-from dibs.core.names import RESOURCES
+from dibs.core.names import DEFAULT_NAMESPACE, RESOURCES
 from dibs.core.records import HELD
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
@@ -16,15 +18,41 @@ _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
 _ONE = frozenset("run claim hold heartbeat release transfer wait owner history overdue break free close open".split())
 _ONE |= {"pool set", "pool remove"}
 _SEVERAL = frozenset(("claim-any", "claim-all"))
+_PROVING = frozenset(("heartbeat", "release", "transfer", "lock renew", "lock release"))
 _FORKING = frozenset(("run", "hold"))  # these fork before they open their store
 
 
 def settle(call: Call, names: Iterable[str] | None = None) -> None:
     """Use the repository's namespace for this call, if it names paths of a repository."""
     if call.said("namespace") is None:
-        found = _naming(call).namespace(_names(call) if names is None else list(names))
+        asked = _names(call) if names is None else list(names)
+        found = _naming(call).namespace(asked)
+        inside = {name for name in asked if name.startswith(RESOURCES)}
+        of_run = inside == {call.env.get(repositories.RUN_JOB)}
+        if inside and (found is None or (call.command in _PROVING and not of_run)):
+            found = _held_in(call, inside, found, of_run=of_run, alone=len(inside) == len(set(asked)))
         if found is not None:
             call.fall_back_on({"namespace": found})
+
+
+def _held_in(call: Call, names: set[str], here: str | None, *, of_run: bool, alone: bool) -> str | None:
+    """The namespace in which the caller's session holds these names of a repository, else `here`. A claim stays what it
+    is when its owner goes to another folder. But in another repository only a command that proves a claim can mean it:
+    who claims or looks at a path there means a file that is there. `of_run`: the run around is meant, whoever asks."""
+    try:
+        session = call.env.get("DIBS_SESSION") if of_run else session_of(call)
+        shown = call.ask("session-show", session, {}) if session else None
+    finally:
+        call.close_door()  # it is one to the namespace that is not settled yet, and a command may fork before the next
+    holds = () if shown is None else (shown.body or {}).get("holds") or ()
+    found = list(dict.fromkeys([hold["namespace"] for hold in holds if hold["name"] in names]))
+    if not found or (here or DEFAULT_NAMESPACE) in found:
+        return here
+    if len(found) > 1 or not alone:
+        raise UsageError(
+            f"You hold {', '.join(sorted(names))} in namespace {' and '.join(found)}. Name one: --namespace."
+        )
+    return str(found[0])
 
 
 def here(call: Call) -> str | None:

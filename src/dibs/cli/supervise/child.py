@@ -19,6 +19,8 @@ from dibs.cli.supervise.process_session import ProcessSession
 from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, signalled, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.client.embedded import default_store_url
+from dibs.client.naming import RUN_JOB, RUN_NAMESPACE
+from dibs.client.settings import RUN_OWNER
 from dibs.core.names import ELECTION_PREFIX
 from dibs.system.session_mark import guarded_env, guarded_mark, process_mark
 from dibs.wire.sentences import slot_text
@@ -27,7 +29,8 @@ from dibs.wire.sentences import slot_text
 
 # Variables of an outer claim: the command gets its own, or none.
 _NOT_INHERITED = (
-    *("DIBS_LEASE", "DIBS_JOB", "DIBS_FENCING_TOKEN", "DIBS_ATTEMPT", "DIBS_DEADLINE_MS", "DIBS_SLOT"),
+    RUN_OWNER,
+    *("DIBS_LEASE", RUN_JOB, RUN_NAMESPACE, "DIBS_FENCING_TOKEN", "DIBS_ATTEMPT", "DIBS_DEADLINE_MS", "DIBS_SLOT"),
     *("DIBS_ELECTION", "DIBS_TERM"),
     *("DIBS_CHECKPOINT", "DIBS_CHECKPOINT_FILE", "DIBS_PREVIOUS_OWNER", "DIBS_PREVIOUS_END"),
 )
@@ -41,11 +44,13 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
         "DIBS_URL": settings.url or default_store_url(),
         "DIBS_NAMESPACE": call.stated_namespace,
         "DIBS_OWNER": settings.owner,
+        RUN_OWNER: None if call.values.get("owner") is None and settings.stated_owner else settings.owner,
         "DIBS_SESSION": session.id,
         OUTER: " ".join(sessions_around(call.env)) or None,
     }
     if session.grant is not None:
         given |= _of_job(session, session.grant)
+        given[RUN_NAMESPACE] = call.repository_namespace
         if session.notes is not None:
             session.notes.fill((session.grant.get("previous") or {}).get("checkpoint"))
             given["DIBS_CHECKPOINT_FILE"] = session.notes.path
@@ -61,7 +66,7 @@ def _of_job(session: ProcessSession, grant: Document) -> dict[str, str | None]:
     return {
         "DIBS_ELECTION": grant["name"].removeprefix(ELECTION_PREFIX) if is_election else None,
         "DIBS_TERM": str(grant["fencing_token"]) if is_election else None,
-        "DIBS_JOB": grant["name"],
+        RUN_JOB: grant["name"],
         "DIBS_FENCING_TOKEN": str(grant["fencing_token"]),
         "DIBS_ATTEMPT": str(grant.get("attempt", 1)),
         "DIBS_DEADLINE_MS": str(until_ms),

@@ -6,24 +6,24 @@ decides who is the same caller, and keeps the lease ids that grite's recipes do 
 
 from __future__ import annotations
 
-from dibs.agents.shell_actor import Actor, Entry, RememberedLeases, actor_of, may_end, may_keep, took_it
+from dibs.agents.shell_actor import Actor, Entry, RememberedLeases, actor_of, may_end, may_keep, session_of, took_it
 from dibs.base.cheap import Callable
 from dibs.base.clock import wall_ms
-from dibs.base.errors import DibsError
+from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.cli.framework.context import Call
-from dibs.cli.framework.flags import LEASE, SESSION, claim_document, session_id, ttl_seconds
+from dibs.cli.framework.flags import LEASE, SESSION, claim_document, put, session_id, ttl_seconds
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
+from dibs.cli.framework.result import Answer, RequestFailed, failure, is_failure, refusal_exit, yes
 from dibs.cli.framework.spec import DATA_DIR, LOCK_ACTOR, MAYBE, NO_DAEMON, Argument, Command, Option
 from dibs.client.queueing import all_pages, drive
 from dibs.client.urls import is_server
 from dibs.compat.grite import documents
 from dibs.compat.grite.documents import BAD_USAGE, CONFLICT, lock_code
 from dibs.core.limits import LOCK_TTL_MS_DEFAULT
-from dibs.core.names import check_name
+from dibs.core.names import DEFAULT_NAMESPACE, check_name, in_tree
 from dibs.wire.documents import Reply, reply_for_error
 
 TTL_SECONDS_DEFAULT = LOCK_TTL_MS_DEFAULT // 1000
@@ -37,14 +37,15 @@ def acquire(call: Call) -> Answer:
     resource, shown = _resource(call)
     session = _session(call)
     if session is not None:
-        asked = _asked(call, None, resource, shown)
-        return _acquired(call, shown, call.claim("acquire", resource, asked), asked, None)
+        asked = {**_asked(call, resource, shown), "session_id": session}
+        return _acquired(call, shown, call.claim("acquire", resource, asked), asked, show_lease=False)
     actor, memory = actor_of(call), memory_of(call)
     known = next((entry for entry in memory.entries(resource) if took_it(entry, actor)), None)
     made = _entry(call, actor, known)
     begun = memory.remember(resource, made, replaces=False) if actor.marks else None
     entry = made if begun is None else begun
-    asked = _asked(call, entry, resource, shown)
+    asked = _asked(call, resource, shown) | {"owner": entry["owner"], "request_key": entry["request_key"]}
+    put(asked, "session_id", _actors_session(call, actor, resource))
     is_old = known is not None or entry["request_key"] != made["request_key"]
     claim = call.ask if is_old else call.claim  # an interrupt must not release an older lease
     reply = claim("acquire", resource, asked)
@@ -53,30 +54,55 @@ def acquire(call: Call) -> Answer:
         asked["request_key"] = entry["request_key"]
         memory.remember(resource, entry)
         reply = call.claim("acquire", resource, asked)
+    inherited = _in_the_way(memory, actor, reply)
+    if inherited is not None:
+        asked["session_id"] = session_of(call, inherited["marks"][0], inherited["owner"]).opened(_ttl_ms(call))
+        reply = call.claim("acquire", resource, asked)
     if begun is not None:
         _keep_or_forget(memory, resource, {**entry, "until_ms": made["until_ms"]}, reply)
-    return _acquired(call, shown, reply, asked, begun)
+    is_shell = begun is not None and not actor.named
+    return _acquired(call, shown, reply, asked, show_lease=begun is None or is_shell, kept=is_shell)
 
 
-def _asked(call: Call, entry: Entry | None, resource: str, shown: str) -> Document:
-    """The request. The default TTL is grite's, five minutes. In a session the session is the owner."""
+def _asked(call: Call, resource: str, shown: str) -> Document:
+    """The request. The default TTL is grite's, five minutes."""
     document = claim_document(call)
+    document.pop("session_id", None)  # the caller of this function knows whose it is
     document.setdefault("ttl_seconds", TTL_SECONDS_DEFAULT)
     if shown != resource:  # for the list of locks
         document["metadata"] = f"{documents.SPELLED}{shown}"
-    if entry is not None:
-        document.update(owner=entry["owner"], request_key=entry["request_key"])
-        document.pop("session_id", None)
     return document
+
+
+def _ttl_ms(call: Call) -> int:
+    return (ttl_seconds(call) or TTL_SECONDS_DEFAULT) * 1000
+
+
+def _actors_session(call: Call, actor: Actor, resource: str) -> str | None:
+    """The session of the actor, in which its own locks are not in its way. Of a shell only names of a tree can be, and
+    where no session can be opened they are."""
+    if not actor.marks or not (actor.named or in_tree(resource)):
+        return None
+    session = session_of(call, actor.marks[0], actor.owner or call.settings.owner)
+    try:
+        return session.opened(max(session.ttl_ms, _ttl_ms(call)))
+    except (InvalidInput, RequestFailed):
+        return None
+
+
+def _in_the_way(memory: RememberedLeases, actor: Actor, reply: Reply) -> Entry | None:
+    """The actor's own lock that a refusal names, of a subshell that has ended: it was taken in another session."""
+    name = (reply.body or {}).get("conflict")
+    entries = memory.entries(name) if name else []
+    return next((entry for entry in entries if took_it(entry, actor) and entry["marks"][0] != actor.marks[0]), None)
 
 
 def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
     """The entry to remember for this acquire. `known` is the same actor's earlier entry, if any."""
-    ttl_ms = (ttl_seconds(call) or TTL_SECONDS_DEFAULT) * 1000
     before = known or {"request_key": new_id(), "lease_id": None, "token": None}
     owner = actor.owner or call.settings.owner
     entry = actor.entry(owner, before["request_key"], before["lease_id"], before["token"])
-    return {**entry, "until_ms": wall_ms() + ttl_ms}
+    return {**entry, "until_ms": wall_ms() + _ttl_ms(call)}
 
 
 def _keep_or_forget(memory: RememberedLeases, resource: str, entry: Entry, reply: Reply) -> None:
@@ -90,23 +116,19 @@ def _keep_or_forget(memory: RememberedLeases, resource: str, entry: Entry, reply
         memory.forget(resource, entry["request_key"])
 
 
-def _acquired(call: Call, shown: str, reply: Reply, asked: Document, entry: Entry | None) -> Answer:
+def _acquired(call: Call, shown: str, reply: Reply, asked: Document, *, show_lease: bool, kept: bool = False) -> Answer:
     body: Document = reply.body or {}
     if is_failure(reply):
         return _failed(call, failure(reply))
     if refusal_exit(reply) is not None:
         return _conflict(documents.refused(shown, body))
     document = documents.lease_document(shown, body["owner"], body, asked["ttl_seconds"])
-    in_session = "session_id" in asked
-    is_shell = entry is not None and not entry["marks"][0].startswith(("name:", "home:"))
-    text = documents.lease_text(
-        "acquired", shown, body, show_lease=not in_session and (entry is None or is_shell), kept=is_shell
-    )
-    return yes(document, text)
+    return yes(document, documents.lease_text("acquired", shown, body, show_lease=show_lease, kept=kept))
 
 
 def renew(call: Call) -> Answer:
     resource, shown = _resource(call)
+    _go_back(call, resource)
     memory = memory_of(call)
     proof, entry = _proof(call, memory, resource, lambda each, actor: may_keep(each, actor) or may_end(each, actor))
     if proof is None:
@@ -114,6 +136,10 @@ def renew(call: Call) -> Answer:
     length_s = ttl_seconds(call)
     if length_s is not None:
         proof["ttl_seconds"] = length_s
+    if entry is not None:  # the lock ends with the session that it was taken in
+        taker = session_of(call, entry["marks"][0], entry["owner"])
+        if taker.known() is not None:
+            taker.kept((length_s or 0) * 1000)
     reply = call.ask("renew", resource, proof)
     if is_failure(reply):
         return _lost(call, "renew", resource, shown, reply)
@@ -128,6 +154,7 @@ def renew(call: Call) -> Answer:
 
 def release(call: Call) -> Answer:
     resource, shown = _resource(call)
+    _go_back(call, resource)
     memory = memory_of(call)
     proof, entry = _proof(call, memory, resource, may_end)
     reply = call.ask("release", resource, proof) if proof is not None else None
@@ -201,7 +228,7 @@ def _proof(
     call: Call, memory: RememberedLeases, resource: str, mine: Callable[[Entry, Actor], bool]
 ) -> tuple[Document | None, Entry | None]:
     """The caller's proof for the lock, and the remembered entry it comes from. The order: --lease, the session, the
-    actor's remembered lease, and last DIBS_LEASE, which may belong to another job."""
+    actor's remembered lease, a named actor's session, and last DIBS_LEASE, which may belong to another job."""
     lease = call.values.get("lease")
     if lease is not None:
         if not lease.strip():
@@ -214,8 +241,36 @@ def _proof(
     for entry in memory.entries(resource):
         if entry["lease_id"] is not None and mine(entry, actor):
             return {"lease_id": entry["lease_id"]}, entry
+    session = _holding(call, actor, resource)
+    if session is not None:
+        return {"session_id": session}, None
     lease = call.env.get("DIBS_LEASE", "").strip()
     return ({"lease_id": lease} if lease else None), None
+
+
+def _holding(call: Call, actor: Actor, resource: str) -> str | None:
+    """The session of a named actor, if it holds the resource: by `dibs claim`, say, or remembered nowhere else."""
+    session, places = _places(call, actor, resource) if actor.named else (None, [])
+    here = call.settings.namespace
+    return session if places and (here is None or here in places) else None
+
+
+def _places(call: Call, actor: Actor, resource: str) -> tuple[str | None, list[str]]:
+    """The session that an earlier lock of the actor opened, and the namespaces in which it holds the resource."""
+    session = session_of(call, actor.marks[0], "").known() if actor.marks else None
+    shown = {} if session is None else call.ask("session-show", session, {}).body or {}
+    return session, [hold["namespace"] for hold in shown.get("holds") or () if hold["name"] == resource]
+
+
+def _go_back(call: Call, resource: str) -> None:
+    """Use the namespace of the repository in which the actor took this lock, if it has left the repository since."""
+    is_elsewhere = call.said("namespace") is None and call.repository_namespace is None
+    if not (is_elsewhere and in_tree(resource)) or _session(call) is not None or call.values.get("lease") is not None:
+        return
+    _, places = _places(call, actor_of(call), resource)
+    call.close_door()
+    if len(places) == 1 and places[0] != DEFAULT_NAMESPACE:
+        call.fall_back_on({"namespace": places[0]})
 
 
 def _state(call: Call, resource: str) -> Document:
