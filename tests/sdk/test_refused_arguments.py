@@ -84,7 +84,7 @@ def test_a_renewal_whose_news_the_store_refuses_drops_them_says_so_and_renews(
     with client.claim_all(["a", "b"], ttl=60) as claim:
         hold, grip = claim._hold, claim._grip
         assert grip is not None
-        hold._news = {"checkpoint": LONG, "metadata": "new"}
+        hold._news = {("a", "checkpoint"): LONG, ("a", "metadata"): "new"}
         lost_ms = hold.plan.lost_ms
         grip.heart.beat()
         assert (hold._news, hold.trouble) == ({}, None)
