@@ -162,9 +162,3 @@ def test_a_record_shows_its_fields_that_are_not_at_their_default() -> None:
     assert repr(Meta()) == "Meta()"
     assert repr(Meta(token_floor=3)) == "Meta(token_floor=3)"
     assert repr(acquire(again=True)).endswith("again=True)")
-
-
-def test_a_class_whose_annotations_are_made_later_as_in_python_3_14_is_refused_in_words() -> None:
-    space = {"__module__": "x", "__annotate_func__": lambda kind: {"field": int}}
-    with pytest.raises(TypeError, match="must begin with `from __future__ import annotations`"):
-        type(Record).__new__(type(Record), "Late", (Record,), space)

@@ -118,3 +118,9 @@ def test_a_record_refuses_fields_that_are_missing_or_unknown(calls: int) -> None
             Strict(**wrong)
     with pytest.raises(TypeError):
         Strict(needed=1).replace(other=2)
+
+
+def test_a_class_whose_annotations_are_made_later_as_in_python_3_14_is_refused_in_words() -> None:
+    space = {"__module__": "x", "__annotate_func__": lambda kind: {"field": int}}
+    with pytest.raises(TypeError, match="must begin with `from __future__ import annotations`"):
+        type(Record).__new__(type(Record), "Late", (Record,), space)
