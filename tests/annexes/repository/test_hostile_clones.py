@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -341,6 +342,60 @@ def test_nor_when_the_user_has_all_claims_in_the_remote_of_each_clone(hostile: H
     done = _done(hostile, asked, DIBS_URL="git:origin")
     assert hostile.ran() == ""
     assert "dibs trust" in done.stdout + done.stderr
+
+
+def _tool_called(hostile: Hostile) -> str:
+    """What an MCP client hears that starts `dibs mcp` in the folder and claims a job; then what is on standard error."""
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    claim = {"name": "claim_job", "arguments": {"job": "issue-1"}}
+    asked = [("initialize", hello), ("tools/call", claim)]
+    messages = [{"jsonrpc": "2.0", "id": at, "method": name, "params": each} for at, (name, each) in enumerate(asked)]
+    server = subprocess.Popen(
+        [*DIBS, "mcp"],
+        cwd=hostile.folder,
+        env=hostile.env | {"DIBS_URL": "git:origin"},
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert server.stdin is not None and server.stdout is not None
+    limit = threading.Timer(WAIT_S_MAX, server.kill)
+    limit.start()
+    try:
+        heard = []
+        for message in messages:
+            with suppress(BrokenPipeError):
+                server.stdin.write(json.dumps(message) + "\n")
+                server.stdin.flush()
+            heard.append(server.stdout.readline())
+        return "".join([*heard, server.communicate()[1]])
+    finally:
+        limit.cancel()
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-360")
+@pytest.mark.parametrize("is_bare", [False, True])
+def test_nor_does_the_mcp_server_that_an_agents_client_starts_there(hostile: Hostile, is_bare: bool) -> None:
+    _archive(hostile, "ssh command")
+    if is_bare:  # a git folder that says so, beside a work tree
+        hostile.configure({"core.bare": "true"})
+    told = _tool_called(hostile)
+    assert hostile.ran() == ""
+    assert ("not inside the work tree" if is_bare else "dibs trust") in told
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-360")
+def test_the_mcp_server_reaches_the_remote_of_a_trusted_repository(hostile: Hostile, tmp_path: Path) -> None:
+    hostile.env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    _archive(hostile, "ssh command")
+    subprocess.run([*DIBS, "trust"], cwd=hostile.folder, env=hostile.env, check=True, timeout=WAIT_S_MAX)
+    _tool_called(hostile)
+    assert "mark.invalid" in hostile.ran()
 
 
 @pytest.mark.e2e

@@ -17,12 +17,11 @@ from dibs.agents.git.guard_door import guarded
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
-from dibs.agents.repository.work_tree import Repository
+from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Sequence
-from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
-from dibs.base.terminal import quoted
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
 from dibs.client.naming import Naming
@@ -45,7 +44,8 @@ class Checkout:
         self.call = guarded(call)
         self.policy = policy_of(self.repository)
         self.call.fall_back_on(self.policy.place)
-        self._refuse_untrusted_remote()
+        if (url := self.call.settings.named_url) and is_at_remote(url):
+            self.repository.check_trusted(url)
         self._folds = folds_case(root)
         self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
         self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
@@ -66,16 +66,6 @@ class Checkout:
 
     def _place_of(self, job: str) -> tuple[Call, ActorSession]:
         return (self.call, self._session) if self.is_own(job) else (self._users, self._users_session)
-
-    def _refuse_untrusted_remote(self) -> None:
-        """A store `git:origin` runs the programs that the clone's configuration names: ssh commands, helpers, hooks
-        of a folder. Whoever types a command there asks for it; nobody typed this."""
-        url = self.call.settings.url or ""
-        if url.startswith("git:") and url.partition("?")[0] != "git:" and not self.repository.is_trusted:
-            raise InvalidInput(
-                f"{quoted(url)} would run what this clone's configuration names, and the clone is not trusted. The "
-                "user can run `dibs trust` in it."
-            )
 
     def files(self, path: str, folder: str) -> list[str]:
         """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""

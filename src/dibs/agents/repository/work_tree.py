@@ -15,6 +15,7 @@ from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import content
 from dibs.base.git_program import GitResult, run_git
 from dibs.base.ids import digest
+from dibs.base.terminal import quoted
 from dibs.client.authors import CLONE, USER, needs_trust
 from dibs.core.limits import NAMESPACE_CHARS_MAX
 
@@ -155,6 +156,14 @@ class Repository:
             self._is_trusted = is_trusted(self._env, self.top, self.common, self.own)
         return self._is_trusted
 
+    def check_trusted(self, url: str) -> None:
+        """Raise InvalidInput for a store at a remote of an untrusted clone (`is_at_remote`)."""
+        if not self.is_trusted:
+            raise InvalidInput(
+                f"{quoted(url)} would run what this clone's configuration names, and the clone is not trusted. The "
+                "user can run `dibs trust` in it."
+            )
+
     def settings(self) -> dict[str, str]:
         """The values of `git config` under `dibs.` that count (`client/authors.py`), by key; of several the last, as
         git does."""
@@ -245,6 +254,13 @@ def _run(env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", fol
 def _parts(output: bytes) -> list[str]:
     """Names are UTF-8 in every locale, as names of jobs are. Bytes that are not text are kept."""
     return [part.decode("utf-8", "surrogateescape") for part in output.split(b"\0") if part]
+
+
+def is_at_remote(url: str) -> bool:
+    """Tell whether a store runs the programs that the clone's configuration names: ssh commands, helpers, hooks of a
+    folder. Whoever types a command with `git:origin` asks for it; nobody typed what an agent's hook or MCP server
+    does."""
+    return url.startswith("git:") and url.partition("?")[0] != "git:"
 
 
 def pushes_of(lines: str) -> list[tuple[str, str]]:
