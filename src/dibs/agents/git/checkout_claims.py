@@ -121,7 +121,7 @@ class Checkout:
                 self.release_jobs(jobs[:at])
                 hidden = self.is_own(job) and not is_resource(refused[0]["name"])
                 place = {"namespace": call.repository_namespace} if hidden and call.repository_namespace else {}
-                return [{**each, "job": job, **place} for each in refused]
+                return [{**each, "job": job, **place, "by_actor": _is_of_actor(call, each)} for each in refused]
         return []
 
     def release_jobs(self, jobs: Sequence[str]) -> None:
@@ -133,12 +133,7 @@ class Checkout:
         return f"checkout={self.id} clone={self._clone}"
 
     def is_of_actor(self, refused: Document) -> bool:
-        """Tell whether a claim in the way is that of a named actor (`--actor`) of this user on this machine."""
-        owner = str(refused.get("owner") or "")
-        known = ActorSession(self.call, owner).known() if owner else None
-        body = {} if known is None else self.call.ask("session-show", known, {}).body or {}
-        name, token = refused.get("conflict") or refused["name"], refused.get("fencing_token")
-        return any((hold["name"], hold["fencing_token"]) == (name, token) for hold in body.get("holds", ()))
+        return _is_of_actor(self.call, refused)
 
     def _file(self, name: str) -> str:
         return name.removeprefix("path:").removeprefix(f"@{self.id}/")
@@ -222,6 +217,15 @@ def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> 
     if reply.status >= 300:
         raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
     return []
+
+
+def _is_of_actor(call: Call, refused: Document) -> bool:
+    """Tell whether a claim in the way is that of a named actor (`--actor`) of this user on this machine."""
+    owner = str(refused.get("owner") or "")
+    known = ActorSession(call, owner).known() if owner else None
+    body = {} if known is None else call.ask("session-show", known, {}).body or {}
+    name, token = refused.get("conflict") or refused["name"], refused.get("fencing_token")
+    return any((hold["name"], hold["fencing_token"]) == (name, token) for hold in body.get("holds", ()))
 
 
 def _deadlocked(call: Call, session: str, names: list[str]) -> list[Document]:
