@@ -20,7 +20,7 @@ from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.client.door import Ask
 from dibs.stores.git import location_of
 from tests.doors import connect
-from tests.programs import DIBS, WAIT_S_MAX, clean_env
+from tests.programs import DIBS, WAIT_S_MAX, clean_env, dibs_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -210,6 +210,35 @@ def test_a_bare_repository_in_a_folder_without_git_is_no_repository(hostile: Hos
         Repository.here(hostile.env, str(tool))
 
 
+def _bad_line(folder: Path) -> None:
+    with (folder / ".git" / "config").open("a") as file:
+        file.write("[\n")
+
+
+def _newer_format(folder: Path) -> None:
+    with (folder / ".git" / "config").open("a") as file:
+        file.write("[core]\n repositoryformatversion = 1\n[extensions]\n fromTheFuture = true\n")
+
+
+def _pipe(folder: Path) -> None:
+    os.mkfifo(folder.parent / "pipe")
+    with (folder / ".git" / "config").open("a") as file:
+        file.write(f"[include]\n path = {folder.parent}/pipe\n")
+
+
+@pytest.mark.fault("F-364")
+@pytest.mark.parametrize("spoil", [_bad_line, _newer_format, _pipe])
+def test_a_claim_in_a_repository_that_git_cannot_read_does_not_go_elsewhere(
+    hostile: Hostile, spoil: Callable[[Path], None]
+) -> None:
+    renamed = hostile.folder.rename(hostile.folder.parent / "not a git repository")
+    spoil(renamed)
+    done = dibs_here(hostile.env, renamed, "claim", "path:a", "--actor", "x")
+    assert done.returncode == 64
+    assert "git does not tell which repository this is" in done.stderr
+    assert dibs_here(hostile.env, renamed, "claim", "issue-1", "--actor", "x").returncode == 0
+
+
 def test_a_folder_that_was_deleted_is_in_no_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -345,7 +374,7 @@ def test_nor_when_the_user_has_all_claims_in_the_remote_of_each_clone(hostile: H
 
 
 def _tool_called(hostile: Hostile) -> str:
-    """What an MCP client hears that starts `dibs mcp` in the folder and claims a job; then what is on standard error."""
+    """What an MCP client hears that starts `dibs mcp` in the folder and claims a job, and then standard error."""
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     claim = {"name": "claim_job", "arguments": {"job": "issue-1"}}
     asked = [("initialize", hello), ("tools/call", claim)]
@@ -359,7 +388,8 @@ def _tool_called(hostile: Hostile) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert server.stdin is not None and server.stdout is not None
+    assert server.stdin is not None
+    assert server.stdout is not None
     limit = threading.Timer(WAIT_S_MAX, server.kill)
     limit.start()
     try:
