@@ -239,6 +239,13 @@ def test_a_claim_in_a_repository_that_git_cannot_read_does_not_go_elsewhere(
     assert dibs_here(hostile.env, renamed, "claim", "issue-1", "--actor", "x").returncode == 0
 
 
+@pytest.mark.fault("F-364")
+def test_nor_does_that_of_an_agent_s_hook_in_the_repository_of_another_user(hostile: Hostile) -> None:
+    """git lists the user's own settings there, and leaves out the repository's without an error."""
+    hostile.env["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
+    assert "safe.directory" in _done(hostile, "edit").stdout
+
+
 def test_a_folder_that_was_deleted_is_in_no_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

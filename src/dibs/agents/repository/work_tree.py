@@ -154,6 +154,8 @@ class Repository:
             texts = [part.decode("utf-8", "surrogateescape") for part in done.out.split(b"\0")[:-1]]
             entries = [(scope, entry.partition("\n")) for scope, entry in zip(texts[::2], texts[1::2], strict=True)]
             self._config = [(scope, key, value) for scope, (key, _, value) in entries]
+            if not any(scope in _OF_REPOSITORY for scope, _, _ in self._config):
+                Repository.here(self._env, self._folder)  # git leaves out that of another user's repository: it says so
         return self._config
 
     @property
