@@ -103,8 +103,9 @@ def environment_without_dibs() -> dict[str, str]:
 
 
 def clean_env(state_home: Path, **more: str) -> dict[str, str]:
-    """The environment of a user whose state folder is in `state_home`, with nothing set for dibs but `more`."""
-    return {**environment_without_dibs(), "XDG_STATE_HOME": str(state_home), **more}
+    """The environment of a user whose state folder is in `state_home`, with nothing set for dibs but `more`. This
+    machine's own service is none of the test's."""
+    return {**environment_without_dibs(), "XDG_STATE_HOME": str(state_home), "DIBS_SYSTEM_SOCKET": "off", **more}
 
 
 class Ran:

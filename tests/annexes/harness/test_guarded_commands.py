@@ -66,7 +66,7 @@ def test_a_refusal_names_the_holder_and_a_step_that_the_agent_can_take(guarded: 
     two = guarded.agent("9b01cdef-2")
     done = two.send(two.document("PreToolUse", "Bash", {"command": "git push"}))
     assert done.returncode == 2
-    assert '"branch:main". "claude-3f2a' in done.stderr
+    assert '"branch:main": "claude-3f2a' in done.stderr
     step = done.stderr.partition("`dibs wait ")[2].partition("`")[0]
     waited = subprocess.run(
         [*DIBS, "wait", *step.replace("5m", "0s").split()],

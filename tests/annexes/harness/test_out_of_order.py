@@ -134,6 +134,14 @@ def test_an_agent_that_was_not_told_at_its_start_is_told_with_its_next_edit(yard
     assert json.loads(found.stdout)["error"]["details"]["trouble"]["why"].startswith("No server answers")
 
 
+@pytest.mark.fault("F-362")
+def test_a_person_sees_why_edits_are_refused_where_the_check_is_required(yard: Yard, refusing: str) -> None:
+    _requires(yard)
+    yard.env["DIBS_URL"] = refusing
+    assert not yard.agent("one-1111").edit("src/a")
+    assert "could not do its work: No server answers" in dibs_here(yard.env, yard.folder, "agent", "status").stdout
+
+
 @pytest.mark.fault("F-316")
 def test_a_token_that_was_revoked_is_trouble_and_no_empty_answer(yard: Yard, tmp_path: Path) -> None:
     from tests.client.scripted import ScriptedServer, reply_of

@@ -126,6 +126,26 @@ def test_a_file_that_the_agent_claimed_by_another_name_of_its_own_is_released_by
     assert one.edit("src/a")
 
 
+@pytest.mark.fault("F-363")
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_a_guarded_job_that_the_agent_claimed_by_another_name_of_its_own_is_released_by_that_name(
+    yard: Yard, is_trusted: bool
+) -> None:
+    (yard.folder / ".dibs.toml").write_text(GUARDED)
+    where: tuple[str, ...] = ()
+    if is_trusted:
+        assert dibs(yard, "trust").returncode == 0
+    else:
+        found = dibs(yard, "hook", "status").stdout
+        where = ("--namespace", found.partition("Namespace: ")[2].split()[0])
+    assert dibs(yard, "claim", "deploy:prod", "--actor", "me-too", *where, agent="one-1111").returncode == 0
+    one = yard.agent("one-1111")
+    (step,) = steps(refusal(one, "Bash"))
+    assert step == ["release", "deploy:prod", "--actor", "me-too", *where]
+    assert dibs(yard, *step, agent="one-1111").returncode == 0
+    assert one.shell("kubectl apply -f x")
+
+
 def test_a_name_that_others_chose_is_no_command_line(yard: Yard) -> None:
     dibs(yard, "claim", FILE, "--actor", "x; rm -rf ~")
     assert steps(refusal(yard.agent("one-1111"))) == [["release"]]
@@ -151,7 +171,7 @@ def test_a_file_that_an_operator_closed_is_said_to_be_closed_and_by_whom(yard: Y
     dibs(yard, "close", "path:src", "--for", "1h", "--reason", "release `rm -rf`")
     one = yard.agent("one-1111")
     text = refusal(one)
-    assert "closed for another 59m" in text
+    assert re.search(r"closed for another (59m|1h)", text)  # 1h: within 50 ms
     assert '"release' in text
     assert "tell the person you work for." in text
     assert steps(text.replace("`rm -rf`", "")) == []

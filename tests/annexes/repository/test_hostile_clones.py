@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.client.door import Ask
 from dibs.stores.git import location_of
 from tests.doors import connect
-from tests.programs import DIBS, WAIT_S_MAX, clean_env
+from tests.programs import DIBS, WAIT_S_MAX, clean_env, dibs_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -209,6 +210,42 @@ def test_a_bare_repository_in_a_folder_without_git_is_no_repository(hostile: Hos
         Repository.here(hostile.env, str(tool))
 
 
+def _bad_line(folder: Path) -> None:
+    with (folder / ".git" / "config").open("a") as file:
+        file.write("[\n")
+
+
+def _newer_format(folder: Path) -> None:
+    with (folder / ".git" / "config").open("a") as file:
+        file.write("[core]\n repositoryformatversion = 1\n[extensions]\n fromTheFuture = true\n")
+
+
+def _pipe(folder: Path) -> None:
+    os.mkfifo(folder.parent / "pipe")
+    with (folder / ".git" / "config").open("a") as file:
+        file.write(f"[include]\n path = {folder.parent}/pipe\n")
+
+
+@pytest.mark.fault("F-364")
+@pytest.mark.parametrize("spoil", [_bad_line, _newer_format, _pipe])
+def test_a_claim_in_a_repository_that_git_cannot_read_does_not_go_elsewhere(
+    hostile: Hostile, spoil: Callable[[Path], None]
+) -> None:
+    renamed = hostile.folder.rename(hostile.folder.parent / "not a git repository")
+    spoil(renamed)
+    done = dibs_here(hostile.env, renamed, "claim", "path:a", "--actor", "x")
+    assert done.returncode == 64
+    assert "git does not tell which repository this is" in done.stderr
+    assert dibs_here(hostile.env, renamed, "claim", "issue-1", "--actor", "x").returncode == 0
+
+
+@pytest.mark.fault("F-364")
+def test_nor_does_that_of_an_agent_s_hook_in_the_repository_of_another_user(hostile: Hostile) -> None:
+    """git lists the user's own settings there, and leaves out the repository's without an error."""
+    hostile.env["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
+    assert "safe.directory" in _done(hostile, "edit").stdout
+
+
 def test_a_folder_that_was_deleted_is_in_no_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -341,6 +378,61 @@ def test_nor_when_the_user_has_all_claims_in_the_remote_of_each_clone(hostile: H
     done = _done(hostile, asked, DIBS_URL="git:origin")
     assert hostile.ran() == ""
     assert "dibs trust" in done.stdout + done.stderr
+
+
+def _tool_called(hostile: Hostile) -> str:
+    """What an MCP client hears that starts `dibs mcp` in the folder and claims a job, and then standard error."""
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    claim = {"name": "claim_job", "arguments": {"job": "issue-1"}}
+    asked = [("initialize", hello), ("tools/call", claim)]
+    messages = [{"jsonrpc": "2.0", "id": at, "method": name, "params": each} for at, (name, each) in enumerate(asked)]
+    server = subprocess.Popen(
+        [*DIBS, "mcp"],
+        cwd=hostile.folder,
+        env=hostile.env | {"DIBS_URL": "git:origin"},
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    limit = threading.Timer(WAIT_S_MAX, server.kill)
+    limit.start()
+    try:
+        heard = []
+        for message in messages:
+            with suppress(BrokenPipeError):
+                server.stdin.write(json.dumps(message) + "\n")
+                server.stdin.flush()
+            heard.append(server.stdout.readline())
+        return "".join([*heard, server.communicate()[1]])
+    finally:
+        limit.cancel()
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-360")
+@pytest.mark.parametrize("is_bare", [False, True])
+def test_nor_does_the_mcp_server_that_an_agents_client_starts_there(hostile: Hostile, is_bare: bool) -> None:
+    _archive(hostile, "ssh command")
+    if is_bare:  # a git folder that says so, beside a work tree
+        hostile.configure({"core.bare": "true"})
+    told = _tool_called(hostile)
+    assert hostile.ran() == ""
+    assert ("not inside the work tree" if is_bare else "dibs trust") in told
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-360")
+def test_the_mcp_server_reaches_the_remote_of_a_trusted_repository(hostile: Hostile, tmp_path: Path) -> None:
+    hostile.env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    _archive(hostile, "ssh command")
+    subprocess.run([*DIBS, "trust"], cwd=hostile.folder, env=hostile.env, check=True, timeout=WAIT_S_MAX)
+    _tool_called(hostile)
+    assert "mark.invalid" in hostile.ran()
 
 
 @pytest.mark.e2e

@@ -143,7 +143,7 @@ class World:
         if job is None:
             assert ran.exit == 64
             return f"wait {name}: one of several"
-        taken = self.blocked("nobody", job)
+        taken = self.blocked(worker, job)  # nobody waits for what is its own
         assert ran.exit == (1 if taken else 0), (ran.out, ran.err)
         if taken and self.lives(worker):
             self.heard(worker)

@@ -18,7 +18,7 @@ from dibs.client import authors
 from dibs.client.authors import ALWAYS, CLONE, NEVER, SETTINGS, TRACKED, TRUSTED, USER
 from dibs.client.settings import Settings
 from dibs.client.urls import server_address
-from tests.programs import WAIT_S_MAX, Ran, clean_env, dibs_here
+from tests.programs import DIBS, WAIT_S_MAX, Ran, clean_env, dibs_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,6 +165,19 @@ def test_trust_is_given_listed_and_taken_back(home: Home) -> None:
     assert home.dibs(folder, "trust", "--remove").exit == 0
     assert not home.trusts(folder)
     assert home.dibs(folder, "trust", "--remove").exit == 1
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-361")
+def test_trust_that_is_given_and_taken_back_at_once_is_all_noted(home: Home) -> None:
+    old, new = [[home.repository(f"{kind}-{number}") for number in range(4)] for kind in ("old", "new")]
+    for folder in old:
+        assert home.dibs(folder, "trust").exit == 0
+    commands = [[*DIBS, "trust", str(folder)] for folder in new]
+    commands += [[*DIBS, "trust", "--remove", str(folder)] for folder in old]
+    running = [subprocess.Popen(words, env=home.env, stdout=subprocess.DEVNULL) for words in commands]
+    assert [each.wait(WAIT_S_MAX) for each in running] == [0] * len(running)
+    assert home.dibs(new[0], "trust", "--list").out.split() == [str(folder) for folder in new]
 
 
 def test_a_subfolder_and_a_linked_work_tree_are_trusted_with_their_repository(home: Home) -> None:

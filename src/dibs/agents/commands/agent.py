@@ -102,13 +102,14 @@ def _failed(call: Call, guard: AgentGuard | None, event: HookEvent | None, why: 
     with the next event at which its harness listens."""
     if guard is None or event is None:
         return HookAnswer(stderr=f"dibs: the hook did nothing, because {why}")
+    if event.agent is not None:
+        note_trouble(call.env, event.agent.key, why)
     if guard.requires and event.kind in BEFORE:
         told = f"dibs cannot tell whether another worker has this file ({why})."
         return refusal(event, f"{told} This repository requires to know it. The user can run `dibs doctor`.")
     quiet = HookAnswer(stderr=f"dibs: nothing was claimed, because {why}")
     if event.agent is None:
         return quiet
-    note_trouble(call.env, event.agent.key, why)
     text = (
         f"dibs does not work now: {why.removesuffix('.')}. Files are not claimed, so other agents in this repository "
         "are not kept from them, nor you from theirs. The work goes on."

@@ -8,6 +8,7 @@ from dibs.agents.commands.agent_install import read_file, write_file
 from dibs.agents.harness.clients import agent_here, agent_named
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import check_stays_inside
+from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Callable
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.actor_session import ActorSession
@@ -24,6 +25,8 @@ def mcp(call: Call) -> Answer:
         raise UsageError("dibs mcp needs standard input and output, and one of them is closed.", "mcp")
     if call.stdin.isatty() and call.stderr is not None:
         call.stderr.write("dibs mcp is meant to be started by an MCP client. Ctrl-D ends it.\n")
+    if (url := call.settings.named_url) and is_at_remote(url):
+        Repository.here(call.env).check_trusted(url)
     run(call.settings, action_llama=bool(call.values.get("action_llama")), finds=_agent_session(call))
     return yes({"stopped": True}, "")
 

@@ -12,6 +12,7 @@ from dibs.base.errors import InvalidInput
 from dibs.base.files import trusted_path
 from dibs.base.redact import without_secrets
 from dibs.base.terminal import plain, quoted
+from dibs.cli.commands.config import changing_settings
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS
@@ -44,7 +45,8 @@ def trust(call: Call) -> Answer:
     repository = Repository.here(call.env, os.path.realpath(folder))
     before = policy_of(repository).ignored
     entry = listed.entry_of(repository.top, repository.common)
-    listed.write(call.env, [*listed.entries(call.env), entry])
+    with changing_settings(path) as place:
+        listed.write(place, [*listed.entries(call.env), entry])
     says = [f"  {key} = {quoted(without_secrets(value))}" for key, value in before.items()]
     text = f"{call.paint.good('Trusted')}: {plain(entry[0])}. What its settings say of url and namespace counts now."
     return yes({"trusted": entry[0], "settings": before}, "\n".join([text, *says]))
@@ -60,12 +62,13 @@ def _removed(call: Call, folder: str) -> Answer:
             gone, common = listed.entry_of(repository.top, repository.common)
         except InvalidInput:
             pass
-    before = listed.entries(call.env)
-    left = [entry for entry in before if entry[0] != gone and entry[1] != common]
-    if len(left) == len(before):
-        text = f"{plain(gone)} is not trusted."
-        return no(NO, {"path": gone}, text, code="not_found", message=text)
-    listed.write(call.env, left)
+    with changing_settings(trusted_path(call.env)) as place:
+        before = listed.entries(call.env)
+        left = [entry for entry in before if entry[0] != gone and entry[1] != common]
+        if len(left) == len(before):
+            text = f"{plain(gone)} is not trusted."
+            return no(NO, {"path": gone}, text, code="not_found", message=text)
+        listed.write(place, left)
     return yes({"removed": gone}, f"{plain(gone)} is not trusted any more.")
 
 

@@ -296,7 +296,7 @@ def _step(refused: Document, job: str, then: str) -> str:
     """The step that helps, which depends on what stands in the way. `then`: what to do after it."""
     status, where = refused.get("status"), refused.get("namespace")
     if status == "held" and refused.get("by_actor"):
-        actor = _typed("release", refused.get("conflict") or job, "--actor", refused["owner"])
+        actor = _typed("release", refused.get("conflict") or job, "--actor", refused["owner"], *_namespace(where))
         return f"If you claimed it yourself by that name, release it with {actor} and then {then}. "
     if status == "held":
         return f"Wait with {_typed('wait', job, '--for', '5m', *_namespace(where))} and then {then}. "
@@ -350,7 +350,7 @@ def _command_text(refused: Document, words: str) -> str:
     job = refused["name"]
     has = " has it" if refused.get("status") == "held" and not refused.get("paused") else ""
     return (
-        f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}. "
+        f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}: "
         f"{_state(refused)}{has}.\n{_step(refused, job, 'run the command again')}".rstrip()
     )
 

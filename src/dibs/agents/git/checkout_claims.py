@@ -17,12 +17,11 @@ from dibs.agents.git.guard_door import guarded
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
-from dibs.agents.repository.work_tree import Repository
+from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Sequence
-from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
-from dibs.base.terminal import quoted
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
 from dibs.client.naming import Naming
@@ -45,7 +44,8 @@ class Checkout:
         self.call = guarded(call)
         self.policy = policy_of(self.repository)
         self.call.fall_back_on(self.policy.place)
-        self._refuse_untrusted_remote()
+        if (url := self.call.settings.named_url) and is_at_remote(url):
+            self.repository.check_trusted(url)
         self._folds = folds_case(root)
         self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
         self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
@@ -66,16 +66,6 @@ class Checkout:
 
     def _place_of(self, job: str) -> tuple[Call, ActorSession]:
         return (self.call, self._session) if self.is_own(job) else (self._users, self._users_session)
-
-    def _refuse_untrusted_remote(self) -> None:
-        """A store `git:origin` runs the programs that the clone's configuration names: ssh commands, helpers, hooks
-        of a folder. Whoever types a command there asks for it; nobody typed this."""
-        url = self.call.settings.url or ""
-        if url.startswith("git:") and url.partition("?")[0] != "git:" and not self.repository.is_trusted:
-            raise InvalidInput(
-                f"{quoted(url)} would run what this clone's configuration names, and the clone is not trusted. The "
-                "user can run `dibs trust` in it."
-            )
 
     def files(self, path: str, folder: str) -> list[str]:
         """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""
@@ -131,7 +121,7 @@ class Checkout:
                 self.release_jobs(jobs[:at])
                 hidden = self.is_own(job) and not is_resource(refused[0]["name"])
                 place = {"namespace": call.repository_namespace} if hidden and call.repository_namespace else {}
-                return [{**each, "job": job, **place} for each in refused]
+                return [{**each, "job": job, **place, "by_actor": _is_of_actor(call, each)} for each in refused]
         return []
 
     def release_jobs(self, jobs: Sequence[str]) -> None:
@@ -143,12 +133,7 @@ class Checkout:
         return f"checkout={self.id} clone={self._clone}"
 
     def is_of_actor(self, refused: Document) -> bool:
-        """Tell whether a claim in the way is that of a named actor (`--actor`) of this user on this machine."""
-        owner = str(refused.get("owner") or "")
-        known = ActorSession(self.call, owner).known() if owner else None
-        body = {} if known is None else self.call.ask("session-show", known, {}).body or {}
-        name, token = refused.get("conflict") or refused["name"], refused.get("fencing_token")
-        return any((hold["name"], hold["fencing_token"]) == (name, token) for hold in body.get("holds", ()))
+        return _is_of_actor(self.call, refused)
 
     def _file(self, name: str) -> str:
         return name.removeprefix("path:").removeprefix(f"@{self.id}/")
@@ -232,6 +217,15 @@ def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> 
     if reply.status >= 300:
         raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
     return []
+
+
+def _is_of_actor(call: Call, refused: Document) -> bool:
+    """Tell whether a claim in the way is that of a named actor (`--actor`) of this user on this machine."""
+    owner = str(refused.get("owner") or "")
+    known = ActorSession(call, owner).known() if owner else None
+    body = {} if known is None else call.ask("session-show", known, {}).body or {}
+    name, token = refused.get("conflict") or refused["name"], refused.get("fencing_token")
+    return any((hold["name"], hold["fencing_token"]) == (name, token) for hold in body.get("holds", ()))
 
 
 def _deadlocked(call: Call, session: str, names: list[str]) -> list[Document]:

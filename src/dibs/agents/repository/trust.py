@@ -66,19 +66,14 @@ def why_not(path: str) -> str:
     return "others can write it" if found.st_mode & 0o022 else ""
 
 
-def write(env: Mapping[str, str], listed: list[Entry]) -> str:
-    """Write the list, readable by the user alone. Returns its path. Raises InvalidInput."""
-    path = trusted_path(env)
-    if path is None:
-        raise InvalidInput("There is no home folder for a list of trusted repositories. Set HOME.")
+def write(path: str, listed: list[Entry]) -> None:
+    """Write the list, readable by the user alone. Raises InvalidInput."""
     lines = []
     for top, common in sorted(set(listed)):
         if not {"\n", "\t"}.isdisjoint(top + common):
             raise InvalidInput(f"The path {top!a} has a line break or a tab in it. Rename the folder.")
         lines.append(f"{top}\n" if common == os.path.join(top, ".git") else f"{top}\t{common}\n")
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        replace_file(os.path.realpath(path), "".join(lines))
+        replace_file(path, "".join(lines))
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
-    return path

@@ -15,6 +15,7 @@ from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import content
 from dibs.base.git_program import GitResult, run_git
 from dibs.base.ids import digest
+from dibs.base.terminal import quoted
 from dibs.client.authors import CLONE, USER, needs_trust
 from dibs.core.limits import NAMESPACE_CHARS_MAX
 
@@ -58,8 +59,17 @@ _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
 _OF_REPOSITORY = ("local", "worktree")  # the scopes of git's configuration that come with the repository
 # What tells git which repository is meant, and must not where a folder does.
 _POINTERS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
+# What git says where there is no work tree. After anything else there may be one: a configuration that is not valid, a
+# format that this git does not know, another user's folder.
+_NO_WORK_TREE = (
+    "fatal: not a git repository",
+    "fatal: invalid gitfile format",
+    "fatal: this operation must be run in a work tree",
+    "fatal: cannot use bare repository",
+)
 _MS_MAX = 10 * 60_000  # a large repository may take long to compare
-_CONFIG_MS_MAX = 5_000
+_SETTINGS_MS_MAX = 5_000
+_READ_SETTINGS = ("config", "rev-parse", "remote")
 # An object that a partial clone lacks is not fetched, by whatever program its configuration names for that.
 _LOCAL = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
 
@@ -93,12 +103,12 @@ class Repository:
             raise NotInWorkTree("This is not inside the work tree of a git repository.")
         folder = root or folder
         asked = ("--show-toplevel", "--git-common-dir", "--git-dir")
-        done = _run(env, ("rev-parse", "--path-format=absolute", *asked), folder=folder)
+        done = _run({**env, "LC_ALL": "C"}, ("rev-parse", "--path-format=absolute", *asked), folder=folder)
         lines = os.fsdecode(done.out).removesuffix("\n").split("\n")  # a folder's name may hold other line separators
-        if "safe.directory" in done.err:
-            raise InvalidInput(f"git does not tell which repository this is: {done.words}.")
-        if done.code or len(lines) != 3:
+        if any(line.startswith(_NO_WORK_TREE) for line in done.err.splitlines()):
             raise NotInWorkTree(f"This is not inside the work tree of a git repository ({done.words}).")
+        if done.code or len(lines) != 3:
+            raise InvalidInput(f"git does not tell which repository this is: {done.words}.")
         top, common, own = lines
         return cls(env, top, common, own, folder)
 
@@ -144,6 +154,8 @@ class Repository:
             texts = [part.decode("utf-8", "surrogateescape") for part in done.out.split(b"\0")[:-1]]
             entries = [(scope, entry.partition("\n")) for scope, entry in zip(texts[::2], texts[1::2], strict=True)]
             self._config = [(scope, key, value) for scope, (key, _, value) in entries]
+            if not any(scope in _OF_REPOSITORY for scope, _, _ in self._config):
+                Repository.here(self._env, self._folder)  # git leaves out that of another user's repository: it says so
         return self._config
 
     @property
@@ -154,6 +166,14 @@ class Repository:
 
             self._is_trusted = is_trusted(self._env, self.top, self.common, self.own)
         return self._is_trusted
+
+    def check_trusted(self, url: str) -> None:
+        """Raise InvalidInput for a store at a remote of an untrusted clone (`is_at_remote`)."""
+        if not self.is_trusted:
+            raise InvalidInput(
+                f"{quoted(url)} would run what this clone's configuration names, and the clone is not trusted. The "
+                "user can run `dibs trust` in it."
+            )
 
     def settings(self) -> dict[str, str]:
         """The values of `git config` under `dibs.` that count (`client/authors.py`), by key; of several the last, as
@@ -234,8 +254,8 @@ def _same_bytes(text: str) -> str:
 def _run(env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", folder: str | None = None) -> GitResult:
     # GIT_CONFIG would make `git config` read another file than the rest of git does.
     env = {name: value for name, value in env.items() if name != "GIT_CONFIG"} | _LOCAL
-    # `git config` only reads some files: one that takes long is a pipe, or on a disk that is away.
-    timeout_ms = _CONFIG_MS_MAX if words[0] == "config" else _MS_MAX
+    # These only read some files: one that takes long is a pipe, or on a disk that is away.
+    timeout_ms = _SETTINGS_MS_MAX if words[0] in _READ_SETTINGS else _MS_MAX
     try:
         return run_git(words, env=env, folder=folder, given=given, timeout_ms=timeout_ms, dies_with_us=True)
     except StoreUnavailable as error:
@@ -245,6 +265,13 @@ def _run(env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", fol
 def _parts(output: bytes) -> list[str]:
     """Names are UTF-8 in every locale, as names of jobs are. Bytes that are not text are kept."""
     return [part.decode("utf-8", "surrogateescape") for part in output.split(b"\0") if part]
+
+
+def is_at_remote(url: str) -> bool:
+    """Tell whether a store runs the programs that the clone's configuration names: ssh commands, helpers, hooks of a
+    folder. Whoever types a command with `git:origin` asks for it; nobody typed what an agent's hook or MCP server
+    does."""
+    return url.startswith("git:") and url.partition("?")[0] != "git:"
 
 
 def pushes_of(lines: str) -> list[tuple[str, str]]:

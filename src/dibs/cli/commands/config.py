@@ -142,7 +142,7 @@ def _change(call: Call, key: str, value: str | None) -> None:
     import tomllib
     from json import dumps
 
-    with _changing(config_path(call.env)) as path:
+    with changing_settings(config_path(call.env)) as path:
         before = user_config(call.env)
         lines = (read_settings(path) or b"").decode().splitlines()
         kept = [line for line in lines if line.partition("=")[0].strip() != key]
@@ -163,17 +163,17 @@ def _change(call: Call, key: str, value: str | None) -> None:
 
 def _save(call: Call, changed: Mapping[str, tuple[str, bool] | None]) -> None:
     """Change the saved tokens. None removes one."""
-    with _changing(logins_path(call.env)) as path:
+    with changing_settings(logins_path(call.env)) as path:
         logins = {**read_logins(call.env), **changed}
         lines = [f"{origin} {each[0]}{' proves' if each[1] else ''}" for origin, each in logins.items() if each]
         replace_file(path, "\n".join([_HEAD, *lines, ""]))
 
 
 @contextmanager
-def _changing(path: str | None) -> Iterator[str]:
+def changing_settings(path: str | None) -> Iterator[str]:
     """The file itself, behind links, while no other command changes it."""
     if path is None:
-        raise InvalidInput("There is no HOME in which settings can be saved. Use flags and variables.")
+        raise InvalidInput("There is no HOME in which settings can be saved. Set HOME, or use flags and variables.")
     path = os.path.realpath(path)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
