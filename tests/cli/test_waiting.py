@@ -310,11 +310,25 @@ def test_who_waits_goes_on_while_the_store_is_frozen(
     assert terminal("owner", "job", "-q").out == "w\n"
 
 
+@pytest.mark.fault("F-365")
+@pytest.mark.parametrize("words", [("claim", "job"), ("claim-all", "job", "b"), ("claim-any", "job", "b")], ids=str)
+def test_an_actor_goes_on_while_the_store_is_frozen(
+    terminal: Terminal, paused: threading.Event, words: tuple[str, ...]
+) -> None:
+    terminal("export", "--freeze")
+    waiter = Typing(terminal, *words, "-q", "--wait", "60s", "--actor", "w")
+    assert paused.wait(WAIT_S_MAX)
+    terminal("thaw")
+    assert waiter.ran().exit == 0
+    assert terminal("owner", "job", "-q").out == "w\n"
+
+
 @pytest.mark.fault("F-282")
 def test_a_wait_that_is_over_while_the_store_is_frozen_says_so(terminal: Terminal) -> None:
     terminal("export", "--freeze")
-    ran = terminal("claim", "job", "--wait", "1s")
-    assert (ran.exit, "frozen" in ran.err) == (69, True)
+    for words in ((), ("--actor", "w")):
+        ran = terminal("claim", "job", "--wait", "1s", *words)
+        assert (ran.exit, "frozen" in ran.err) == (69, True)
     assert (terminal("wait", "job").exit, terminal("hold", "job", "--for", "1s").exit) == (0, 69)
 
 

@@ -144,7 +144,7 @@ export class Claim {
 
   /** Release the job. Throws LeaseLost if it was lost before, Unavailable if nobody confirmed it. */
   async release(checkpoint?: string): Promise<void> {
-    await this.#finish(given({ checkpoint }));
+    await this.#finish(alike(given({ checkpoint })));
   }
 
   /** Release the job, and mark it as done for a day, or for `doneMs`. */
@@ -159,7 +159,7 @@ export class Claim {
 
   /** Release without a verdict on the work: the count of attempts stays as it is. */
   async giveBack(): Promise<void> {
-    await this.#finish({ uncounted: true });
+    await this.#finish(alike({ uncounted: true }));
   }
 
   /** Hand the job to another owner in one step. Returns the new owner's lease. */
@@ -167,11 +167,12 @@ export class Claim {
     if (this.leases.length > 1) throw new InvalidInput("Several jobs cannot be handed over together.");
     // The id is the same for each try: a repeat is known by it.
     const ending = given({ to_owner: to.owner, to_session: to.session, fresh_lease_id: crypto.randomUUID() });
-    return (await this.#finish(ending, "transfer"))[0] as unknown as Transferred;
+    return (await this.#finish(alike(ending), "transfer"))[0] as unknown as Transferred;
   }
 
   /** Work while it is ours, then release it. If the work throws, the job has failed, unless it was another claim's
-   * error, or the refusal of an argument of `done` and its like; only the name of the error is stored. Throws LeaseLost if the claim was lost, whatever the work did. */
+   * error, or the refusal of an argument of `done` and its like; only the name of the error is stored. Throws LeaseLost if
+   * the claim was lost, whatever the work did. */
   async during<T>(work: (claim: this) => Promise<T>): Promise<T> {
     let result: T;
     try {
@@ -181,24 +182,24 @@ export class Claim {
       await this.#leave(byKind(failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true }));
       throw error;
     }
-    await this.#leave({});
+    await this.#leave(alike({}));
     const lost = this.hold.lost();
     if (lost !== undefined) throw lost;
     return result;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#leave({});
+    await this.#leave(alike({}));
   }
 
   /** Of jobs and resources that were claimed together, only the jobs are done or fail. Of resources alone the server
    * refuses it. */
-  #ofJobs(ending: Document): Document | Ending {
-    return this.leases.every((lease) => isResource(lease.name!)) ? ending : byKind(ending);
+  #ofJobs(ending: Document): Ending {
+    return this.leases.every((lease) => isResource(lease.name!)) ? alike(ending) : byKind(ending);
   }
 
   /** At the end of a block. If nobody confirms the release, the claim expires. */
-  async #leave(ending: Document | Ending): Promise<void> {
+  async #leave(ending: Ending): Promise<void> {
     const lost = this.hold.lost();
     if (lost !== undefined && !this.hold.isTold) throw lost;
     if (!this.hold.letGo()) return;
@@ -213,11 +214,11 @@ export class Claim {
   }
 
   /** It counts as ended only when the store has confirmed it. */
-  async #finish(ending: Document | Ending, verb: "release" | "transfer" = "release"): Promise<Document[]> {
+  async #finish(ending: Ending, verb: "release" | "transfer" = "release"): Promise<Document[]> {
     this.check();
     this.hold.ending = true;
     try {
-      checkTexts(ending);
+      checkTexts(ending.ofJob);
       const found: Document[] = [];
       for (const lease of this.leases) found.push(await this.#insist(lease, ending, verb));
       this.hold.letGo();
@@ -226,7 +227,7 @@ export class Claim {
       if (error instanceof LeaseLost) {
         this.hold.end(error.why);
         this.hold.isTold = true;
-      } else if (error instanceof InvalidInput && !("failed" in ending)) this.#refusedEnd = error;
+      } else if (error instanceof InvalidInput && !("failed" in ending.ofJob)) this.#refusedEnd = error;
       throw error;
     } finally {
       this.hold.ending = false;
@@ -234,8 +235,8 @@ export class Claim {
   }
 
   /** Ask, and again if there was no answer: release and transfer can be repeated. */
-  async #insist(lease: Acquired, ending: Document | Ending, verb: "release" | "transfer"): Promise<Document> {
-    const fields = typeof ending === "function" ? ending(lease.name!) : ending;
+  async #insist(lease: Acquired, ending: Ending, verb: "release" | "transfer"): Promise<Document> {
+    const fields = isResource(lease.name!) ? ending.ofResource : ending.ofJob;
     const untilMs = Math.min(steadyMs() + INSIST_MS, this.hold.plan.lostMs);
     for (let left = INSIST_TRIES - 1; ; left--) {
       const document = { lease_id: lease.lease_id, ...fields };
@@ -471,8 +472,13 @@ function nameOf(error: unknown): string {
   return error instanceof Error ? error.name : typeof error;
 }
 
-/** The fields of a release, for each name. */
-type Ending = (name: string) => Document;
+/** The fields of a release. */
+interface Ending {
+  ofJob: Document;
+  ofResource: Document;
+}
+
+const alike = (fields: Document): Ending => ({ ofJob: fields, ofResource: fields });
 
 /** Resources can be held, and nothing else; all other names are jobs. */
 export function isResource(name: string): boolean {
@@ -481,7 +487,7 @@ export function isResource(name: string): boolean {
 
 /** Work on a resource says nothing about it: after a failure its release counts as nothing. */
 function byKind(ending: Document): Ending {
-  return (name) => (isResource(name) ? (ending["failed"] || ending["uncounted"] ? { uncounted: true } : {}) : ending);
+  return { ofJob: ending, ofResource: ending["failed"] || ending["uncounted"] ? { uncounted: true } : {} };
 }
 
 /** A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused. */

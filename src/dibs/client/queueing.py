@@ -127,7 +127,7 @@ def name_in_use(name: str, written: str | None) -> Flow[str]:
     return written if is_used else name
 
 
-def patiently(asked: Ask, until_ms: int | None, *, heard: bool = False) -> Flow[Reply]:
+def patiently(asked: Ask | Work, until_ms: int | None, *, heard: bool = False) -> Flow[Reply]:
     """Ask until the answer is another than *not now*, or the time is over; None: for ever. Where nobody has answered
     yet, which `heard` says, the address may be wrong: that is told at once."""
     pause_ms, began_ms = RETRY_MS, steady_ms()

@@ -255,6 +255,7 @@ def wait_in_line(
     every `queued` answer, and returns in how many ms to call it again. `wait_ms`: what is left of --wait."""
     if wait_ms is None:
         wait_ms = (seconds(call, "wait", TTL_MS_MAX) or 0) * 1000
+        wait_ms = wait_ms and max(1, wait_ms - call.waited_ms)
     ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
     if ticket is not None and not ticket.strip():
         raise UsageError("--ticket is empty. Did the wait before it keep its place?")

@@ -57,6 +57,7 @@ class Call:
         self.repository_namespace: str | None = None
         self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
         self._is_away = False  # the servers, and that was said
+        self.waited_ms = 0  # of --wait, until an actor's session could be opened
         self.watched: Any = None  # the process during whose life the claim is renewed (--keep, --keep-for)
         self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from dibs.base.cheap import Any
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import is_id, new_id
 from dibs.base.jsontext import is_unicode
@@ -193,13 +194,34 @@ def claim_document(call: Call) -> Document:
         from dibs.cli.framework.actor_session import actor_session
 
         actor = actor_session(call, claims=True)
-        session = None if actor is None else actor.opened(max(actor.ttl_ms, (lasts or 0) * 1000))
+        if actor is not None:
+            session = _opened(call, actor, max(actor.ttl_ms, (lasts or 0) * 1000))
     document: Document = {}
     if session is None or call.settings.stated_owner is not None:
         document["owner"] = call.settings.owner  # else it is the session's
     put(document, "ttl_seconds", lasts)
     put(document, "session_id", session)
     return document | asked
+
+
+def _opened(call: Call, actor: Any, ttl_ms: int) -> str:
+    """The actor's session. Who waits for the job waits for it, too, while nobody can open it."""
+    from dibs.base.clock import steady_ms
+    from dibs.cli.framework.result import RequestFailed, body_of
+    from dibs.client.queueing import Work, drive, patiently
+    from dibs.wire.documents import Reply
+
+    def ask() -> Reply:
+        try:
+            return Reply(200, {"session_id": actor.opened(ttl_ms)})
+        except RequestFailed as failed:
+            return failed.reply
+
+    began_ms = steady_ms()
+    wait_ms = (seconds(call, "wait", limits.TTL_MS_MAX) or 0) * 1000
+    reply = drive(call.door(), patiently(Work(ask), began_ms + wait_ms))
+    call.waited_ms = steady_ms() - began_ms
+    return str(body_of(reply)["session_id"])
 
 
 def is_actor(call: Call) -> bool:
