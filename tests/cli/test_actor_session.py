@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
 from dibs.cli.commands import wait as waits
+from dibs.cli.framework import actor_session
 from dibs.client.door import Ask
 from dibs.client.queueing import PendingClaim
 from dibs.client.settings import Settings
@@ -236,6 +239,17 @@ def test_damaged_memory_is_as_good_as_none(terminal: Terminal) -> None:
             file.write(b"\xff\xfe soon")
     assert terminal("heartbeat", "a", *ACTOR).exit == 64
     assert terminal("claim", "b", *ACTOR).exit == 0
+
+
+@pytest.mark.fault("F-373")
+def test_an_actor_that_cannot_be_remembered_is_told_so(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    with monkeypatch.context() as patched:
+        patched.setattr(actor_session, "replace_file", full)
+        ran = terminal("claim", "a", *ACTOR)
+    assert ran.exit == 64
+    assert "cannot be written (No space left on device), so dibs cannot remember the actor" in ran.err
+    assert terminal("owner", "a").out.startswith("Nobody has a")
 
 
 # What others see as the owner.

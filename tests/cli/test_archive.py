@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -134,6 +135,26 @@ def test_a_move_that_fails_says_how_to_thaw(terminal: Terminal, tmp_path: Path) 
         )
     assert done.returncode == 69
     assert f"dibs thaw --url '{old}'" in done.stderr
+
+
+@pytest.mark.fault("F-374")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_move_that_is_interrupted_says_how_to_thaw(tmp_path: Path, number: int) -> None:
+    old = f"sqlite:{tmp_path}/old.db"
+    jobs = [f"job-{index}" for index in range(16)]
+    assert dibs("claim-all", *jobs, "--metadata", "m" * 1000, "--url", old, home=tmp_path).returncode == 0
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # it does not take all
+    words = [sys.executable, "-m", "dibs", "export", "--freeze", "--url", old]
+    env = {**environment_without_dibs(), "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    with subprocess.Popen(words, stdout=writing, stderr=subprocess.PIPE, env=env, text=True) as child:
+        os.close(writing)
+        assert os.read(reading, 1) == b"{"
+        child.send_signal(number)
+        _, told = child.communicate(timeout=WAIT_S_MAX)
+    os.close(reading)
+    assert child.returncode == 128 + number
+    assert f"The store may be frozen; to use it again: dibs thaw --url {old}" in told
 
 
 def test_an_import_says_what_came_in(terminal: Terminal, tmp_path: Path) -> None:

@@ -161,6 +161,21 @@ def test_a_hold_that_somebody_stopped_is_no_success_of_its_job(machine: Machine)
 
 
 @pytest.mark.e2e
+@pytest.mark.fault("F-371")
+@pytest.mark.promise("overdue")
+@pytest.mark.parametrize("end", ["stdin", "stdout"])
+def test_a_hold_whose_program_is_gone_is_no_success_of_its_job(machine: Machine, end: str) -> None:
+    child = machine.start("hold", "job", "--json", "--ttl", "4s", "--until-eof", stdin=subprocess.PIPE)
+    assert "acquired" in first_line(child)
+    pipe = getattr(child, end)
+    pipe.close()
+    setattr(child, end, None)
+    assert child.wait(50) == 0
+    assert machine.look("job")["previous"]["how"] == "released"
+    assert machine.run("overdue", "job")[0] != 0
+
+
+@pytest.mark.e2e
 @pytest.mark.fault("F-333")
 def test_a_leaders_command_that_fails_is_no_failure_as_in_python(machine: Machine) -> None:
     for _ in range(2):

@@ -123,6 +123,7 @@ NOTHING_FOREIGN = {
     "hook install",
     "hook status",
     "hook uninstall",
+    "trust",
     "agent install",
     "agent uninstall",
     "agent status",

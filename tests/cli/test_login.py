@@ -167,7 +167,7 @@ def test_whoever_took_the_port_of_a_saved_server_does_not_get_the_token(user: Us
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("set", "nonsense", "x"), "KEY must be one of url, namespace"),
+        (("set", "nonsense", "x"), "KEY must be one of url, token_file"),
         (("set", "url", "http://a b"), "is not a server URL"),
         (("set", "namespace", "a/b"), "namespace"),
         (("set", "timeout", "soon"), "time-out"),

@@ -55,28 +55,41 @@ def test_a_command_that_ends_the_moment_it_is_looked_at_has_ended_and_was_not_lo
         os.close(end)
 
 
+INTERRUPTED = """
+import os, signal, sys
+from dibs.cli.supervise.child import Child
+from tests.programs import wait_until
+def is_in_state(pid, state):
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return state in file.read()
+reading, writing = os.pipe()
+os.set_inheritable(writing, True)
+script = f"trap 'exit 0' TERM; echo $$ >&{writing}; while :; do sleep 0.05; done"
+child = Child(["/bin/sh", "-c", script if sys.argv[1] == "during" else "exit 0"], kill_after_ms=0)
+child.start(os.environ, 1 << 60)
+if sys.argv[1] == "during":  # the command gets the signal first, and has ended before the guardian passes on another
+    command = int(os.read(reading, 16))
+    os.kill(child.guardian_pid, signal.SIGSTOP)
+    wait_until(lambda: is_in_state(child.guardian_pid, b" T "), "the guardian is paused")
+    os.kill(command, signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    wait_until(lambda: is_in_state(command, b" Z "), "the command has ended")
+    os.kill(child.guardian_pid, signal.SIGCONT)
+child.wait(lambda: 1000)
+if sys.argv[1] == "after":
+    os.kill(os.getpid(), signal.SIGTERM)
+print(child.code, child.was_interrupted)
+"""
+
+
 @pytest.mark.fault("F-332")
-@pytest.mark.parametrize(("script", "reports"), [("exit 0", b"E 0\n"), ("trap '' TERM; echo up; read end", b"S 15\n")])
-def test_a_signal_is_reported_only_if_it_reached_the_command_before_its_end(
-    pipes: tuple[int, int, int, int], script: str, reports: bytes
-) -> None:
-    hearing, _, said, telling = pipes
-    how: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
-    command = subprocess.Popen(["/bin/sh", "-c", script], **how)
-    assert command.stdin is not None
-    assert command.stdout is not None
-    command.stdout.readline()  # it is up, or has ended
-    guardian = Guardian(hearing, telling, ["sh"], kill_after_ms=0, leaves_children=False, terminal=None)
-    guardian._pid = command.pid
-    guardian._adopts = True
-    if reports.startswith(b"E"):
-        ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        wait_until(lambda: os.waitid(os.P_PID, command.pid, ended), "the command has ended")
-    guardian._pass_on(signal.SIGTERM)
-    assert os.read(said, 100) == reports
-    command.communicate(b"\n", timeout=50)
-    for end in (guardian._waking, guardian._waker):
-        os.close(end)
+@pytest.mark.fault("F-370")
+@pytest.mark.parametrize(("moment", "interrupted"), [("during", True), ("after", False)])
+def test_a_signal_interrupts_a_command_whose_end_was_not_heard_of(moment: str, interrupted: bool) -> None:
+    """`systemctl stop` sends one to all processes of a service at once."""
+    words = [sys.executable, "-c", INTERRUPTED, moment]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=50, check=False)
+    assert ran.stdout == f"0 {interrupted}\n", ran
 
 
 TOO_LATE = """

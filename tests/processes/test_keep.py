@@ -106,6 +106,20 @@ def test_a_release_ends_the_keeper_and_a_checkpoint_goes_beside_it(
     wait_until(lambda: not keepers(job), "the keeper has gone")
 
 
+@pytest.mark.fault("F-371")
+@pytest.mark.promise("overdue")
+def test_the_end_of_its_process_is_no_success_of_the_job(machine: Machine, agent: subprocess.Popen[bytes]) -> None:
+    lease = machine.run("claim", "job", "-q")[1].strip()
+    assert machine.run("release", "job", "--failed", "--lease", lease)[0] == 0
+    assert machine.run("claim", "job", "-q", "--keep-for", str(agent.pid))[0] == 0
+    agent.kill()
+    agent.wait()
+    machine.until(lambda: machine.look("job")["status"] == "free")
+    assert machine.look("job")["previous"]["how"] == "released"
+    assert machine.run("overdue", "job")[0] != 0
+    assert "attempt        2" in machine.run("claim", "job")[1]  # the count stays
+
+
 def test_by_default_it_is_the_caller_whose_life_counts(machine: Machine) -> None:
     script = 'LEASE=$($DIBS claim -q job --keep) && echo "$LEASE" && read line'
     caller = subprocess.Popen(

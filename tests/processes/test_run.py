@@ -10,10 +10,12 @@ import sys
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
 from dibs.base.clock import steady_ms
+from dibs.cli.supervise import process_session
 from dibs.cli.supervise.process_session import CheckpointFile
 from dibs.client.door import Ask
 from dibs.system.session_mark import process_mark
@@ -219,6 +221,29 @@ def test_a_file_system_that_hangs_stops_only_the_checkpoint(tmp_path: Path, monk
     path.write_text("page 4")
     hung.set()
     assert notes.last_news() == "page 4"
+    assert notes.trouble is None
+    notes.sent("page 4")
+    assert notes.news(50_000) is None
+    hung.clear()
+    assert notes.news(1) is None
+    hung.set()
+    assert notes.last_news() is None
+    assert notes.trouble is None  # what the file has was sent
+
+
+@pytest.mark.fault("F-372")
+def test_where_no_thread_can_be_started_only_the_checkpoint_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "notes"
+    path.write_text("page 3")
+    notes = CheckpointFile(str(path))
+    with monkeypatch.context() as patched:
+        patched.setattr(process_session, "start_new_thread", Mock(side_effect=RuntimeError("can't start new thread")))
+        assert notes.news() is None
+        assert notes.last_news() is None
+        assert notes.trouble == "no thread can be started to read it"
+    assert notes.news(50_000) == "page 3"
     assert notes.trouble is None
 
 

@@ -14,6 +14,7 @@ from dibs.cli.framework.job_names import each_job, names_here
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, yes
 from dibs.cli.framework.spec import JOBS, MAYBE, STORE, Argument, Command, Option
+from dibs.cli.signals import StopSignals
 from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import job_command, plain, span
@@ -143,16 +144,22 @@ def export(call: Call) -> Answer:
         )
     store = present_store(call)
     thawing = job_command(["thaw", *next_words(call, ("url",))], [])
+    how_to_thaw = f"The store may be frozen; to use it again: {thawing}"
     try:
-        if path not in (None, "-"):
-            done = export_to_file(store, path, freeze=freeze)
-            return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done, thawing)}")
-        if call.stdout is None:
-            raise InvalidInput("dibs export writes to standard output, which is closed. Name a file with --to.")
-        done = export_to_stream(store, call.stdout, freeze=freeze)
+        with StopSignals():
+            if path not in (None, "-"):
+                done = export_to_file(store, path, freeze=freeze)
+                return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done, thawing)}")
+            if call.stdout is None:
+                raise InvalidInput("dibs export writes to standard output, which is closed. Name a file with --to.")
+            done = export_to_stream(store, call.stdout, freeze=freeze)
     except DibsError as error:
         if freeze:
-            error.details += f" The store may be frozen; to use it again: {thawing}"
+            error.details += f" {how_to_thaw}"
+        raise
+    except KeyboardInterrupt:
+        if freeze:
+            call.complain(how_to_thaw)
         raise
     if call.stderr is not None and not call.values.get("quiet"):
         call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done, thawing)}\n")

@@ -179,7 +179,7 @@ class HoldLoop:
             self.why = "it was released by a command in the session"
             return
         if not self._events.is_heard:
-            self.why = "nobody reads its output"  # the program that it was held for is gone
+            self._cease("nobody reads its output")  # the program that it was held for is gone
             return
         if self._until_ms is not None:
             nap_ms = min(nap_ms, self._until_ms - steady_ms())
@@ -198,8 +198,12 @@ class HoldLoop:
         self._tell("lost", {"why": self._session.why})
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._cease(f"signal {number}")
+
+    def _cease(self, why: str) -> None:
+        """End for a reason that says nothing about the work, unless there is one already."""
         if not self.why:
-            self.why, self._ending = f"signal {number}", UNCOUNTED  # whoever stops it says nothing about the work
+            self.why, self._ending = why, UNCOUNTED
 
     def _read(self) -> None:
         assert self._stdin is not None
@@ -211,7 +215,7 @@ class HoldLoop:
             if line.strip() and not self.why:
                 self._obey(line.decode("utf-8", "replace").strip())
         if not some:
-            self.why = self.why or "its input ended"
+            self._cease("its input ended")
 
     def _obey(self, line: str) -> None:
         order, _, rest = line.partition(" ")

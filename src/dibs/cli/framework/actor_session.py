@@ -168,10 +168,7 @@ class ActorSession:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             gate = os.open(self._gate, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise InvalidInput(
-                f"{self._folder} cannot be written ({error.strerror}), so dibs cannot remember the actor. "
-                "Claim without --actor: the claim then prints a lease id, for --lease."
-            ) from None
+            raise self._unwritable(error) from None
         try:
             if not lock_file(gate, _GATE_MS):
                 raise StoreUnavailable(
@@ -261,7 +258,16 @@ class ActorSession:
     def _write(self, session: str, ttl_ms: int, mark: str) -> None:
         others = [entry for entry in _sessions_in(self._path) if entry[0] != session][: _SESSIONS_MAX - 1]
         lines = [f"{each} {lasts_ms} {process}\n" for each, lasts_ms, process in ((session, ttl_ms, mark), *others)]
-        replace_file(self._path, "".join(lines))
+        try:
+            replace_file(self._path, "".join(lines))
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> InvalidInput:
+        return InvalidInput(
+            f"{self._folder} cannot be written ({error.strerror}), so dibs cannot remember the actor. "
+            "Claim without --actor: the claim then prints a lease id, for --lease."
+        )
 
 
 Entry = tuple[str, int, str]  # a session's id, its TTL, and the mark of its process or `-`

@@ -100,7 +100,7 @@ class Child:
         self._buffer = b""
         self.code: int | None = None  # of the command, 128+n for a signal
         self.was_stopped = False  # because the claim was no longer certain
-        self._passed_on: set[int] = set()  # signals that reached the command
+        self._interrupted = False  # by a signal to us
         self.all_gone = False
         self.some_left = False  # processes of other users, which cannot be stopped
         self._token = new_token()
@@ -220,12 +220,15 @@ class Child:
 
     @property
     def was_interrupted(self) -> bool:
-        """Tell whether somebody stopped the command: by a signal to us that reached it before it had ended, or by one
-        from its terminal, of which only its exit code tells."""
+        """Tell whether somebody stopped the command: by a signal to us before we heard of its end, or by one from its
+        terminal, of which only its exit code tells."""
         from_terminal = self._terminal is not None and self.code in [128 + number for number in INTERRUPTS]
-        return from_terminal or not self._passed_on.isdisjoint(INTERRUPTS)
+        return from_terminal or self._interrupted
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        # Whoever stops a service may signal all its processes: the command may have ended because of that already.
+        if number in INTERRUPTS and self.code is None:
+            self._interrupted = True
         self._order(b"S %d\n" % number)
 
     def _order(self, order: bytes, *, to_warden: bool = False) -> None:
@@ -260,8 +263,6 @@ class Child:
                 self._trouble = number
             elif report == "E":
                 self.code = number if number >= 0 else 128 - number
-            elif report == "S":
-                self._passed_on.add(number)
             elif report == "L":
                 self.was_stopped = True
             elif report == "Z":

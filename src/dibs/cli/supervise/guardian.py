@@ -139,7 +139,7 @@ class Guardian:
             elif order == "D":
                 self._deadline_ms = int(word)
             elif order == "S":
-                self._pass_on(int(word))
+                self._to_group(int(word))
             elif order == "T":
                 self._stop()
 
@@ -272,15 +272,6 @@ class Guardian:
             if found:
                 return found
         return set()
-
-    def _pass_on(self, number: int) -> None:
-        """Send the command a signal that came to `dibs run`, and report it unless the command had ended before."""
-        if not self._pid or self._is_done:
-            return
-        self._ended = self._ended or self._has_ended()
-        if not self._ended:
-            self._tell(f"S {number}")
-        self._to_group(number)
 
     def _to_group(self, number: int) -> None:
         if self._pid and not self._is_done:

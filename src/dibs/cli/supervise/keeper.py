@@ -1,6 +1,7 @@
 """claim --keep: a background process that sends heartbeats for the caller.
 
-It belongs to one process, by default the one that called dibs. When that process ends, it releases the job and ends.
+It belongs to one process, by default the one that called dibs. When that process ends, it releases the job and ends;
+how the work went, nobody has said, so it is neither a success nor a failure.
 It also ends when the claim is not current any more, because it was released or lost. It has no file open except the
 handle of the watched process, and prints nothing.
 """
@@ -159,7 +160,7 @@ class Keeper:
     def _let_go(self) -> None:
         while steady_ms() < self._plan.lost_ms:
             for job in list(self._jobs):
-                reply = self._ask("release", job, self._proof)
+                reply = self._ask("release", job, {**self._proof, "uncounted": True})
                 if reply.status < 300 or is_over(reply):
                     self._jobs.remove(job)
             if not self._jobs:

@@ -42,9 +42,8 @@ class CheckpointFile:
         self.path = os.path.abspath(path)
         self.trouble: str | None = None
         self._sent = ""
-        self._seen: tuple[int, int] | None = None
         self._reading: LockType | None = None  # taken until the thread has read the file
-        self._found: tuple[tuple[int, int], bytes] | str | None = None  # what it read, or why it could not
+        self._found: bytes | str | None = None  # what it read, or why it could not
 
     def check(self) -> None:
         """Raise InvalidInput for what can never be such a file."""
@@ -73,24 +72,23 @@ class CheckpointFile:
     def news(self, patience_ms: int = _READ_MS) -> str | None:
         """The content, if it differs from what was sent last. Call `sent` after sending it."""
         if self._reading is None:
-            self._found, self._reading = None, allocate_lock()
-            self._reading.acquire()
-            start_new_thread(self._read, (self._reading,))
+            self._found, reading = None, allocate_lock()
+            reading.acquire()
+            try:
+                start_new_thread(self._read, (reading,))
+            except RuntimeError:  # the user, or the container, has as many as allowed
+                self.trouble = "no thread can be started to read it"
+                return None
+            self._reading = reading
         if not self._reading.acquire(timeout=patience_ms / 1000):
             self.trouble = "its file system does not answer"
             return None
         self._reading = None
-        if not isinstance(self._found, tuple):
+        if not isinstance(self._found, bytes):
             self.trouble = self._found
             return None
-        seen, content = self._found
-        if seen == self._seen:
-            return None
-        text = self._text(content.removesuffix(b"\n"))
-        if text is None or text == self._sent:
-            self._seen = seen
-            return None
-        return text
+        text = self._text(self._found.removesuffix(b"\n"))
+        return None if text == self._sent else text
 
     def last_news(self) -> str | None:
         """The same at the end of the run. A read that began earlier may have an older content."""
@@ -103,12 +101,8 @@ class CheckpointFile:
             # A pipe without a writer must not block the opening of it.
             number = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                facts = os.fstat(number)
-                if S_ISREG(facts.st_mode):
-                    content = os.read(number, CHECKPOINT_BYTES_MAX + 2)
-                    self._found = (facts.st_mtime_ns, facts.st_size), content
-                else:
-                    self._found = f"it {_NO_FILE}"
+                is_file = S_ISREG(os.fstat(number).st_mode)
+                self._found = os.read(number, CHECKPOINT_BYTES_MAX + 2) if is_file else f"it {_NO_FILE}"
             finally:
                 os.close(number)
         except FileNotFoundError:
