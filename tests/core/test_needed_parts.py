@@ -17,6 +17,7 @@ from dibs.core.commands import (
     EndSession,
     Free,
     KeepPlaces,
+    Leave,
     Open,
     OpenSession,
     Release,
@@ -346,3 +347,28 @@ def test_in_random_walks_no_place_is_dropped_for_a_job_that_its_session_has() ->
             raise AssertionError(f"walk {number}, {sorted(walk.on)}: {walk.outcome}") from error
         queued, kept = queued + walk.queued, kept + walk.kept
     assert min(queued, kept) > tries(60, 2_000)  # the walks meet what they are for
+
+
+@pytest.mark.fault("F-378")
+@pytest.mark.promise("queue:fifo")
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("group", [None, "main"])
+def test_a_place_of_which_a_part_was_stored_takes_no_other_with_it(group: str | None, repeats: bool) -> None:
+    """A git remote that is killed may have a part of a push: here all but what is of "a"."""
+    world = World()
+    for name in ("a", "b"):
+        world.claim("s0", name)
+    world.claim("s3", "b", wait=True)  # so the numbers of one place differ
+    before = {lock_key(NS, "a"): world.lock("a"), ticket_key(NS, "a", 1): None}
+    ask = AcquireAll(names=("a", "b"), **world.terms("s1", wait=True, replaces=group))
+    first = world.run(ask)
+    read = world.store.read(list(before))
+    world.store.commit({key: found.version for key, found in read.records.items()}, before, ())
+    second = world.run(ask) if repeats else world.claim_all("s2", "a", "b", replaces=group)
+    assert isinstance(second, outcomes.Queued)
+    assert (first.ticket, second.ticket) == (1, 1)  # the number is given again
+    world.run(Leave(ns=NS, name="b", principal="p", ticket=2, ticket_id=first.ticket_id))
+    kept = world.ticket("a", 1)
+    assert kept is not None
+    assert kept.lease_id == second.ticket_id
+    assert world.lock("a").line == (1,)

@@ -55,5 +55,11 @@ def test_every_step_of_a_walk_leaves_what_must_hold(theme: str, monkeypatch: pyt
         raws.fifo(history)
 
 
+@pytest.mark.parametrize("theme", sorted(set(rules.THEMES) - set(THEMES)))
+def test_every_step_of_a_torn_walk_has_an_answer(theme: str) -> None:
+    for number in range(tries(12, 2_000)):
+        rules.walked(f"{theme} {number}")
+
+
 def test_a_walk_repeats_to_the_last_step() -> None:
     assert rules.walked("jobs 1") == rules.walked("jobs 1")

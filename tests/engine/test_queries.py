@@ -11,10 +11,11 @@ from dibs.core import limits
 from dibs.core.commands import Acquire, OpenSession
 from dibs.core.records import DONE, FREE
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.queries import claimed, open_sessions
+from dibs.engine.queries import Activity, claimed, open_sessions
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock
-from dibs.testing.contract_base import lock, put
+from dibs.testing.contract_base import event, lock, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,3 +101,20 @@ def test_open_sessions_cost_a_few_reads_for_all_and_not_several_for_each() -> No
     states = open_sessions(store, None)
     assert [(each.session.id, len(each.holds)) for each in states] == [(f"s-{n:02}", 2) for n in range(50)]
     assert store.reads <= 4
+
+
+@pytest.mark.fault("F-379")
+def test_after_a_copy_with_as_many_events_took_over_the_hour_is_counted_anew() -> None:
+    one, other = MemoryStore(ManualClock()), MemoryStore(ManualClock())
+    now_ms = one.read(()).now_ms
+    for store in (one, other):
+        store.commit({}, {}, [event("kept", at_ms=now_ms)])
+    now = StoreProxy(one)
+    activity = Activity(now)
+    one.commit({}, {}, [event("lost", at_ms=now_ms) for _ in range(4)])
+    assert sum(activity.hour("default").counts["acquired"]) == 5
+    now.inner = other
+    other.commit({}, {}, [event("lost", at_ms=now_ms + 1).replace(kind="released") for _ in range(6)])
+    for _ in range(2):
+        counts = activity.hour("default").counts
+        assert (sum(counts["acquired"]), sum(counts["released"])) == (1, 6)

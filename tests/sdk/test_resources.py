@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = over("memory", "server")
 FILE = "path:src/a.py"
+BRANCH = "branch:main"  # before the names of most jobs
 
 
 def attempt(client: Client, name: str) -> int:
@@ -53,6 +54,27 @@ def test_of_jobs_and_resources_claimed_together_only_the_jobs_are_done_or_fail(c
         assert client.owner("issue-1").status == "done"
     else:
         assert attempt(client, "issue-1") == 2
+
+
+@pytest.mark.fault("F-376")
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda claim: claim.done("r" * 5_000),
+        lambda claim: claim.done(done="10000d"),
+        lambda claim: claim.fail(retry_after="10w"),
+    ],
+)
+def test_an_end_that_is_refused_for_the_job_leaves_the_resource_beside_it_held(
+    client: Client, end: Callable[[dibs.Claim], None]
+) -> None:
+    with client.claim_all([BRANCH, "issue-1"]) as claim:
+        with pytest.raises(dibs.InvalidInput):
+            end(claim)
+        assert client.owner(BRANCH).held
+        assert client.owner("issue-1").held
+        claim.done()
+    assert client.owner("issue-1").status == "done"
 
 
 def test_a_block_on_a_job_and_a_resource_that_raises_fails_at_the_job_alone(client: Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from dibs.base.clock import steady_ms
@@ -17,7 +18,7 @@ from dibs.stores.postgres.schema import MIGRATIONS, VERSION, migrated
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import key_of, lock, put
-from tests.programs import WAIT_S_MAX
+from tests.programs import WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,6 +124,28 @@ def test_a_store_of_the_first_step_is_brought_up_and_a_server_of_that_step_goes_
         commit_as_before(schema, store.read([key]).records[key].version, lock("x", token=token + 1))
         assert store.read([key]).records[key].record == lock("x", token=token + 1)
     store.close()
+
+
+@pytest.mark.fault("F-375")
+def test_a_migration_that_a_backup_keeps_waiting_does_not_hold_up_the_servers_of_before(schema: Schema) -> None:
+    """Whoever waits to change a table keeps all others out of it meanwhile."""
+    location = PostgresLocation(schema.url)
+    link = PostgresConnection(location.attempts[0], steady_ms() + 10_000)
+    migrated(link, location, steady_ms() + 10_000, MIGRATIONS[:1])
+    link.close()
+    stores: list[PostgresStore] = []
+    newer = threading.Thread(target=lambda: stores.append(opened(schema.url)))
+    waits = "SELECT count(*) FROM pg_locks WHERE relation = '{s}.state'::regclass AND NOT granted"
+    with psycopg.connect(schema.server_url) as backup:
+        backup.execute(f'SELECT * FROM "{schema.name}".state'.encode())
+        newer.start()
+        wait_until(lambda: schema.run(waits) == [(1,)], "the migration waits for the backup")
+        commit_as_before(schema, 0, lock("x", token=1))
+        assert not stores
+    newer.join(WAIT_S_MAX)
+    assert stores[0].migrated() == (1, VERSION)
+    assert stores[0].read([key_of("x")]).records[key_of("x")].record == lock("x", token=1)
+    stores[0].close()
 
 
 def test_reads_are_planned_once_for_each_session(schema: Schema) -> None:

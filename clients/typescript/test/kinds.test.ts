@@ -21,14 +21,15 @@ const LEASE = {
 const DONE: Reply = { status: 200, body: { status: "renewed", remaining_ms: 60_000, waiting: 0 }, sent: true };
 
 /** A claim whose requests are answered by `answer`, with what it asked and what it warned of. */
-function made(answer: (document: Document) => Reply = () => DONE) {
+function made(answer: (document: Document) => Reply = () => DONE, ...names: string[]) {
   const asked: Document[] = [];
   const warned: string[] = [];
   const way = {
     ask: async ({ document = {} }: { document?: Document }) => (asked.push(document), answer(document)),
     warn: (message: string) => void warned.push(message),
   };
-  const hold = new LeaseHold([LEASE as unknown as Acquired], way, steadyMs());
+  const leases = (names.length > 0 ? names : ["job"]).map((name) => ({ ...LEASE, name, lease_id: `lease of ${name}` }));
+  const hold = new LeaseHold(leases as unknown as Acquired[], way, steadyMs());
   return { hold, claim: new Claim(hold, way), asked, warned };
 }
 
@@ -64,6 +65,24 @@ describe("a text that cannot be stored", () => {
     const { claim, asked } = made();
     await assert.rejects(claim.during(async () => { throw new InvalidInput("of another call"); }), InvalidInput);
     assert.equal(asked[0]!["failed"], true);
+  });
+});
+
+describe("an end that is refused", () => {
+  const refused = no(400, { code: "invalid_input", details: "retry_after_seconds is a week at most." });
+
+  test("leaves the resources beside the job as they are", async () => {
+    for (const end of [(claim: Claim) => claim.done(LONG), (claim: Claim) => claim.fail("broke", 1e12)]) {
+      const { claim, asked } = made((document) => ("failed" in document ? refused : DONE), "branch:main", "job");
+      await assert.rejects(end(claim), InvalidInput);
+      assert.deepEqual(asked.filter((each) => each["lease_id"] === "lease of branch:main"), []);
+    }
+  });
+
+  test("is a failure of the work if it said that the work failed", async () => {
+    const { claim, asked } = made((document) => ("retry_after_seconds" in document ? refused : DONE));
+    await assert.rejects(claim.during(() => claim.fail("broke", 1e12)), InvalidInput);
+    assert.deepEqual(asked.map((each) => each["failed"]), [true, true]);
   });
 });
 

@@ -215,10 +215,14 @@ def is_known(lease: Holder) -> bool:
     return lease.session is not None and lease.seat == NOBODY
 
 
-def remove(draft: Draft, ticket: Ticket) -> None:
-    """Remove a ticket from all its lines, without an event, because it was granted."""
-    for part in parts_of(ticket):
-        each = draft.ticket(ticket.ns, part.name, part.number)
+def remove(draft: Draft, ticket: Ticket) -> tuple[Part, ...]:
+    """Remove a ticket from all its lines, without an event, because it was granted. Returns the places that it had. Of
+    a ticket of which only a part was stored, another may have a number meanwhile, also its own ask repeated: that one
+    stays."""
+    found = [(part, draft.ticket(ticket.ns, part.name, part.number)) for part in parts_of(ticket)]
+    whole = (ticket.lease_id, ticket.whole)
+    places = [(part, each) for part, each in found if each is None or (each.lease_id, each.whole) == whole]
+    for part, each in places:
         remove_place(draft, ticket.ns, part.name, part.number)
         if each is not None:
             draft.drop(each)
@@ -227,11 +231,12 @@ def remove(draft: Draft, ticket: Ticket) -> None:
     if ticket.session is not None:
         session = draft.session(ticket.session)
         if session is not None:
-            gone = {(part.name, part.number) for part in ticket.whole} or {(ticket.name, ticket.number)}
+            gone = {(part.name, part.number) for part, _ in places}
             waits = tuple([w for w in session.waits if w.ns != ticket.ns or (w.name, w.number) not in gone])
             draft.put(session.replace(waits=waits))
             for name, _ in gone:
                 note_loss(draft, session.id, ticket.ns, name, waits)
+    return tuple([part for part, _ in places])
 
 
 def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
@@ -248,8 +253,7 @@ def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
 
 def drop(draft: Draft, ticket: Ticket, reason: str, by: str | None = None) -> None:
     """Remove a ticket from its lines, with an event that says why."""
-    remove(draft, ticket)
-    for part in parts_of(ticket):
+    for part in remove(draft, ticket):
         gone = ticket.replace(name=part.name, number=part.number)
         draft.events.append(ticket_event(draft, gone, events.LEFT, reason=reason, by=by))
 

@@ -22,7 +22,7 @@ from dibs.core.queue import ahead
 from dibs.core.records import Stored
 from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.event_log import position_at, read_page
+from dibs.engine.event_log import position_at, read_on
 from dibs.stores.port import Store
 
 TYPE_CHECKING = False
@@ -56,6 +56,7 @@ class Activity:
         self._store = store
         self._mutex = threading.Lock()
         self._at: int | None = None
+        self._known: Event | None = None  # the event that was read last
         self._minutes: dict[int, Counter[tuple[str, str]]] = {}  # by minute; then by namespace and kind
 
     def hour(self, ns: str) -> Hour:
@@ -71,13 +72,16 @@ class Activity:
 
     def _read(self, from_ms: int) -> bool:
         """Count what came since the last time; whether that was everything."""
-        if self._at is None:
-            self._at = position_at(self._store, from_ms)
         for _ in range(limits.LIST_LOOKS_MAX // limits.LIST_PAGE_DEFAULT):
-            page = read_page(self._store, self._at, limits.LIST_PAGE_DEFAULT)
-            if page.upto < self._at:  # an older copy of the store was put back
+            if self._at is None:
                 self._minutes.clear()
+                self._at, self._known = position_at(self._store, from_ms), None
+            page = read_on(self._store, self._at, limits.LIST_PAGE_DEFAULT, self._known)
+            if page.upto < self._at or (page.oldest is not None and page.oldest <= self._at):
+                self._at = None  # the store was replaced by a copy
+                continue
             self._at = page.upto
+            self._known = page.events[-1] if page.events else self._known
             for event in page.events:
                 if event.kind in COUNTED:
                     self._minutes.setdefault(event.at_ms // MINUTE_MS, Counter())[event.ns, event.kind] += 1

@@ -398,7 +398,8 @@ def finish_hold(hold: LeaseHold, leases: tuple[Lease, ...], ending: ClaimEnd[T])
     hold.ending = True
     try:
         hold.check_alone(leases)
-        for lease in leases:
+        # Jobs first: an end that is refused is refused for the first of them, and nothing has ended.
+        for lease in sorted(leases, key=lambda each: is_resource(each.name)):
             found.append((yield from _insisting(hold, ending, lease)))
         hold.let_go_of(leases)
     except LeaseLost as lost:

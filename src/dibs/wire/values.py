@@ -193,7 +193,8 @@ def check_texts(document: Document) -> None:
     for field, value in document.items():
         if field in BYTES or field in CHARACTERS:
             if not _KINDS["text"][0](value):
-                raise InvalidInput(f"{field} must be text; this is {type(value).__name__!r}.")
+                found = "has half of a character" if isinstance(value, str) else f"is {type(value).__name__!r}"
+                raise InvalidInput(f"{field} must be text; this {found}.")
             text_of(document, field)
 
 

@@ -11,11 +11,13 @@ older versions cannot work with raises `state.needs`, the oldest version that ma
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 
+from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 from dibs.stores.postgres.connection import PostgresConnection, QueryRefused
-from dibs.stores.postgres.errors import MISSING, quoted
+from dibs.stores.postgres.errors import LOCKED, MISSING, quoted
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.pool import TIMELINE, Pool
 
@@ -90,6 +92,10 @@ class Queries:
 
 SERVER_VERSION_MIN = 130_000
 MIGRATE_MS_MAX = 60_000  # how long a server waits for another server's migration, and for its own
+# How long a step waits for a table that somebody reads, as a backup does, before it lets others pass: all servers wait
+# behind it.
+STEP_MS_MAX = 1_000
+STEP_PAUSE_MS = 1_000
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_step("step_1.sql"), _step("step_2.sql"))
 VERSION = len(MIGRATIONS)
@@ -135,6 +141,18 @@ def _look(link: PostgresConnection, location: PostgresLocation, deadline_ms: int
 def migrated(
     link: PostgresConnection, location: PostgresLocation, deadline_ms: int, steps: Sequence[Sequence[str]] = MIGRATIONS
 ) -> None:
+    while True:
+        try:
+            return _migrate(link, location, deadline_ms, steps)
+        except QueryRefused as error:
+            if error.sqlstate != LOCKED or steady_ms() + STEP_PAUSE_MS + STEP_MS_MAX >= deadline_ms:
+                raise
+        time.sleep(STEP_PAUSE_MS / 1000)
+
+
+def _migrate(
+    link: PostgresConnection, location: PostgresLocation, deadline_ms: int, steps: Sequence[Sequence[str]]
+) -> None:
     schema = quoted(location.schema)
     literal = "'dibs:" + location.schema.replace("'", "''") + "'"
     (row,) = link.script(
@@ -157,6 +175,7 @@ def migrated(
         if schemas == b"0":
             link.script(f"CREATE SCHEMA {schema}", deadline_ms)
         version = _look(link, location, deadline_ms) if ours != b"0" else 0
+        link.script(f"SET LOCAL lock_timeout = '{STEP_MS_MAX}ms'", deadline_ms)
         for each in [each.replace("{s}", schema) for step in steps[version:] for each in step]:
             link.script(each, deadline_ms)
         if version < len(steps):
