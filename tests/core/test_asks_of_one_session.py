@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from dibs.core import events as kinds
 from dibs.core import outcomes
-from dibs.core.commands import SetAcl
+from dibs.core.commands import KeepPlaces, Renew, SetAcl
+from dibs.core.lease_outcomes import Renewed
 from dibs.core.records import SHARED
 from tests.core.test_needed_parts import NS, World
 
@@ -84,3 +86,41 @@ def test_who_comes_with_its_ticket_and_is_refused_for_good_has_no_place_any_more
     told = world.claim("s1", "a", ticket=place.ticket, ticket_id=place.ticket_id, lease_id="L0")
     assert isinstance(told, outcomes.NotCurrent)
     assert world.lock("a").line == ()
+
+
+# A session that shares what it has
+
+
+def share(world: World, session: str, name: str) -> Any:
+    return world.run(Renew(ns=NS, name=name, principal="p", session=session, mode=SHARED))
+
+
+@pytest.mark.fault("F-351")
+@pytest.mark.promise("deadlock")
+def test_a_place_that_wants_a_job_alone_goes_when_its_session_shares_the_job() -> None:
+    world = World()
+    world.claim("s1", "a")
+    world.claim("s2", "b")
+    place = world.claim_all("s1", "a", "b")
+    world.claim("s3", "b", wait=True)
+    assert isinstance(share(world, "s1", "a"), Renewed)
+    assert [(each.kind, each.job, each.reason) for each in world.said if each.kind == kinds.LEFT] == [
+        (kinds.LEFT, "a", "deadlock"),
+        (kinds.LEFT, "b", "deadlock"),
+    ]
+    kept = world.run(KeepPlaces(places=((NS, "a", place.ticket),)))
+    assert kept.gone == ((NS, "a", place.ticket),), "its server asks again"
+    assert isinstance(world.claim_all("s1", "a", "b"), outcomes.Refused), "and is told that it has it otherwise"
+    world.release("s2", "b")
+    assert world.owners("b") == ["s3"]
+
+
+def test_a_place_for_another_job_stays_when_its_session_shares_one() -> None:
+    world = World()
+    world.claim("s1", "a")
+    world.claim("s2", "b")
+    world.claim("s1", "b", wait=True)
+    world.claim("s3", "a", wait=True, mode=SHARED)
+    share(world, "s1", "a")
+    assert (world.owners("a"), world.lock("b").line) == (["s1", "s3"], (1,))
+    assert isinstance(world.claim("s0", "a", mode=SHARED), outcomes.Granted)
