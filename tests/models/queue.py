@@ -406,7 +406,7 @@ class World:
     # What may be asked
 
     def place_of(self, wish: Wish, ticket: str | None) -> Place | None:
-        """The place that is shown; else one in which the same key or session waits for the same."""
+        """The place that is shown; else one in which the same key waits for the same, or, without keys, the session."""
         alike = [place for place in self.line if place.wish.jobs == wish.jobs]
         alike = [place for place in alike if place.wish.principal == wish.principal]
         found = [place for place in alike if place.wish.lease == ticket]
@@ -418,7 +418,7 @@ class World:
     def repeats(self, wish: Wish, other: Wish) -> bool:
         if wish.lease == other.lease or (wish.key is not None and wish.key == other.key):
             return True
-        return wish.session is not None and wish.session == other.session and other.key is None
+        return wish.session is not None and wish.session == other.session and wish.key is None and other.key is None
 
     def mine(self, wish: Wish, job: str, ticket: str | None, *, by_session: bool = True) -> Hold | None:
         for hold in self.of(job):
@@ -523,6 +523,9 @@ class World:
                     place.asked_ms, place.until_ms = self.now_ms, self.now_ms + limits.TICKET_MS
                 place.was_repeated = True
                 return {"queued"}
+            if place.wish.lease != ticket and any(verdict in ("key-spent", "differs") for verdict in bad):
+                self.serve()
+                return {bad[0] if len(wish.jobs) == 1 else "refused"}
             self.line.remove(place)
         if not bad:
             if self.would_close(wish, *[job for job in wish.jobs if self.judge(wish, job, ticket) == "free"]):

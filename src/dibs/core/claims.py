@@ -28,6 +28,9 @@ _WANTS = (outcomes.Held, outcomes.Delayed, outcomes.Closed, outcomes.Deadlock)
 _SERVED = (outcomes.Granted, outcomes.Queued)
 _WANT_STAYS = (outcomes.Granted, outcomes.Queued, outcomes.SessionOver)
 _FINAL = (outcomes.Granted, outcomes.Forbidden, outcomes.KeySpent, outcomes.NotCurrent)
+# Refusals about the ask. They take away no place that another ask of the same caller may wait at. Who comes with the
+# ticket waits there itself: with its last answer the place goes, or nobody would be there when it is served.
+ABOUT_THE_ASK = (outcomes.KeySpent, outcomes.NotCurrent, outcomes.Differs)
 
 
 def acquire(draft: Draft, command: Acquire) -> Outcome:
@@ -66,7 +69,12 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     if ticket is not None:
         if isinstance(verdict, _PASSES):
             return other_units(draft, command, ticket) or queued(draft, keep(draft, ticket, command))
-        give_up(draft, ticket, "answered")  # the refusal is final: the job would never be granted
+        if ticket.lease_id != command.ticket_id:
+            if isinstance(verdict, ABOUT_THE_ASK):
+                return verdict
+            if not isinstance(verdict, _FINAL) and (differs := _other_list(draft, command, lock)) is not None:
+                return differs
+        give_up(draft, ticket, "answered")  # it is granted, or would never be
         lock = draft.lock(command.ns, command.name)
     if isinstance(verdict, _FINAL):
         return verdict
@@ -76,8 +84,8 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         newer = superseded(draft, command, (command.name,))
         if newer is not None:
             return newer
-    if lock.acl and command.acl is not None and set(command.acl) != set(lock.acl):
-        return outcomes.AclDiffers(now_ms=draft.now_ms, name=lock.name)
+    if (differs := _other_list(draft, command, lock)) is not None:
+        return differs
     if verdict is None:
         granted = grant(draft, command, lock, command.fresh_lease_id)
         if command.session is not None and (circle := closed_circle(draft, command, (command.name,))) is not None:
@@ -95,9 +103,8 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         return granted
     if not isinstance(verdict, _PASSES):
         return verdict
-    differs = waits_otherwise(draft, command, command.name)
-    if differs is not None:
-        return differs
+    if (otherwise := waits_otherwise(draft, command, command.name)) is not None:
+        return otherwise
     if command.session is not None:
         from dibs.core.deadlock import find_cycle  # only a session can be in a cycle
 
@@ -116,6 +123,12 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     place = queued(draft, join_line(draft, command, (command.name,)))
     note_wanted(draft, place)
     return place
+
+
+def _other_list(draft: Draft, command: Acquire, lock: LockRecord) -> outcomes.AclDiffers | None:
+    if lock.acl and command.acl is not None and set(command.acl) != set(lock.acl):
+        return outcomes.AclDiffers(now_ms=draft.now_ms, name=lock.name)
+    return None
 
 
 def closed_circle(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> outcomes.Deadlock | None:

@@ -488,10 +488,11 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
 #
 # A place of a session waits for nothing in the line of a job that the session holds, and for nothing but the
 # session's own earlier place in a line where it has one: when that place is served, the session has the job. When the
-# session loses this hold or this earlier place, however that happens, the place waits for everybody ahead of it. So a
-# loss can close a circle, as a new wait (`claims.py`, `several.py`), a grant that passes a line (`closed_circle`) and a
-# transfer (`leases.py`) can. Those three are refused. So can a pool that gets fewer slots (`leases.py`). All other
-# changes only take away what somebody waits for.
+# session loses this hold or this earlier place, however that happens, the place waits for everybody ahead of it. A hold
+# that its owner shares is lost for a place that wants the job alone: it waits for its own session, too. So a loss can
+# close a circle, as a new wait (`claims.py`, `several.py`), a grant that passes a line (`closed_circle`) and a transfer
+# (`leases.py`) can. Those three are refused. So can a pool that gets fewer slots (`leases.py`). All other changes only
+# take away what somebody waits for.
 #
 # The place that closes the circle is given up in the same decision. Its owner asks again, and is told of the deadlock.
 

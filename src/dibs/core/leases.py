@@ -6,7 +6,7 @@ from dibs.core import events
 from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
 from dibs.core.draft import Draft
 from dibs.core.exclusion import blockers, units_of
-from dibs.core.expiry import capped_ms, end_hold, own_deadline_ms, session_over, shown
+from dibs.core.expiry import capped_ms, end_hold, note_loss, own_deadline_ms, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
 from dibs.core.lease_outcomes import (
     AclSet,
@@ -243,10 +243,14 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 
 def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
     """The hold is shared from now on, without a gap in which somebody could have the job alone. Those first in line who
-    can share it get it in the same decision. Returns how many wait for it then."""
+    can share it get it in the same decision. For a place of the same session that wants the job alone it is a loss:
+    `deadlock.py` looks at it. Returns how many wait for it then."""
     draft.tell_hold(events.SHARED, lock, kept, until_ms=until_ms)
     if in_tree(lock.name):
         note_claims(draft, draft.lock(lock.ns, lock.name))
+    session = draft.session(kept.session) if kept.session is not None else None
+    if session is not None:  # a place of it that wants the job alone has lost that
+        note_loss(draft, session.id, lock.ns, lock.name, session.waits)
     advance(draft, lock.ns, (lock.name,))
     return waiters(draft, draft.lock(lock.ns, lock.name), kept, whole=True)[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.base.cheap import Sequence
 from dibs.core import groups, outcomes
 from dibs.core.claims import (
+    ABOUT_THE_ASK,
     check_session,
     closed_circle,
     grant_again,
@@ -121,6 +122,9 @@ def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome:
             if differs is not None:
                 return _refused(draft, command, (differs,), mine)
             return queued(draft, keep(draft, ticket, command))
+        if ticket.lease_id != command.ticket_id and any(isinstance(verdict, ABOUT_THE_ASK) for verdict in bad):
+            forget_want(draft, command)
+            return _refused(draft, command, bad, mine)
         give_up(draft, ticket, "answered")
     if command.replaces is not None and waitable and new and may_wait(command):
         newer = groups.superseded(draft, command, command.names)

@@ -18,7 +18,7 @@ from dibs.core.grants import swap
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
 from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import Blocker, Queued
-from dibs.core.proof import may_use, session_owner
+from dibs.core.proof import may_use, same, session_owner
 from dibs.core.quota import charge, give_back
 from dibs.core.records import (
     SHARED,
@@ -77,8 +77,9 @@ def _new_places(draft: Draft, locks: list[LockRecord]) -> tuple[Part, ...]:
 
 
 def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket | None:
-    """The place of a caller that asked before: found by its request key, by its session, or because this same command
-    was committed and its reply was lost. Reads only tickets that may be its own."""
+    """The place of a caller that asked before: found by its request key, or because this same command was committed and
+    its reply was lost. Only an ask without a key is known by its session: with one, it is another ask of the same owner.
+    Reads only tickets that may be its own."""
     name = names[0]
     lock = draft.lock(ask.ns, name)
     mark = _mark_of(ask.principal, ask.request_key, ask.fresh_lease_id)
@@ -98,7 +99,7 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
             return ticket
         if ask.request_key is not None and ticket.request_key == ask.request_key:
             return ticket
-        if ask.session is not None and ticket.session == ask.session and ticket.request_key is None:
+        if same(ask.session, ticket.session) and ask.request_key is None and ticket.request_key is None:
             return ticket
     return None
 
