@@ -246,6 +246,13 @@ def test_nor_does_that_of_an_agent_s_hook_in_the_repository_of_another_user(host
     assert "safe.directory" in _done(hostile, "edit").stdout
 
 
+def test_a_git_folder_that_is_hidden_from_an_agent_has_no_settings_and_no_trouble(hostile: Hostile) -> None:
+    (hostile.folder / ".git").rename(hostile.folder.parent / "elsewhere")
+    (hostile.folder / ".git").mkdir()
+    done = _done(hostile, "edit")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_folder_that_was_deleted_is_in_no_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -56,7 +56,7 @@ def normalised(address: str, top: str) -> str:
 
 # One path per change, both sides of a rename, submodules too, independent of the user's configuration.
 _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
-_OF_REPOSITORY = ("local", "worktree")  # the scopes of git's configuration that come with the repository
+_OF_REPOSITORY = frozenset(("local", "worktree"))  # the scopes of git's configuration that come with the repository
 # What tells git which repository is meant, and must not where a folder does.
 _POINTERS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
 # What git says where there is no work tree. After anything else there may be one: a configuration that is not valid, a
@@ -153,10 +153,18 @@ class Repository:
                 raise InvalidInput(f"`git config --list` failed: {done.words}.")
             texts = [part.decode("utf-8", "surrogateescape") for part in done.out.split(b"\0")[:-1]]
             entries = [(scope, entry.partition("\n")) for scope, entry in zip(texts[::2], texts[1::2], strict=True)]
+            if _OF_REPOSITORY.isdisjoint(texts[::2]):
+                self._check_owner()
             self._config = [(scope, key, value) for scope, (key, _, value) in entries]
-            if not any(scope in _OF_REPOSITORY for scope, _, _ in self._config):
-                Repository.here(self._env, self._folder)  # git leaves out that of another user's repository: it says so
         return self._config
+
+    def _check_owner(self) -> None:
+        """Raise InvalidInput in the repository of another user, whose configuration git leaves out of its list without
+        a word. A `.git` that is no repository has none."""
+        try:
+            Repository.here(self._env, self._folder)
+        except NotInWorkTree:
+            pass
 
     @property
     def is_trusted(self) -> bool:
