@@ -376,6 +376,27 @@ def test_a_server_that_cannot_start_has_changed_nothing(tmp_path: Path, settings
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fault("F-366")
+def test_servers_that_start_together_in_one_folder_have_their_own_names(tmp_path: Path) -> None:
+    addresses = [BindAddress(path=str(tmp_path / name)) for name in ("1", "2", "s1", "s2", "sock~", "sock-", "n" * 20)]
+    opened = [open_socket(address) for address in addresses]
+    for address in addresses:
+        publish(address)
+    assert sorted(os.listdir(tmp_path)) == sorted(os.path.basename(address.path) for address in addresses)
+    for each in opened:
+        each.close()
+
+
+@pytest.mark.fault("F-366")
+@pytest.mark.parametrize("length", [2, 8, 9, 60, 66, 90])
+def test_a_draft_is_never_longer_than_the_system_allows_nor_shorter_than_its_path(length: int) -> None:
+    for folder in ("/run", "/" + "f" * (102 - length - 1), "/" + "f" * 120):
+        path = f"{folder}/{'é' * (length // 2)}{'n' * (length % 2)}"
+        size, of_path = len(os.fsencode(draft_of(path))), len(os.fsencode(path))
+        assert draft_of(path) != path
+        assert of_path <= size <= max(of_path, 103)
+
+
 def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="Cannot listen"):
         open_socket(parse_bind(f"unix:{tmp_path}/{'x' * 200}"))

@@ -112,11 +112,6 @@ class TokenGuard:
         stored = self.directory.ends_ms(key) if self.directory is not None else None
         return self._ends_ms.get(key) if stored is None else stored
 
-    def left_ms(self, authorization: bytes | None) -> int:
-        """For how long the token of this header is still valid; 0: it does not end by itself."""
-        ends_ms = self.ends_ms(authorization)
-        return 0 if ends_ms is None else max(ends_ms - self._wall(), 1)
-
     def next_end_ms(self) -> int | None:
         """Return when the next of the valid tokens ends, on the wall clock. None if none does. For any thread."""
         now_ms = self._wall()

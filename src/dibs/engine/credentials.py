@@ -123,12 +123,12 @@ class CredentialAdmin:
         reply.body |= {"token": token, "replaces": replaced}
         return reply
 
-    def replace_own(self, digest: str, life_ms: int) -> str:
-        """A new token in the place of the caller's own, which is over then. It ends when the old one would have. A
-        token of a file becomes one of the store first: the store then says that it is over, and is asked before the
-        file. `life_ms` is what is left of it there; 0: it does not end."""
+    def replace_own(self, digest: str) -> str:
+        """A new token in the place of the caller's own, which is over then. It ends when the old one would have. One
+        that the store does not know (of STATIC_TOKENS) becomes one of the store first, which then says that it is
+        over."""
         by, role, ns = self._by, self._caller.role, self._caller.namespace
-        self._run(rules.CreateToken(digest=digest, name=by, by=by, role=role, namespace=ns, life_ms=life_ms))
+        self._run(rules.CreateToken(digest=digest, name=by, by=by, role=role, namespace=ns))
         token = new_secret()
         fresh = wire.digest_of(token)
         self._run(rules.RotateToken(digest=digest, fresh_digest=fresh, by=by, grace_ms=0, keeps_end=True))

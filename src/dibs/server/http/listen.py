@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import grp
+import hashlib
 import ipaddress
 import os
 import socket
@@ -23,6 +24,7 @@ from dibs.base.errors import InvalidInput, Unavailable
 BACKLOG = 2048
 GROUP_MODE = 0o660
 _LOCK_TRIES, _LOCK_PAUSE_S = 100, 0.01
+_PATH_BYTES_MAX, _DRAFT_BYTES = 103, 9  # of a socket, on every system; of its draft's name, if there is room
 _FORM = "Write HOST:PORT (127.0.0.1:3427), [IPV6]:PORT ([::1]:3427) or unix:/path."
 
 
@@ -117,8 +119,13 @@ def withdraw(address: BindAddress) -> None:
 
 
 def draft_of(path: str) -> str:
-    """As long as `path`: the system bounds the length."""
-    return path[:-1] + ("-" if path.endswith("~") else "~")
+    """A name of this path alone: other servers may start in the same folder. It is as long as the path or longer, so
+    that a path which is too long is refused; and longer only where the system allows it."""
+    folder, name = os.path.split(path)
+    length = len(os.fsencode(name))
+    room = _PATH_BYTES_MAX - len(os.fsencode(folder)) - 1
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return os.path.join(folder, f"~{digest}"[: max(length, min(room, _DRAFT_BYTES))].ljust(length, "~"))
 
 
 def url_of(address: BindAddress, listening: socket.socket, scheme: str = "http") -> str:
