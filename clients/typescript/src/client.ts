@@ -144,22 +144,22 @@ export class Claim {
 
   /** Release the job. Throws LeaseLost if it was lost before, Unavailable if nobody confirmed it. */
   async release(checkpoint?: string): Promise<void> {
-    await this.#finish(given({ checkpoint }));
+    await this.#finish(alike(given({ checkpoint })));
   }
 
   /** Release the job, and mark it as done for a day, or for `doneMs`. */
   async done(result?: string, doneMs = DONE_SECONDS * 1000): Promise<void> {
-    await this.#finish(given({ done_seconds: Math.max(1, Math.ceil(doneMs / 1000)), result }));
+    await this.#finish(this.#ofJobs(given({ done_seconds: Math.max(1, Math.ceil(doneMs / 1000)), result })));
   }
 
   /** Release the job as failed, which counts as an attempt. */
   async fail(reason?: string, retryAfterMs?: number): Promise<void> {
-    await this.#finish(failed(reason, retryAfterMs));
+    await this.#finish(this.#ofJobs(failed(reason, retryAfterMs)));
   }
 
   /** Release without a verdict on the work: the count of attempts stays as it is. */
   async giveBack(): Promise<void> {
-    await this.#finish({ uncounted: true });
+    await this.#finish(alike({ uncounted: true }));
   }
 
   /** Hand the job to another owner in one step. Returns the new owner's lease. */
@@ -167,39 +167,45 @@ export class Claim {
     if (this.leases.length > 1) throw new InvalidInput("Several jobs cannot be handed over together.");
     // The id is the same for each try: a repeat is known by it.
     const ending = given({ to_owner: to.owner, to_session: to.session, fresh_lease_id: crypto.randomUUID() });
-    return (await this.#finish(ending, "transfer"))[0] as unknown as Transferred;
+    return (await this.#finish(alike(ending), "transfer"))[0] as unknown as Transferred;
   }
 
   /** Work while it is ours, then release it. If the work throws, the job has failed, unless it was another claim's
-   * error, or the refusal of an argument of `done` and its like; only the name of the error is stored. Throws LeaseLost
-   * if the claim was lost, whatever the work did. */
+   * error, or the refusal of an argument of `done` and its like; only the name of the error is stored. Throws LeaseLost if
+   * the claim was lost, whatever the work did. */
   async during<T>(work: (claim: this) => Promise<T>): Promise<T> {
     let result: T;
     try {
       result = await work(this);
     } catch (error) {
       const failures = failuresIn(error, this.#refusedEnd);
-      await this.#leave(failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true });
+      await this.#leave(byKind(failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true }));
       throw error;
     }
-    await this.#leave({});
+    await this.#leave(alike({}));
     const lost = this.hold.lost();
     if (lost !== undefined) throw lost;
     return result;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#leave({});
+    await this.#leave(alike({}));
+  }
+
+  /** Of jobs and resources that were claimed together, only the jobs are done or fail. Of resources alone the server
+   * refuses it. */
+  #ofJobs(ending: Document): Ending {
+    return this.leases.every((lease) => isResource(lease.name!)) ? alike(ending) : byKind(ending);
   }
 
   /** At the end of a block. If nobody confirms the release, the claim expires. */
-  async #leave(ending: Document): Promise<void> {
+  async #leave(ending: Ending): Promise<void> {
     const lost = this.hold.lost();
     if (lost !== undefined && !this.hold.isTold) throw lost;
     if (!this.hold.letGo()) return;
     for (const lease of this.leases) {
       try {
-        await this.#insist(lease, endingOf(lease, ending), "release");
+        await this.#insist(lease, ending, "release");
       } catch (error) {
         if (error instanceof LeaseLost) throw error;
         this.way.warn(`${lease.name} could not be released and will expire: ${(error as Error).message}`);
@@ -207,27 +213,23 @@ export class Claim {
     }
   }
 
-  /** It counts as ended only when the store has confirmed it. Of jobs and resources that were claimed together, only the
-   * jobs are done or fail; of resources alone the server refuses it. Jobs go first: an end that is refused is refused for
-   * the first of them, and nothing has ended. */
-  async #finish(ending: Document, verb: "release" | "transfer" = "release"): Promise<Document[]> {
+  /** It counts as ended only when the store has confirmed it. */
+  async #finish(ending: Ending, verb: "release" | "transfer" = "release"): Promise<Document[]> {
     this.check();
     this.hold.ending = true;
     try {
-      checkTexts(ending);
+      checkTexts(ending.ofJob);
       const found: Document[] = [];
-      const jobs = this.leases.filter((lease) => !isResource(lease.name!));
-      const resources = this.leases.filter((lease) => isResource(lease.name!));
-      for (const lease of [...jobs, ...resources]) {
-        found.push(await this.#insist(lease, jobs.length > 0 ? endingOf(lease, ending) : ending, verb));
-      }
+      // Jobs first: an end that is refused is refused for the first of them, and nothing has ended.
+      const leases = [...this.leases].sort((one, other) => Number(isResource(one.name!)) - Number(isResource(other.name!)));
+      for (const lease of leases) found.push(await this.#insist(lease, ending, verb));
       this.hold.letGo();
       return found;
     } catch (error) {
       if (error instanceof LeaseLost) {
         this.hold.end(error.why);
         this.hold.isTold = true;
-      } else if (error instanceof InvalidInput && !("failed" in ending)) this.#refusedEnd = error;
+      } else if (error instanceof InvalidInput && !("failed" in ending.ofJob)) this.#refusedEnd = error;
       throw error;
     } finally {
       this.hold.ending = false;
@@ -235,10 +237,11 @@ export class Claim {
   }
 
   /** Ask, and again if there was no answer: release and transfer can be repeated. */
-  async #insist(lease: Acquired, ending: Document, verb: "release" | "transfer"): Promise<Document> {
+  async #insist(lease: Acquired, ending: Ending, verb: "release" | "transfer"): Promise<Document> {
+    const fields = isResource(lease.name!) ? ending.ofResource : ending.ofJob;
     const untilMs = Math.min(steadyMs() + INSIST_MS, this.hold.plan.lostMs);
     for (let left = INSIST_TRIES - 1; ; left--) {
-      const document = { lease_id: lease.lease_id, ...ending };
+      const document = { lease_id: lease.lease_id, ...fields };
       const reply = await this.way.ask({ verb, name: lease.name!, document });
       if (isOver(reply)) {
         throw new LeaseLost(lease.name!, lease.fencing_token!, String(reply.body["details"]));
@@ -471,17 +474,22 @@ function nameOf(error: unknown): string {
   return error instanceof Error ? error.name : typeof error;
 }
 
+/** The fields of a release. */
+interface Ending {
+  ofJob: Document;
+  ofResource: Document;
+}
+
+const alike = (fields: Document): Ending => ({ ofJob: fields, ofResource: fields });
+
 /** Resources can be held, and nothing else; all other names are jobs. */
 export function isResource(name: string): boolean {
   return /^(path|repo|branch):/.test(name);
 }
 
-/** The fields of a release, for one lease of several, or after a block. Work on a resource says nothing about it: after a
- * failure its release counts as nothing. */
-function endingOf({ name }: Acquired, ending: Document): Document {
-  if (!isResource(name!)) return ending;
-  const { done_seconds, result, failed, reason, retry_after_seconds, ...kept } = ending;
-  return failed ? { ...kept, uncounted: true } : kept;
+/** Work on a resource says nothing about it: after a failure its release counts as nothing. */
+function byKind(ending: Document): Ending {
+  return { ofJob: ending, ofResource: ending["failed"] || ending["uncounted"] ? { uncounted: true } : {} };
 }
 
 /** A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused. */
