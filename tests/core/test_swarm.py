@@ -87,7 +87,6 @@ def drops_the_place_of_another_ask(patch: pytest.MonkeyPatch) -> None:
 def knows_every_ask_by_its_session(patch: pytest.MonkeyPatch) -> None:
     """An ask with a key has the place of another one without."""
     rewrite(patch, tickets, "recognised", (" and ask.request_key is None and ticket.", " and ticket."))
-    patch.setattr(queue.tickets, "recognised", tickets.recognised)
 
 
 def shares_without_a_look(patch: pytest.MonkeyPatch) -> None:
