@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dibs.core import events as kinds
 from dibs.core import outcomes
-from dibs.core.commands import KeepPlaces, Renew, SetAcl
+from dibs.core.commands import EndSession, KeepPlaces, Renew, SetAcl
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.records import SHARED
 from tests.core.test_needed_parts import NS, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Another ask of s1 beside the one that waits, and what it is told. "k" is spent: s1 had the job by it once.
 REFUSED: dict[str, tuple[dict[str, Any], type[outcomes.Outcome]]] = {
@@ -124,3 +127,48 @@ def test_a_place_for_another_job_stays_when_its_session_shares_one() -> None:
     share(world, "s1", "a")
     assert (world.owners("a"), world.lock("b").line) == (["s1", "s3"], (1,))
     assert isinstance(world.claim("s0", "a", mode=SHARED), outcomes.Granted)
+
+
+# What a repeat leaves
+
+
+@pytest.mark.promise("max-hold", "idem:acquire")
+@pytest.mark.parametrize("repeat", [{"request_key": "k"}, {}, {"ttl_ms": 20_000}, {"max_hold_ms": 90_000}])
+def test_a_repeat_never_moves_the_ceiling(repeat: dict[str, Any]) -> None:
+    world = World()
+    first = world.claim("s1", "a", request_key="k", ttl_ms=10_000, max_hold_ms=30_000)
+    world.clock.advance(5_000)
+    again = world.claim("s1", "a", **{"max_hold_ms": 30_000, "ttl_ms": 10_000} | repeat)
+    assert isinstance(again, outcomes.Granted)
+    assert (again.lease.token, again.lease.ends_ms) == (first.lease.token, first.lease.ends_ms)
+    assert world.lock("a").holders[0].ends_ms == first.lease.ends_ms
+
+
+@pytest.mark.promise("max-hold", "all-or-nothing")
+def test_a_repeated_claim_of_several_moves_no_ceiling() -> None:
+    world = World()
+    first = world.claim_all("s1", "a", "b", request_key="k", max_hold_ms=30_000)
+    world.clock.advance(5_000)
+    again = world.claim_all("s1", "a", "b", request_key="k", max_hold_ms=30_000)
+    assert [each.lease.ends_ms for each in again.grants] == [each.lease.ends_ms for each in first.grants]
+
+
+# What s1 has or waits for before its end, and for what s2 waits behind it. "b" is held by s0.
+ENDS: dict[str, tuple[Callable[[World], Any], str]] = {
+    "its job": (lambda world: world.claim("s1", "a"), "a"),
+    "its path": (lambda world: world.claim("s1", "path:x"), "path:x/y"),
+    "a free job that its claim-all keeps": (lambda world: world.claim_all("s1", "a", "b"), "a"),
+}
+
+
+@pytest.mark.promise("session", "queue:fifo")
+@pytest.mark.parametrize("end", ENDS)
+def test_the_end_of_a_session_serves_who_is_behind_it(end: str) -> None:
+    """At once: nobody sweeps here."""
+    begin, job = ENDS[end]
+    world = World()
+    world.claim("s0", "b")
+    begin(world)
+    assert isinstance(world.claim("s2", job, wait=True), outcomes.Queued)
+    world.run(EndSession(session="s1", principal="p"))
+    assert world.owners(job) == ["s2"]

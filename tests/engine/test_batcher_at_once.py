@@ -294,3 +294,19 @@ def test_a_disk_that_is_slow_every_time_is_never_quick_and_a_hiccup_is_forgiven(
     quick = [is_quick_after(pace, us) for us in [300, slow_us, *[slow_us] * 20]]
     assert quick[:2] == [True, True]
     assert not quick[-1]
+
+
+@pytest.mark.fault("F-353")
+@pytest.mark.parametrize("signalled", [KeyboardInterrupt, SystemExit])
+def test_a_signal_while_the_main_thread_decides_is_nobodys_answer(signalled: type[BaseException]) -> None:
+    """`dibs simulate` decides there: it went on, and told a client of the interrupt."""
+
+    def run(commands: Sequence[Command]) -> list[Result]:
+        raise signalled
+
+    loop, answers = Loop(), Answers()
+    batcher = Batcher(run, deliver=loop.soon, soon=loop.soon, run_at_once=run)
+    batcher.post(command("a"), answers.callback("a"))
+    with pytest.raises(signalled):
+        loop.turn()
+    assert answers.got == {}

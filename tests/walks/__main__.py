@@ -7,7 +7,7 @@ import logging
 import sys
 from importlib import import_module
 
-KINDS = ("rules", "engine", "statements", "references")
+KINDS = ("rules", "swarm", "engine", "statements", "references")
 
 
 def main(kinds: list[str]) -> None:

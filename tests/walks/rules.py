@@ -89,17 +89,51 @@ WALKS = [f"{theme} {number}" for theme in THEMES for number in range(12)]
 PASSES_MS = (0, 0, 0, 0, 1, 250, 500, 1_000, 2_000, 5_000, 9_000)
 
 
-class Walk:
-    """One store's records, and commands that somebody might send next."""
+class Walker:
+    """One store's records, and who decides commands on them. All that is random comes from its name."""
 
     def __init__(self, name: str) -> None:
         self.chance = Random(name)
-        self.names, self.rate = THEMES[name.rpartition(" ")[0]]
-        self.is_exact, self.is_bounded = name.startswith("moments"), name.startswith("bounds")
-        self.is_torn, self.has_kin = name.startswith("halves"), name.startswith("families")
         self.records: dict[str, Stored | None] = {}
         self.now_ms = 1_000_000
         self.fresh = 0
+
+    def id(self, letter: str) -> str:
+        self.fresh += 1
+        return f"{letter}{self.fresh}"
+
+    def maybe(self, chance: float, **more: Any) -> dict[str, Any]:
+        return more if self.chance.random() < chance else {}
+
+    def found(self, kind: type[Any]) -> list[Any]:
+        return [each for each in self.records.values() if isinstance(each, kind)]
+
+    def due(self) -> list[str]:
+        """The records on which something is due."""
+        return [
+            key
+            for key, record in self.records.items()
+            if record is not None and (record.due_ms() or self.now_ms + 1) <= self.now_ms
+        ]
+
+    def decided(self, command: Command, unvouched_ms: int = 0) -> Decision:
+        view = View(self.now_ms, dict(self.records))
+        view.vouched_ms = self.now_ms - unvouched_ms
+        while True:
+            try:
+                return decide(view, command)
+            except Missing as missing:
+                view.records.update(dict.fromkeys(missing.keys))
+
+
+class Walk(Walker):
+    """A walk with the names and the rate of a theme: commands that somebody might send next."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.names, self.rate = THEMES[name.rpartition(" ")[0]]
+        self.is_exact, self.is_bounded = name.startswith("moments"), name.startswith("bounds")
+        self.is_torn, self.has_kin = name.startswith("halves"), name.startswith("families")
         self.gone: list[tuple[str, Holder]] = []  # leases that there were once
         self.places: list[Ticket] = []  # and places
         self.ways: list[tuple[int, Callable[[], Command | None]]] = [
@@ -119,19 +153,9 @@ class Walk:
         ]
         self.last: Command | None = None
 
-    def id(self, letter: str) -> str:
-        self.fresh += 1
-        return f"{letter}{self.fresh}"
-
-    def maybe(self, chance: float, **more: Any) -> dict[str, Any]:
-        return more if self.chance.random() < chance else {}
-
     def option(self, chance: float, **more: Any) -> dict[str, Any]:
         """As some claims have it."""
         return self.maybe(chance * self.rate, **more)
-
-    def found(self, kind: type[Any]) -> list[Any]:
-        return [each for each in self.records.values() if isinstance(each, kind)]
 
     def step(self) -> tuple[Command, Decision]:
         command = self.server() if isinstance(self.last, Freeze) else None
@@ -178,15 +202,6 @@ class Walk:
         if self.chance.random() < 0.4:
             command = Sweep(key=self.chance.choice(moments[moment]))
         return command, max(0, self.now_ms - vouched_ms)
-
-    def decided(self, command: Command, unvouched_ms: int = 0) -> Decision:
-        view = View(self.now_ms, dict(self.records))
-        view.vouched_ms = self.now_ms - unvouched_ms
-        while True:
-            try:
-                return decide(view, command)
-            except Missing as missing:
-                view.records.update(dict.fromkeys(missing.keys))
 
     def what_if(self) -> list[Decision]:
         """The answers to what each session could ask now, which nobody does."""
@@ -409,11 +424,7 @@ class Walk:
 
     def sweep(self) -> Command | None:
         """What is due, and sometimes what is not."""
-        due = [
-            key
-            for key, record in self.records.items()
-            if record is not None and (record.due_ms() or self.now_ms + 1) <= self.now_ms
-        ]
+        due = self.due()
         if not due and self.chance.random() < 0.3:
             due = [key for key, record in self.records.items() if record is not None]
         return Sweep(key=self.chance.choice(due)) if due else None

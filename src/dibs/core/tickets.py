@@ -78,7 +78,7 @@ def _new_places(draft: Draft, locks: list[LockRecord]) -> tuple[Part, ...]:
 
 def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket | None:
     """The place of a caller that asked before: found by its request key, or because this same command was committed and
-    its reply was lost. Only an ask without a key is known by its session: with one, it is another ask of the same owner.
+    its reply was lost. Only an ask without a key is known by its session: with one, it is another ask of the session.
     Reads only tickets that may be its own."""
     name = names[0]
     lock = draft.lock(ask.ns, name)

@@ -245,6 +245,8 @@ class Batcher(EngineThread):
             self._silent_since_ms = self._steady()
         try:
             results = run(commands)
+        except (KeyboardInterrupt, SystemExit):  # a signal, while the main thread decides: it is nobody's answer
+            raise
         except BaseException as error:
             results = [error] * len(batch)
         if not all(isinstance(result, StoreUnavailable) for result in results):

@@ -188,8 +188,9 @@ class Checker:
                 self._say("session", f"{client}'s session was over while it was kept.")
 
     def _told_of(self, client: str, job: str, lease: Holder) -> None:
-        until_ms = lease.renewed_ms + lease.ttl_ms if lease.ttl_ms else 0  # without credit for outages
-        self._told[job, lease.lease_id] = Told(client, min(until_ms, lease.ends_ms or until_ms))
+        # Without credit for outages. The answer's own deadline may be earlier: that of its session, or a ceiling.
+        until_ms = min(lease.renewed_ms + lease.ttl_ms, lease.expires_ms) if lease.ttl_ms else 0
+        self._told[job, lease.lease_id] = Told(client, until_ms)
         if self._granted_ms.get(job, 0) < self._free_ms.get(job, 0) < lease.renewed_ms:
             self._say("excl", f"{job} was shown as free in the middle of {client}'s lease.")
         if self._tokens.get(job, 0) < lease.token:
@@ -281,7 +282,7 @@ class Checker:
             is_of_kin = bool(live) and self._is_of_kin(event, live, puts)
             if live and not is_of_kin and not self._fits(event, live, is_moved=is_moved):
                 owners = " and ".join(sorted(each.owner for each in live.values()))
-                self._say("excl", f"{event.owner} was given {job}, which {owners} has.")
+                self._say("excl", self._too_many(event, live, owners))
             if not is_moved:
                 if any(until_ms > event.at_ms and overlap(name, job) for name, until_ms in self._closed.items()):
                     self._say("closed", f"{event.owner} was given {job}, which is closed.")
@@ -298,6 +299,13 @@ class Checker:
             if event.reason == "left" and not is_own and not self.asking.isdisjoint(self._stood[job, event.ticket]):
                 self._say("queue:fifo", f"{event.owner}'s place for {job} was given up while it waited.")
         self._follow(event)
+
+    def _too_many(self, event: Event, live: dict[int, Event], owners: str) -> str:
+        if event.job not in self._pools:
+            return f"{event.owner} was given {event.job}, which {owners} has."
+        units, taken = len(event.slot_numbers), sum([len(each.slot_numbers) for each in live.values()])
+        slots = self._pools[event.job]
+        return f"{event.owner} was given {units} units of {event.job}: {owners} had {taken} of its {slots} slots."
 
     def _fits(self, event: Event, live: dict[int, Event], *, is_moved: bool) -> bool:
         """Whether a new owner is allowed beside those who are there."""
@@ -379,7 +387,8 @@ class Checker:
             head = self._now(ticket_key(NS, job, lock.line[0]), puts)
             stays = job in self._pools or job.startswith("path:") or any(overlap(each, job) for each in self._closed)
             if isinstance(head, Ticket) and not (head.whole or head.stopped or stays):
-                self._say("queue:fifo", f"{job} is free, and {head.owner} waits for it.")
+                said = f"{job} is free, and {head.owner}, who is first in line, was not given it: a lost wake-up."
+                self._say("queue:fifo", said)
         if lock.groups and len(lock.line) > 1:
             places = [self._now(ticket_key(NS, job, number), puts) for number in lock.line]
             groups = [each.replaces for each in places if isinstance(each, Ticket) and each.replaces]

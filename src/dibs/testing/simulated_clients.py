@@ -7,7 +7,7 @@ is a `Request`: the server is given the command that its document means, and the
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from dibs.base.errors import DibsError, Overloaded
@@ -267,14 +267,17 @@ def episodes(settings: EpisodeSettings) -> Iterator[Episode]:
         yield each
 
 
-def shrunk(failed: Episode, tries: int = 8) -> Episode:
+def shrunk(failed: Episode, tries: int = 8, is_tried: Callable[[Episode], bool] = lambda best: True) -> Episode:
     """A smaller episode that breaks the same promise: with fewer kinds of faults, servers, clients, jobs, operations.
-    What is left out changes all that follows, so a few seeds are tried each time."""
+    What is left out changes all that follows, so a few seeds are tried each time. `is_tried` is asked before each try
+    with the best so far; once it says no, that is the answer."""
     assert failed.found is not None
     promise, root = failed.found.promise, failed.settings.seed.partition(".")[0]
 
     def smaller(settings: EpisodeSettings) -> Episode | None:
         for seed in (settings.seed, *[f"{root}.{number}" for number in range(tries)]):
+            if not is_tried(best):
+                return None
             each = episode(settings._replace(seed=seed))
             if each.found is not None and each.found.promise == promise:
                 return each._replace(settings=each.settings._replace(operations=max(1, each.found.operation)))

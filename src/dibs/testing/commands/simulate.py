@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
 from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.context import Call, Document
@@ -19,6 +20,7 @@ from dibs.wire.codes import NO
 OPERATIONS_DEFAULT = 100_000
 COUNTS_MAX = {"operations": 10**12, "servers": 16, "clients": 256, "jobs": 256}
 SEED_CHARS_MAX = 64
+SHRINK_MS = 60_000  # how long it looks for a smaller run that breaks the same promise
 
 
 def simulate(call: Call) -> Answer:
@@ -45,12 +47,19 @@ def simulate(call: Call) -> Answer:
         if failed is None or failed.found is None:
             said = f"{counted}, 0 violations (seed {settings.seed})"
             return yes({**document, "violations": []}, said, quiet=said)
-        status.show("a promise was broken; looking for a smaller run that breaks it")
-        least = failed if call.values.get("no_shrink") else shrunk(failed)
+        until_ms = steady_ms() + SHRINK_MS
+
+        def is_tried(best: Episode) -> bool:
+            left_s = max(0, until_ms - steady_ms()) // 1000
+            size = f"{best.settings.operations:,} operations, {best.settings.clients} clients"
+            status.show(f"a promise was broken; looking for a smaller run for {left_s} s more (now {size})")
+            return steady_ms() < until_ms
+
+        least = failed if call.values.get("no_shrink") else shrunk(failed, is_tried=is_tried)
     found = least.found or failed.found
     replay = least.settings.command()
     said = f"{counted}, 1 violation (seed {settings.seed})"
-    where = f"It shows at operation {found.operation:,}, step {found.step:,}. Repeat it with"
+    where = f"It shows at operation {found.operation:,} of the world {least.settings.seed}. Repeat it with"
     document["violations"] = [{**found._asdict(), "replay": replay}]
     text = "\n".join([said, f"{found.promise}: {found.says}", where, f"  {replay}"])
     return no(NO, document, text, quiet=said, code="violation", message=found.says)

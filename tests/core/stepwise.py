@@ -1,0 +1,350 @@
+"""What must hold between the records before a command and those after it, whatever the command is. Like `raw.py` it
+shares no code with the rules: it reads records, events and answers, and says what is wrong in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs.core import events as kinds
+from dibs.core import outcomes
+from dibs.core.commands import (
+    Acquire,
+    AcquireAll,
+    AcquireAny,
+    Break,
+    Leave,
+    Release,
+    Transfer,
+)
+from dibs.core.credentials import Usage
+from dibs.core.lease_outcomes import Failed, Released, Renewed, Transferred
+from dibs.core.records import SHARED, USAGE_PREFIX, Holder, LockRecord, Ticket
+from tests.core.raw import NS, Raw, wish_of, world_of
+from tests.models.queue import overlap
+from tests.walks.swarm import is_about_the_ask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dibs.core.commands import Command
+    from dibs.core.draft import Decision
+    from dibs.core.records import Stored
+
+CLAIMS = (Acquire, AcquireAll, AcquireAny)
+
+
+class Taken(NamedTuple):
+    """A step: the records before and after it, both at its own time."""
+
+    before: Raw
+    command: Command
+    decision: Decision
+    after: Raw
+    records: Mapping[str, Stored | None]
+    called: frozenset[tuple[str, int]] = frozenset()  # places whose owners were told to ask again
+
+
+def check_step(step: Taken) -> None:
+    for check in CHECKS:
+        check(step)
+
+
+# Answers
+
+
+def the_answer_is_true(step: Taken) -> None:
+    """An answer describes the state after all that its decision does."""
+    outcome, after = step.decision.outcome, step.after
+    if isinstance(outcome, outcomes.Queued):
+        place = after.tickets.get((outcome.name, outcome.ticket))
+        assert place is not None, "told of a place that is not there"
+        assert (place.lease_id, after.ticket_live(place)) == (outcome.ticket_id, True), "told of a place that is over"
+        line = after.locks[outcome.name].line
+        if not place.whole and not outcome.name.startswith(("path:", "repo:")):
+            assert outcome.position == 1 + line.index(outcome.ticket), "told another position than it has"
+    for granted in _granted(outcome):
+        hold = _hold(after, granted.name, granted.lease.token)
+        assert hold is not None, f"told that {granted.name} is its own, which it is not"
+        assert hold.lease_id == granted.lease.lease_id, "told another lease than it has"
+        assert _live(after, hold), "told of a lease that is over"
+    if isinstance(outcome, Renewed | Transferred):
+        hold = _hold(after, outcome.name, outcome.lease.token)
+        assert hold is not None, "told of a lease that is not there"
+        assert hold.mode == outcome.lease.mode, "told another mode than the lease has"
+    if isinstance(outcome, Released | Failed):
+        held = [each.lease_id for each in after.locks[outcome.name].holders]
+        assert outcome.ending.lease_id not in held, "told that it let go what it still has"
+    if isinstance(outcome, outcomes.Held | outcomes.Queued):
+        for blocker in outcome.blockers:
+            assert _hold(after, blocker.name, blocker.holder.token), "told of an owner that there is not"
+    if isinstance(outcome, outcomes.AlreadyDone):
+        done = after.locks[outcome.name].done
+        assert (done.until_ms if done is not None else 0) > after.now_ms, "told that a job is done which is not"
+    if isinstance(outcome, outcomes.Parked):
+        assert after.locks[outcome.name].parked, "told that a job is parked which is not"
+
+
+def _granted(outcome: outcomes.Outcome) -> tuple[outcomes.Granted, ...]:
+    if isinstance(outcome, outcomes.Granted):
+        return (outcome,)
+    return getattr(outcome, "grants", ()) + getattr(outcome, "left", ())
+
+
+def a_refusal_about_the_ask_takes_nothing(step: Taken) -> None:
+    """What is wrong with an ask says nothing about the job: nobody's hold goes for it, and nobody's place but that of
+    who comes with its ticket."""
+    if not isinstance(step.command, CLAIMS) or not is_about_the_ask(step.decision.outcome):
+        return
+    for event in step.decision.events:
+        if event.kind == kinds.LEFT and event.reason in ("answered", "superseded", "left"):
+            place = step.before.tickets.get((event.job, event.ticket))
+            is_own = place is not None and place.lease_id == step.command.ticket_id
+            is_live = place is not None and step.before.ticket_live(place)
+            assert is_own or not is_live, "a refused ask took a live place away"
+        assert event.kind not in (kinds.RELEASED, kinds.BROKEN), "a refused ask took a hold away"
+
+
+# Places
+
+
+def _needs(raw: Raw, place: Ticket) -> list[str]:
+    """The jobs of a place that its session does not have."""
+    names = [part.name for part in place.whole] or [place.name]
+    return [name for name in names if not _has(raw, place.session, name, place.mode)]
+
+
+def _has(raw: Raw, session: str | None, name: str, mode: str) -> bool:
+    lock = raw.locks.get(name)
+    if session is None or lock is None:
+        return False
+    return any(each.session == session and each.mode == mode and _live(raw, each) for each in lock.holders)
+
+
+def places_go_for_a_reason(step: Taken) -> None:
+    """A live place is served, or its caller said so, or the job that it needs will never be given to it."""
+    command, before = step.command, step.before
+    for event in step.decision.events:
+        place = before.tickets.get((event.job, event.ticket)) if event.kind == kinds.LEFT else None
+        if place is None or not before.ticket_live(place):
+            continue
+        reason = event.reason
+        if reason in ("done", "parked", "forbidden", "pool changed"):
+            assert _is_hopeless(step, place, str(reason)), f"a place went as {reason}, but for what its session has"
+        elif reason == "answered":
+            assert isinstance(command, Acquire | AcquireAll), "nobody asked"
+            assert _is_own_ask(command, place), "the answer to another ask took a place away"
+        elif reason == "superseded":
+            is_newer = isinstance(command, Acquire | AcquireAll) and command.replaces == place.replaces
+            assert is_newer, "no newer claim of its group came"
+        elif reason == "left":
+            assert isinstance(command, Leave), "nobody left"
+        elif reason == "granted otherwise":
+            assert _has(step.after, place.session, place.name, place.mode), "its session does not have the job"
+        elif reason in ("session ended", "stopped asking"):
+            assert not step.after.session_live(place.session), "its session goes on"
+        else:
+            assert reason == "deadlock", f"a live place went as {reason!r}"
+
+
+def _is_hopeless(step: Taken, place: Ticket, reason: str) -> bool:
+    for raw in (step.before, step.after):
+        for name in _needs(raw, place):
+            locks = [each.locks.get(name) or LockRecord(ns=NS, name=name) for each in (step.before, step.after)]
+            if reason == "done" and any(each.done and raw.now_ms < each.done.until_ms for each in locks):
+                return True
+            if reason == "done" and isinstance(step.command, Release) and step.command.name == name:
+                return step.command.done_ms > 0  # and somebody behind it wanted it all the same
+            if reason == "parked" and any(each.parked for each in locks):
+                return True
+            if reason == "forbidden" and _is_forbidden(step.after, name, place):
+                return True
+            if reason == "pool changed" and any(_never_fits(each, place) for each in locks):
+                return True
+    return False
+
+
+def _is_forbidden(raw: Raw, name: str, place: Ticket) -> bool:
+    lists = [lock.acl for lock in raw.locks.values() if lock.acl and overlap(lock.name, name)]
+    return any(not set(acl) & set(place.badges) for acl in lists)
+
+
+def _never_fits(lock: LockRecord, place: Ticket) -> bool:
+    if not lock.pooled:
+        return place.units > (place.slots or 1)
+    return place.mode == SHARED or (lock.slots > 0 and (place.units > lock.slots or place.slots not in (0, lock.slots)))
+
+
+def _is_own_ask(command: Acquire | AcquireAll, place: Ticket) -> bool:
+    if command.principal != place.principal:
+        return False
+    if place.lease_id in (command.ticket_id, command.fresh_lease_id):
+        return True
+    if command.request_key is not None or place.request_key is not None:
+        return command.request_key == place.request_key
+    return place.session is not None and place.session == command.session
+
+
+def one_place_of_a_group(step: Taken) -> None:
+    seen: set[tuple[str, str]] = set()
+    for place in step.after.tickets.values():
+        if place.replaces is not None:
+            assert (place.name, place.replaces) not in seen, f"two of a group wait for {place.name}"
+            seen.add((place.name, place.replaces))
+
+
+def nobody_is_overtaken(step: Taken) -> None:
+    """No owner is made while an earlier place waits for a name that overlaps the job's, under whatever name."""
+    before, after, command = step.before, step.after, step.command
+    came = {(e.job, e.ticket): e.seq for e in after.events if e.kind == kinds.QUEUED}
+    given = [e for e in step.decision.events if e.kind == kinds.ACQUIRED]
+    if not given or isinstance(command, Transfer):
+        return
+    world = world_of(before)
+    for event in given:
+        hold = _hold(after, event.job, event.token)
+        if hold is None:
+            continue
+        mine = came.get((event.job, event.ticket), len(after.events) + 1)
+        lock = after.locks[event.job]
+        wish = wish_of(hold, (event.job,), lock.slots, len(hold.slot_numbers) or 1)
+        is_covered = world.covered(wish, event.job) or world_of(after).covered(wish, event.job)
+        for (name, number), place in before.tickets.items():
+            if came[name, number] >= mine or (name, number) not in after.tickets or not after.ticket_live(place):
+                continue
+            if not overlap(name, event.job) or (hold.mode == place.mode == SHARED):
+                continue
+            if name not in _needs(before, place) or name not in _needs(after, place):
+                continue
+            is_kin = place.session is not None and (place.session == hold.session or after.are_kin(place, hold))  # type: ignore[arg-type]  # it reads their sessions
+            assert is_kin or is_covered, (
+                f"{hold.owner} was given {event.job} before {place.owner}, who waits for {name}"
+            )
+
+
+def nobody_waits_for_nothing(step: Taken) -> None:
+    """Once all that is due was done, no place could be served. Who was stopped by a closure is told by its server."""
+    raw = step.after
+    if any(
+        record is not None and (record.due_ms() or raw.now_ms + 1) <= raw.now_ms for record in step.records.values()
+    ):
+        return
+    if not all(raw.hold_live(each) and _live(raw, each) for lock in raw.locks.values() for each in lock.holders):
+        return
+    world = world_of(raw)
+    for place in world.line:
+        first = next(
+            each
+            for each in raw.tickets.values()
+            if each.lease_id == place.wish.lease and each.name == place.wish.jobs[0]
+        )
+        needs = _needs(raw, first)
+        parts = [(part.name, part.number) for part in first.whole] or [(first.name, first.number)]
+        if first.stopped or not step.called.isdisjoint(parts) or any(_is_closed(raw, name) for name in needs):
+            continue
+        locks = [raw.locks[name] for name in needs]
+        if any(each.parked or (each.done and raw.now_ms < each.done.until_ms) for each in locks):
+            continue  # it is told when its turn comes
+        if any(_never_fits(each, first) for each in locks):
+            continue
+        free = [name for name in needs if world.may_have(place.wish, name, place)]
+        assert len(free) < len(needs), f"{first.owner} waits for {needs}, and nothing is in its way"
+
+
+def _is_closed(raw: Raw, name: str) -> bool:
+    for closure in raw.meta.closures:
+        is_prefix = closure.name.endswith("/") and name.startswith(closure.name)
+        if raw.now_ms < closure.until_ms and (is_prefix or overlap(closure.name, name)):
+            return True
+    return False
+
+
+# Owners
+
+
+def _hold(raw: Raw, name: str, token: int) -> Holder | None:
+    lock = raw.locks.get(name)
+    return next((each for each in lock.holders if each.token == token), None) if lock is not None else None
+
+
+def _live(raw: Raw, hold: Holder) -> bool:
+    return raw.hold_live(hold) and not 0 < hold.ends_ms <= raw.now_ms
+
+
+def no_lease_ends_early(step: Taken) -> None:
+    """A live hold goes only by a command about it, or with its session."""
+    command, before, after = step.command, step.before, step.after
+    about = getattr(command, "name", None) if isinstance(command, Release | Break | Transfer) else None
+    for lock in before.locks.values():
+        for hold in lock.holders:
+            if lock.name == about or _hold(after, lock.name, hold.token) is not None:
+                continue
+            is_over = hold.session is not None and hold.ephemeral and not after.session_live(hold.session)
+            assert is_over or not _live(before, hold), f"{hold.owner} lost {lock.name} too early"
+
+
+def leases_keep_their_word(step: Taken) -> None:
+    """A ceiling never moves, and neither does a slot. Only an owner shares its job."""
+    for lock in step.after.locks.values():
+        was = step.before.locks.get(lock.name)
+        for hold in lock.holders if was is not None else ():
+            old = _hold(step.before, lock.name, hold.token)
+            if old is not None:
+                assert hold.ends_ms == old.ends_ms, f"the ceiling of {hold.owner}'s {lock.name} moved"
+                assert hold.slot_numbers == old.slot_numbers, f"{hold.owner} has another slot of {lock.name}"
+
+
+def slots_are_the_lowest(step: Taken) -> None:
+    if isinstance(step.command, Transfer):
+        return
+    for lock in step.after.locks.values():
+        was = step.before.locks.get(lock.name)
+        known = {each.token for each in was.holders} if was is not None else set()
+        taken = {
+            number
+            for each in (*lock.holders, *(was.holders if was is not None else ()))
+            for number in each.slot_numbers
+        }
+        for hold in lock.holders:
+            if hold.token not in known and hold.slot_numbers:
+                lower = set(range(max(hold.slot_numbers)))
+                assert lower <= taken, (
+                    f"{hold.owner} has {hold.slot_numbers} of {lock.name}, and {lower - taken} is free"
+                )
+
+
+# Counts
+
+
+def usage_is_exact(step: Taken) -> None:
+    for key, record in step.records.items():
+        if isinstance(record, Usage):
+            mark = f"{record.count}/{key.removeprefix(USAGE_PREFIX)}"
+            held = [each for lock in step.after.locks.values() for each in lock.holders if each.charge == mark]
+            waiting = [each for each in step.after.tickets.values() if each.charge == mark]
+            opened = [each for each in step.after.sessions.values() if each.charge == mark]
+            counts = (len(held), len(waiting), len(opened))
+            assert counts == (record.held, record.waiting, record.sessions), f"{counts} are there, {record} is counted"
+
+
+def events_are_few(step: Taken) -> None:
+    """Every hold and every place ends once at most, and who comes makes one of each."""
+    before = step.before
+    known = sum(len(lock.holders) for lock in before.locks.values()) + len(before.tickets)
+    jobs = len(getattr(step.command, "names", ("one",)))
+    most = 3 * known + 2 * jobs + 2
+    assert len(step.decision.events) <= most, f"{len(step.decision.events)} events of one command"
+
+
+CHECKS = (
+    the_answer_is_true,
+    a_refusal_about_the_ask_takes_nothing,
+    places_go_for_a_reason,
+    one_place_of_a_group,
+    nobody_is_overtaken,
+    nobody_waits_for_nothing,
+    no_lease_ends_early,
+    leases_keep_their_word,
+    slots_are_the_lowest,
+    usage_is_exact,
+    events_are_few,
+)
