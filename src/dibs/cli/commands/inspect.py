@@ -259,9 +259,9 @@ owner
     exits 0 somebody has it | 1 nobody has it | 4 nobody has it, and it is marked as done
 overdue
     For cron and health checks. A success is a release that is no failure, as `dibs run` makes it after a command that
-        exits with 0. An interrupted worker, the end of a session and a loss are none. A job without a success on
-        record, or in the history as far as that reaches back, is overdue. --quiet prints when the last one was. Of
-        several jobs the exit code is that of the first that is overdue.
+        exits with 0. An interrupted worker, the end of a session or of a process of `claim --keep`, and a loss are
+        none. A job without a success on record, or in the history as far as that reaches back, is overdue. --quiet
+        prints when the last one was. Of several jobs the exit code is that of the first that is overdue.
     $ dibs overdue nightly-report --within 26h  # did the nightly report run
     $ dibs overdue -q backup --within 8d || mail -s 'no backup' ops@example.com  # from cron
     exits 0 in time | 6 overdue, or no success is on record
