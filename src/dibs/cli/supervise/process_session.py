@@ -1,7 +1,8 @@
 """A session that this process opens, renews and ends, with at most one job in it. For `session run`, `run` and `hold`.
 
-Nothing here runs by itself: the caller calls `renew_if_due` when it is due. There is only one thread. A call to a store
-of this machine is short, and during a slow call to a server the guardian (guardian.py) still enforces the deadline.
+Nothing here runs by itself: the caller calls `renew_if_due` when it is due. There is one thread, besides one that reads
+the checkpoint file. A call to a store of this machine is short, and during a slow call to a server the guardian
+(guardian.py) still enforces the deadline.
 """
 
 from __future__ import annotations
