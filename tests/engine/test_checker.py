@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dibs.core.commands import Acquire
@@ -27,8 +29,9 @@ class Court:
 
 
 def lease(ttl_ms: int, expires_ms: int, **more: int) -> Holder:
-    times = {"since_ms": NOW_MS, "renewed_ms": NOW_MS, "ttl_ms": ttl_ms, "expires_ms": expires_ms}
-    return Holder(lease_id="L1", owner="c1", principal="team", token=1, session="s", **times, **more)
+    times: dict[str, Any] = {"since_ms": NOW_MS, "renewed_ms": NOW_MS, "ttl_ms": ttl_ms, "expires_ms": expires_ms}
+    times |= more
+    return Holder(lease_id="L1", owner="c1", principal="team", token=1, session="s", **times)
 
 
 def tell(court: Court, hold: Holder) -> None:

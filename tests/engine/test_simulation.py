@@ -94,8 +94,13 @@ def test_a_run_that_breaks_a_promise_is_made_smaller(monkeypatch: pytest.MonkeyP
     assert least.found.promise == failed.found.promise
     assert len(least.settings.without) >= 3
     assert episode(least.settings).found == least.found, "the command repeats it"
-    seen = []
-    best = shrunk(failed, is_tried=lambda best: seen.append(best) or len(seen) < 3)  # type: ignore[func-returns-value]
+    seen: list[object] = []
+
+    def is_tried(best: object) -> bool:
+        seen.append(best)
+        return len(seen) < 3
+
+    best = shrunk(failed, is_tried=is_tried)
     assert len(seen) >= 3
     assert best.found is not None, "what is best so far, once the time is over"
     assert best.found.promise == failed.found.promise
