@@ -28,15 +28,14 @@ class Court:
         self.checker.committed({lock_key(NS, JOB): lock}, events, NOW_MS)
 
 
-def lease(ttl_ms: int, expires_ms: int, **more: int) -> Holder:
+def lease(ttl_ms: int, expires_ms: int) -> Holder:
     times: dict[str, Any] = {"since_ms": NOW_MS, "renewed_ms": NOW_MS, "ttl_ms": ttl_ms, "expires_ms": expires_ms}
-    times |= more
     return Holder(lease_id="L1", owner="c1", principal="team", token=1, session="s", **times)
 
 
 def tell(court: Court, hold: Holder) -> None:
-    terms = {"ns": NS, "principal": "team", "owner": "c1", "session": "s", "fresh_lease_id": "L1"}
-    ask = Acquire(name=JOB, ttl_ms=20_000, **terms)  # type: ignore[arg-type]  # all of them are words
+    terms: dict[str, Any] = {"ns": NS, "principal": "team", "owner": "c1", "session": "s", "fresh_lease_id": "L1"}
+    ask = Acquire(name=JOB, ttl_ms=20_000, **terms)
     court.write(hold, Event(at_ms=NOW_MS, kind=ACQUIRED, ns=NS, job=JOB, owner="c1", token=1))
     court.checker.heard("c1", ask, Granted(now_ms=NOW_MS, name=JOB, lease=hold), NOW_MS, NOW_MS)
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ("cd /r/src && cat > a.py <<EOF\nx\nEOF", ["/r/src/a.py"]),
         ("apply_patch <<'X'\n*** Begin Patch\n*** Update File: src/a.py\n*** End Patch\nX\n", ["src/a.py"]),
         ("cd src && apply_patch <<X\n*** Begin Patch\n*** Add File: a.py\n*** End Patch\nX\n", ["src/a.py"]),
+        ("echo x > /dev/shm/checkout/a.py 2> /dev/stderr", ["/dev/shm/checkout/a.py"]),
         # What cannot be known is left out.
         ("cd $DIR && rm a; cd src || exit; rm b", []),
         ("cd - && rm a", []),

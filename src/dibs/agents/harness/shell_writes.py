@@ -112,7 +112,8 @@ def _without_cd(words: list[_Word]) -> tuple[str, list[_Word]]:
 
 
 def _note(found: dict[str, None], word: _Word) -> None:
-    if word.sure and not word.operator and word and not word.startswith(("/dev/", "-")):
+    is_device = word.startswith("/dev/") and not word.startswith("/dev/shm/")  # a checkout may be in memory
+    if word.sure and not word.operator and word and not is_device and not word.startswith("-"):
         found[str(word)] = None
 
 
