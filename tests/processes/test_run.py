@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Terminal
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def type_and_read(child: subprocess.Popen[bytes], typed: bytes, answer: bytes) -
         seen += some
 
 
+@pytest.mark.quick
 def test_the_job_is_held_while_the_command_runs_and_free_afterwards(machine: Machine) -> None:
     code, out = run_sh(machine, "$DIBS owner job -q; exit 7", "--owner", "agent-7")
     assert (code, out) == (7, "agent-7\n")
@@ -64,6 +65,7 @@ def test_the_job_is_held_while_the_command_runs_and_free_afterwards(machine: Mac
     assert machine.run("session", "list")[1] == "No session is open.\n"
 
 
+@pytest.mark.quick
 def test_the_command_is_told_what_it_holds_and_may_speak_for_it_by_name(machine: Machine) -> None:
     machine.env |= {"DIBS_LEASE": "of-somebody", "DIBS_CHECKPOINT": "of-somebody"}
     script = (
@@ -113,6 +115,7 @@ def test_in_line_the_session_stays_alive_and_the_turn_comes(machine: Machine) ->
     assert finished(child) == (0, "ran\n")
 
 
+@pytest.mark.quick
 def test_only_a_command_that_succeeds_marks_the_job_as_done(machine: Machine) -> None:
     assert run_sh(machine, "exit 3", "--done=1h") == (3, "")
     assert run_sh(machine, "exit 0", "--done=1h", "--result", "PR 77") == (0, "")

@@ -210,7 +210,8 @@ def test_the_last_minutes_are_numbers_of_each_minute(open_house: Server) -> None
     reply = open_house.ask("GET", "/admin/metrics/timeseries?window=12h", who="admin").json
     assert reply["window"] == "12h"
     lists = ("timestamps", "request_volume", "acquire_rates", "release_rates", "active_locks")
-    assert {len(reply[each]) for each in lists} == {1}
+    (count,) = {len(reply[each]) for each in lists}
+    assert count in (1, 2)  # a minute may end meanwhile, which the server notes by itself
     assert reply["request_volume"][0] > 0
     assert open_house.ask("GET", "/admin/metrics/timeseries?window=2h", who="admin").status == 400
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from tests.annexes.harness.conftest import Yard
 
+pytestmark = pytest.mark.full
+
 HEARD = {"claude": "PreToolUse", "codex": "PreToolUse", "gemini": "AfterTool", "copilot": "preToolUse"}
 
 

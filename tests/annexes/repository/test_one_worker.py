@@ -16,6 +16,8 @@ from tests.programs import WAIT_S_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.full
+
 HAL, ANN = ("--actor", "hal"), ("--actor", "ann")
 FILE, BRANCH, PLAIN = "path:src/a.py", "branch:fix-1", "issue-7"
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.annexes.shells.conftest import Shells
     from tests.programs import Ran
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 ONE, TWO, ALL = "dibs_" + "1" * 64, "dibs_" + "2" * 64, "dibs_" + "3" * 64
 
 

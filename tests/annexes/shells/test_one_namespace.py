@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.shells.conftest import Shells
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 TOKEN = "dibs_" + "7" * 64
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.stores.git.harness import Remote
 
+pytestmark = pytest.mark.full
+
 
 def opener(url: str, folder: Path) -> Callable[[Callable[[], int]], GitStore]:
     return lambda now_ms: GitStore(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.stores.git.harness import GitHttp, Remote
 
+pytestmark = pytest.mark.full
+
 SECRET = "hunter2"
 WORDS = {
     "run": ["job", "--", "true"],
