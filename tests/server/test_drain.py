@@ -54,7 +54,7 @@ def begin_drain(server: ServerProcess) -> None:
 def is_draining(server: ServerProcess) -> bool:
     try:
         return ask(server, "GET", "/ready").status == 503
-    except http.client.RemoteDisconnected:  # connections that had asked nothing yet are closed when the drain begins
+    except ConnectionResetError:  # connections of which no request was read yet are closed when the drain begins
         return False
 
 
