@@ -214,10 +214,10 @@ REST="not slow and full and not quick"
 # The folders whose tests wait most, for real processes and real time.
 WAITING=(tests/faults tests/processes tests/stores tests/server tests/sdk)
 
-# test_beside_others WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two
-# cores need. A file stays together: it may have a server of its own. Files are taken in the order of the words: by the
+# test_beside_others WORKERS WORD...: pytest with these words. Many tests wait for real processes, so there are more workers
+# than two cores need. A file stays together: it may have a server of its own. Files are taken in the order of the words: by the
 # number of their tests, as is the default, the long ones with few tests would come last, when one worker is left with them.
-test_beside_others() { python -m pytest -n 4 --dist loadfile --no-loadscope-reorder "$@" "${WAITING[@]}" tests; }
+test_beside_others() { python -m pytest -n "$1" --dist loadfile --no-loadscope-reorder "${@:2}" "${WAITING[@]}" tests; }
 
 # write_bytecode: in a fresh clone each worker would prepare the assertions of every test file, in the same order as the
 # others. Two processes do it once.
