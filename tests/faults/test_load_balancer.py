@@ -173,7 +173,9 @@ def test_wrong_logins_of_a_stranger_are_the_strangers(balancer: Balancer, server
         finally:
             connection.close()
 
-    statuses = [login("127.0.0.5", "guess") for _ in range(2 * LOGIN_FAILURES_MAX + 1)]  # two servers count
-    assert (statuses[0], statuses[-1]) == (401, 429)
+    # Two servers count, each for itself and by the minute, and the balancer need not ask them in turn.
+    statuses = [login("127.0.0.5", "guess") for _ in range(6 * LOGIN_FAILURES_MAX)]
+    assert statuses[0] == 401
+    assert 429 in statuses
     assert login("127.0.0.6", "guess") == 401
     assert login("127.0.0.5", servers[0].token) == 200
