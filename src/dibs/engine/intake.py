@@ -5,8 +5,9 @@
 3. The freeze is marked as incomplete. If the import is killed from here on, the store refuses to be used and says so;
    the same import again finishes it. Records are written in parts, each only while the mark is ours: of two imports at
    once, the later one continues.
-4. One write removes the mark and sets the floor under the fencing tokens. The time since step 2 counts as an outage, so
-   that owners of leases have time to find the new store.
+4. One write removes the mark, sets the floor under the fencing tokens and names the store that was moved, if the file
+   is of a frozen one. The time since step 2 counts as an outage, so that owners of leases have time to find the new
+   store, and so does the time until a server starts on it.
 
 Times are shifted: the moment of the file becomes the moment at which the import began. So a lease has as much time left
 as before.
@@ -33,7 +34,19 @@ from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.limits import CLOSURES_MAX, TOKEN_FLOOR_MAX, WEBHOOKS_MAX
 from dibs.core.moved import Renumbering, merged, moved, without_history
-from dibs.core.records import META_KEY, FreezeMark, LockRecord, Meta, Stored, Ticket, Tree, shifted, tree_key
+from dibs.core.records import (
+    META_KEY,
+    FreezeMark,
+    LockRecord,
+    Meta,
+    Pulse,
+    Stored,
+    Ticket,
+    Tree,
+    pulse_key,
+    shifted,
+    tree_key,
+)
 from dibs.core.webhooks import WebhookRegister
 from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import Coordinator
@@ -131,11 +144,11 @@ class _Intake:
         self._id = new_id()
 
     def run(self, file: BinaryIO, floor: int) -> Imported:
-        mark = self._begin()
+        mark, contents = self._begin(), self._contents
         file.seek(0)
         by_ms = mark.from_ms - self._contents.header.at_ms
         if not self._adds:
-            contents, own = self._contents, self._store.newest_seq()
+            own = self._store.newest_seq()
             keeps = contents.is_gapless and self._store.capabilities.gapless and own < contents.first_seq
             # One number is left out, so that even who has read all of the other store is told.
             upto = contents.first_seq - 1 if keeps else max(contents.last_seq, own) + 1
@@ -155,7 +168,9 @@ class _Intake:
                 old.extend([each.seq for each in events])
         self._put(self._placed(placed, old, new))
         self._note_outages(by_ms)
-        outcome = self._coordinator.one(Thaw(id=self._id, floor=floor, since_ms=mark.from_ms))
+        self._account_for_time()
+        names = (contents.meta.store_id, *contents.meta.moved_from) if contents.header.frozen else ()
+        outcome = self._coordinator.one(Thaw(id=self._id, floor=floor, since_ms=mark.from_ms, moved_from=names))
         if isinstance(outcome, Frozen):
             raise _TakenOver
         return Imported(records=count + len(placed), events=len(old), floor=floor, adds=self._adds)
@@ -301,6 +316,13 @@ class _Intake:
             return own.replace(closures=(*own.closures, *closures), outages=brought.outages or own.outages)
         is_files = _kind(key) in (OWN_KINDS if self._adds else (*OWN_KINDS, *PLACED_KINDS))
         return brought if is_files or brought is None else merged(own, brought)
+
+    def _account_for_time(self) -> None:
+        """Let the time until a server starts be an outage, as after the last server of a store: places in line last for
+        seconds only."""
+        if self._store.capabilities.serves:
+            pulse = Pulse(at_ms=self._store.read(()).now_ms, server=self._id)
+            self._put({pulse_key(self._id): pulse})
 
     def _note_outages(self, by_ms: int) -> None:
         """Record the outages that the source knew, for leases that live longer by them, and its closures."""
