@@ -141,9 +141,7 @@ class Swarm:
 
 
 @pytest.fixture
-def url_of(
-    tmp_path: Path, postgres_schema: Callable[[], Schema], etcd_cluster: EtcdCluster
-) -> Callable[[str], str]:
+def url_of(tmp_path: Path, postgres_schema: Callable[[], Schema], etcd_cluster: EtcdCluster) -> Callable[[str], str]:
     made = {
         "sqlite": lambda: f"sqlite://{tmp_path}/{new_id()}.db",
         "postgresql": lambda: postgres_schema().url,

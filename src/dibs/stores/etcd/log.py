@@ -66,6 +66,10 @@ class EventLog:
         self.base = 0
         self.starts: dict[int, int] = {0: 0}  # chapter: the revision at which it began
 
+    def forget(self) -> None:
+        """Forget the chapters: they are those of another history. It may be a call of this log that found that out."""
+        self._chapter, self._commits, self.starts = None, 0, {0: 0}
+
     def appending(self, events: Sequence[Event], *, is_wide: bool = False) -> tuple[bytes, list[bytes]]:
         """Return the compare and the operations that add to the log. `events` are COMMIT_EVENTS_MAX at most. `is_wide`:
         they are one of several parts that belong to one chapter, so it does not end here."""
