@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.clock import wall_ms
+from dibs.cli.commands.doctor import Findings, check_one_store
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.settings import connect_as
@@ -123,3 +124,22 @@ def test_a_server_that_answers_with_a_fault_of_its_store_is_told_with_that_fault
         ran = outside("doctor", server.url, "--json")
     says = {each["check"]: each["says"] for each in ran.data["checks"]}
     assert says["answers"] == "The disk is full."
+
+
+@pytest.mark.promise("servers:one-store")
+@pytest.mark.parametrize(
+    ("stores", "says"),
+    [
+        ({"a": ["one"], "b": ["one"]}, "all 2 serve the same"),
+        ({"a": ["one"], "b": ["two"]}, "b serves another store than a: name servers of one store"),
+        ({"a": ["one"], "b": ["two", "one"]}, "a serves a store that was moved to that of b: stop that server"),
+        ({"b": ["two", "one"], "a": ["one"]}, "a serves a store that was moved to that of b: stop that server"),
+        ({"a": ["thawed", "one"], "b": ["two", "one"]}, "b serves another store than a: name servers of one store"),
+    ],
+)
+def test_servers_of_two_stores_are_named_and_those_of_a_moved_one_told_apart(
+    stores: dict[str, list[str]], says: str
+) -> None:
+    found = Findings()
+    check_one_store(found, stores)
+    assert [each["says"] for each in found.checks] == [says]

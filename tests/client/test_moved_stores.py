@@ -83,6 +83,13 @@ def test_a_chain_of_moves_is_followed_in_one_step() -> None:
     assert told(several, 2, "two", "one", status=421) is False
 
 
+def test_a_server_that_has_not_heard_of_the_move_takes_nothing_from_what_is_known() -> None:
+    several = servers()
+    told(several, 1, "two", "one")
+    told(several, 2, "two")  # it was up before the import
+    assert told(several, 0, "one", status=421) is False
+
+
 def test_an_answer_that_the_old_store_gave_before_it_was_frozen_is_an_answer() -> None:
     """It came late; what it says was moved, too."""
     several = servers()

@@ -267,7 +267,10 @@ export class Servers {
     if (id === null && raw.status !== MISDIRECTED) return true;
     const movedFrom = (raw.header("x-dibs-moved-from") ?? "").split(",").filter((name) => name !== "");
     if (id !== null && (known === undefined || known === id || movedFrom.includes(known))) {
-      this.#store = { id, movedFrom, saidBy: id === known ? this.#store!.saidBy : address.url, atMs: steadyMs() };
+      const before = id === known ? this.#store! : { saidBy: address.url, movedFrom: [] };
+      // One that names fewer has not heard of it yet.
+      const longest = movedFrom.length > before.movedFrom.length ? movedFrom : before.movedFrom;
+      this.#store = { id, movedFrom: longest, saidBy: before.saidBy, atMs: steadyMs() };
     } else if (known !== undefined && (id === null || !this.#store!.movedFrom.includes(id))) {
       throw new InvalidInput(
         `${address.url} serves another store than ${this.#store!.saidBy}, so nothing was done there. Name servers of one ` +

@@ -92,8 +92,9 @@ class Servers:
             self.changed()
         elif store_id == known and self.store is not None and store_id is not None:
             at_ms, self.store = self.store[2], (store_id, self.store[1], now_ms)
-            if moved_from != self.moved_from or now_ms - at_ms > STORE_MS // 10:
-                self.moved_from = moved_from
+            has_more = len(moved_from) > len(self.moved_from)  # fewer: that server has not heard of it yet
+            self.moved_from = moved_from if has_more else self.moved_from
+            if has_more or now_ms - at_ms > STORE_MS // 10:
                 self.changed()
         elif self.store is not None and store_id not in self.moved_from:
             raise InvalidInput(

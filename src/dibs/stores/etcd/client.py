@@ -169,7 +169,9 @@ class EtcdClient:
         except Refusal as error:
             if not error.is_compacted:
                 made.close()
-                raise
+                if error.is_before_write:
+                    raise
+                raise LostConnection(error.message, sent=False) from None  # the call itself was not sent
             # It may be the same data. What is remembered is read again, at no great cost.
             is_same, is_sure = False, error.is_of_the_future
         except (LostConnection, *messages.NO_MESSAGE) as error:
@@ -180,9 +182,9 @@ class EtcdClient:
         with self._lock:
             if self.epoch != epoch:
                 return  # another thread has noticed
+            if is_sure:
+                self.on_put_back()  # first: nobody writes in the new epoch before the floor is raised
             self.epoch, self._known = epoch + 1, None
-        if is_sure:
-            self.on_put_back()
 
     def _keep(self, connection: EtcdConnection) -> None:
         with self._lock:
