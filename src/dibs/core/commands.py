@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.records import Terms
+from dibs.core.records import Stored, Terms
 
 
 class ClaimPolicy(Record):
@@ -270,6 +270,8 @@ class Thaw(PlainCommand):
     id: str | None
     floor: int = 0
     since_ms: int | None = None  # None: since it was frozen
+    # The records of an import that the store may have as well, by their keys: they are published with this write.
+    brought: tuple[tuple[str, Stored], ...] = ()
 
 
 # A frozen store decides these: what they write (floor, id, pulse) harms no copy. A beat looks at the mark itself.

@@ -141,10 +141,13 @@ class Engine:
             self.dispatcher.wake()
 
     def _read(self, events: Sequence[Event]) -> None:
+        is_imported = any(event.kind == kinds.IMPORTED for event in events)
+        if is_imported:
+            self.successes.begin(self.store)
         self.successes.heard(events)
-        if any(event.kind in kinds.TOKEN_CHANGES for event in events):
+        if is_imported or any(event.kind in kinds.TOKEN_CHANGES for event in events):
             self.on_tokens()
-        if any(event.kind in kinds.WEBHOOK_CHANGES for event in events):
+        if is_imported or any(event.kind in kinds.WEBHOOK_CHANGES for event in events):
             self.dispatcher.changed()
         elif self.dispatcher.is_started:
             self.dispatcher.wake()

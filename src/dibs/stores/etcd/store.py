@@ -385,7 +385,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         def is_so(waiter: StoreWaiter) -> bool:
-            return waiter.heard > revision_of(after - self._log.base) or self.newest_seq() > after
+            return waiter.heard > revision_of(self._log.without_base(after)) or self.newest_seq() > after
 
         return self._stream.until(None, is_so, self._stream.pause_ms, timeout_ms)
 

@@ -73,6 +73,8 @@ class Queries:
         self.number_from = said("UPDATE {s}.state SET last_seq = greatest(last_seq, $1)")
         self.exists = said("SELECT 1 FROM {s}.records WHERE key = $1")
         self.first_kept = said("SELECT seq FROM {s}.events WHERE at_ms >= $1 ORDER BY seq LIMIT 1")
+        self.first_above = said("SELECT min(seq) FROM {s}.events WHERE seq > $1")
+        self.last_up_to = said("SELECT max(seq) FROM {s}.events WHERE seq <= $1")
         self.delete_events = said(
             "WITH gone AS (DELETE FROM {s}.events WHERE seq IN (SELECT seq FROM {s}.events WHERE seq < $1 ORDER BY seq"
             " LIMIT $2) RETURNING 1) SELECT count(*) FROM gone"
