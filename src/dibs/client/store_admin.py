@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TextIO
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, HookRefused, InvalidInput, StoreFull, Unavailable
 from dibs.base.files import to_disk
+from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
@@ -80,7 +81,7 @@ def import_from(store: Store, source: BinaryIO, *, adds: bool) -> Document:
 
 
 def thaw(store: Store) -> Document:
-    outcome = Coordinator(store).one(Thaw(id=None))
+    outcome = Coordinator(store).one(Thaw(id=None, fresh_id=new_id()))
     if isinstance(outcome, Frozen):
         raise InvalidInput("An import into this store is not complete. Repeat the import until it is.")
     return {"was_frozen": isinstance(outcome, Thawed) and outcome.was_frozen}

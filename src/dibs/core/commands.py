@@ -270,6 +270,8 @@ class Thaw(PlainCommand):
     id: str | None
     floor: int = 0
     since_ms: int | None = None  # None: since it was frozen
+    fresh_id: str = ""  # its name from now on, if it was being moved away
+    moved_from: tuple[str, ...] = ()  # the names of a store that was moved into it
     # The records of an import that the store may have as well, by their keys: they are published with this write.
     brought: tuple[tuple[str, Stored], ...] = ()
 

@@ -46,6 +46,7 @@ class Thawed(Outcome):
 
 class Identified(Outcome):
     store_id: str
+    moved_from: tuple[str, ...] = ()
 
 
 class Raised(Outcome):

@@ -117,6 +117,7 @@ TICK_MS = 250  # how often a server looks whether it was stopped
 PULSE_KEPT_MS = 10 * 60 * 1000  # the pulse of a server that is gone
 OUTAGE_CREDIT_MS_MAX = 10 * 60 * 1000
 OUTAGES_KEPT = 16
+MOVES_KEPT = 16  # names of stores that one goes on from
 
 # Work at a time
 SWEEP_INTERVAL_MS = 50

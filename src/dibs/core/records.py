@@ -421,7 +421,8 @@ class Closure(Record):
 class Meta(Kept):
     token_floor: int = 0  # every new token is above this; rises when an idle job's record is deleted
     outages: tuple[Outage, ...] = ()  # oldest first
-    store_id: str = ""  # tells clients of several servers whether those are servers of one store
+    store_id: str = ""  # the store's name: tells clients of several servers whether those are servers of one store
+    moved_from: tuple[str, ...] = ()  # the names of the stores that this one goes on from, newest first (`moved.py`)
     frozen: FreezeMark | None = None
     closures: tuple[Closure, ...] = ()
 

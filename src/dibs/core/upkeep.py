@@ -8,7 +8,7 @@ from dibs.core.closures import end_closures
 from dibs.core.draft import Draft
 from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
-from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
+from dibs.core.limits import MOVES_KEPT, OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
 from dibs.core.outcomes import Outcome, PlacesKept
 from dibs.core.queue import give_up, go_on, refresh
 from dibs.core.quota import charge, is_current, payer_of, usage_of
@@ -19,6 +19,11 @@ from dibs.core.sessions import finish
 # Every decision looks at the mark, and every commit compares what was looked at: a write that was decided before the
 # mark was set and comes after it is a conflict. Reading stays possible. Nothing expires meanwhile, and the time counts
 # as an outage afterwards, so nobody loses a lease because of the move.
+#
+# **A store that is frozen to be moved gives up its name.** Whoever goes on has a name of its own and names the ones
+# before: the store that it is imported into, and also the old one, if it is thawed. A client that knows the old name
+# goes on with whichever of the two it hears first, and from then on takes the other for what it is, another store. A
+# copy of a store that was not frozen names nobody.
 
 
 def while_frozen(draft: Draft, command: commands.Command, mark: records.FreezeMark) -> Outcome:
@@ -51,7 +56,8 @@ def freeze(draft: Draft, command: commands.Freeze) -> Outcome:
 
 
 def thaw(draft: Draft, command: commands.Thaw) -> Outcome:
-    """Remove the mark. Nobody could renew since `since_ms`, so that time was an outage."""
+    """Remove the mark. Nobody could renew since `since_ms`, so that time was an outage. Who goes on from a name that
+    was given up has a name of its own: a store that was moved away, and the one that it was moved into."""
     meta, now_ms = draft.meta(), draft.now_ms
     mark = meta.frozen
     if mark is not None and (mark.id != command.id if command.id is not None else mark.incomplete):
@@ -70,9 +76,19 @@ def thaw(draft: Draft, command: commands.Thaw) -> Outcome:
         publish(draft, command.brought, adds=mark.adds)
         meta = draft.meta()
     thawed = meta.replace(frozen=None, token_floor=max(meta.token_floor, command.floor))
+    if mark is not None and command.moved_from:
+        thawed = _goes_on_from(thawed, command.moved_from)
+    elif mark is not None and command.fresh_id and not mark.source:
+        thawed = _goes_on_from(thawed.replace(store_id=command.fresh_id), (meta.store_id, *meta.moved_from))
     if thawed != meta:
         draft.put(thawed)
     return Thawed(now_ms=now_ms, was_frozen=mark is not None)
+
+
+def _goes_on_from(meta: records.Meta, names: tuple[str, ...]) -> records.Meta:
+    before = dict.fromkeys([*names, *meta.moved_from])
+    kept = [name for name in before if name not in ("", meta.store_id)]
+    return meta.replace(moved_from=tuple(kept[:MOVES_KEPT]))
 
 
 # Counts anew what a principal with a limit has: a new count starts at zero, and everything is charged again. A charge
@@ -218,7 +234,7 @@ def identify(draft: Draft, command: commands.Identify) -> Outcome:
     if not meta.store_id:
         meta = meta.replace(store_id=command.fresh_id)
         draft.put(meta)
-    return Identified(now_ms=draft.now_ms, store_id=meta.store_id)
+    return Identified(now_ms=draft.now_ms, store_id=meta.store_id, moved_from=meta.moved_from)
 
 
 # Outages: times in which no server could commit a renewal. How pulses show them, and how they are recorded.

@@ -28,7 +28,7 @@ from dibs.core import class_of
 from dibs.core.commands import Freeze
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
-from dibs.core.records import META_KEY, Meta, Stored
+from dibs.core.records import META_KEY, FreezeMark, Meta, Stored
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.outside import key_of, wrong_field
 from dibs.stores.port import Store, StoreMoment, maintenance_of
@@ -215,8 +215,9 @@ def _copy(
     return done, seen.hexdigest()
 
 
-def _header(store: Store, now_ms: int, last_seq: int, *, frozen: bool) -> ArchiveHeader:
-    return ArchiveHeader(at_ms=now_ms, store=store.capabilities.name, frozen=frozen, last_seq=last_seq)
+def _header(store: Store, now_ms: int, last_seq: int, mark: FreezeMark | None) -> ArchiveHeader:
+    at_ms = now_ms if mark is None else min(mark.at_ms, now_ms)
+    return ArchiveHeader(at_ms=at_ms, store=store.capabilities.name, frozen=mark is not None, last_seq=last_seq)
 
 
 def _survey(store: Store) -> str:
@@ -249,21 +250,21 @@ def _events(reader: Store | StoreMoment, last_seq: int, *, one_log: bool) -> Ite
 
 
 def export(store: Store, write: Write, *, freeze: bool = False) -> Exported:
-    """Write all of `store` as an archive. With `freeze`, the store does not change from then on."""
-    frozen = _frozen(store, freeze=freeze)
+    """Write all of `store` as an archive. With `freeze`, the store does not change from then on. The moment of a frozen
+    store is that at which it was frozen, however late it is copied: so each copy is the same, byte for byte."""
+    mark = _frozen(store, freeze=freeze)
     newest_seq = store.newest_seq()
     moment = maintenance_of(store).moment()
     if moment is None:
-        return _of_two_looks(store, write, frozen=frozen)
+        return _of_two_looks(store, write, mark)
     try:
-        header = _header(store, moment.now_ms, newest_seq, frozen=frozen)
-        return _copy(store, moment, write, header, NO_END)[0]
+        return _copy(store, moment, write, _header(store, moment.now_ms, newest_seq, mark), NO_END)[0]
     finally:
         moment.close()
 
 
-def _frozen(store: Store, *, freeze: bool) -> bool:
-    """Return whether the store is frozen now; freezes it if asked."""
+def _frozen(store: Store, *, freeze: bool) -> FreezeMark | None:
+    """The mark of a store that is frozen now; freezes it if asked."""
     meta = store.read((META_KEY,)).records[META_KEY].record
     mark = meta.frozen if isinstance(meta, Meta) else None
     if mark is None and freeze:
@@ -271,13 +272,13 @@ def _frozen(store: Store, *, freeze: bool) -> bool:
         mark = outcome.mark if isinstance(outcome, Frozen | FreezeNoted) else None
     if mark is not None and mark.incomplete:
         raise InvalidInput("An import into this store is not complete. Repeat the import first.")
-    return mark is not None
+    return mark
 
 
-def _of_two_looks(store: Store, write: Write, *, frozen: bool) -> Exported:
+def _of_two_looks(store: Store, write: Write, mark: FreezeMark | None) -> Exported:
     survey = _survey(store)
     for _ in range(TRIES_MAX):
-        header = _header(store, store.read(()).now_ms, store.newest_seq(), frozen=frozen)
+        header = _header(store, store.read(()).now_ms, store.newest_seq(), mark)
         with tempfile.TemporaryFile("w+", encoding="ascii", prefix="dibs-export-") as spool:
             done, again = _copy(store, store, spool.write, header, header.last_seq)
             if again == survey:

@@ -6,8 +6,9 @@
    the same import again finishes it. Records of jobs, places, sessions and trees are written in parts, each only while
    the mark is ours: of two imports at once, the later one continues.
 4. One write publishes the rest, which the store may have as well (tokens, webhooks, counts, closures), removes the
-   mark, sets the floor under the fencing tokens, and tells servers by an event. The time since step 2 counts as an
-   outage, so that owners of leases have time to find the new store.
+   mark, sets the floor under the fencing tokens, names the store that was moved, if the file is of a frozen one, and
+   tells servers by an event. The time since step 2 counts as an outage, so that owners of leases have time to find the
+   new store, and so does the time until a server starts on it.
 
 Times are shifted: the moment of the file becomes the moment at which the import began. So a lease has as much time left
 as before.
@@ -44,10 +45,12 @@ from dibs.core.records import (
     FreezeMark,
     LockRecord,
     Meta,
+    Pulse,
     SessionRecord,
     Stored,
     Ticket,
     Tree,
+    pulse_key,
     shifted,
     tree_key,
 )
@@ -190,8 +193,12 @@ class _Intake:
         shared[META_KEY] = self._meta(by_ms)
         if keeps:  # after the positions of webhooks, which are before the numbers that nobody has
             numbers.number_from(begins)
-        last_write = Thaw(id=self._id, floor=floor, since_ms=mark.from_ms, brought=tuple(shared.items()))
-        outcome = self._coordinator.one(last_write)
+        self._account_for_time()
+        names = (contents.meta.store_id, *contents.meta.moved_from) if contents.header.frozen else ()
+        brought = tuple(shared.items())
+        outcome = self._coordinator.one(
+            Thaw(id=self._id, floor=floor, since_ms=mark.from_ms, moved_from=names, brought=brought)
+        )
         if isinstance(outcome, Frozen):
             raise _TakenOver
         return Imported(records=count, events=len(old), floor=floor, adds=self._adds)
@@ -353,6 +360,13 @@ class _Intake:
                 if not error.unknown or events:
                     raise
         raise StoreUnavailable("Others kept changing the store while it was written. Stop its servers and repeat.")
+
+    def _account_for_time(self) -> None:
+        """Let the time until a server starts be an outage, as after the last server of a store: places in line last for
+        seconds only."""
+        if self._store.capabilities.serves:
+            pulse = Pulse(at_ms=self._store.read(()).now_ms, server=self._id)
+            self._put({pulse_key(self._id): pulse})
 
 
 def _parts(entries: Iterable[tuple[str, Stored] | Event]) -> Iterator[list[tuple[str, Stored] | Event]]:
