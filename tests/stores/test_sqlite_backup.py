@@ -147,12 +147,19 @@ def test_events_and_versions_go_on_above_those_of_the_file_that_is_replaced(path
 @pytest.mark.fault("F-076")
 @pytest.mark.parametrize("limit", [1, 7, 1_000])
 @pytest.mark.parametrize("at", [0, 90, 100, 101, 150, 200])
-def test_who_follows_is_told_of_what_a_restore_took_away(path: str, copy: str, at: int, limit: int) -> None:
+@pytest.mark.parametrize("old", ["there", "lost", "damaged"])
+@pytest.mark.fault("F-415")
+def test_who_follows_is_told_of_what_a_restore_took_away(path: str, copy: str, old: str, at: int, limit: int) -> None:
     store = SqliteStore(path)
     store.commit({}, {}, [event("job") for _ in range(100)])
     backup(store, copy)
     store.commit({}, {}, [event("job") for _ in range(100)])
     store.close()
+    if old == "lost":
+        os.unlink(path)
+    elif old == "damaged":
+        with open(path, "r+b") as file:
+            file.write(b"x" * 4096)
     restore(copy, path)
     store = SqliteStore(path)
     store.commit({}, {}, [event("job") for _ in range(3)])
@@ -165,11 +172,13 @@ def test_who_follows_is_told_of_what_a_restore_took_away(path: str, copy: str, a
         position = page.upto
         if page.is_last:
             break
-    assert got == [*range(at + 1, 101), *range(201, 205)]
-    assert gaps == ([(max(at, 100), 201)] if at < 200 else [])
-    if 100 <= at < 200:
+    first = store.newest_seq() - 3  # the outage that the restore was
+    assert first > 200
+    assert got == [*range(at + 1, 101), *range(first, first + 4)]
+    assert gaps == [(max(at, 100), first)]
+    if at >= 100:
         job = read_page(store, at, limit, EventFilter(ns="default", name="job"))
-        assert job.oldest == 201
+        assert job.oldest == first
     store.close()
 
 

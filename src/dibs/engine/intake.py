@@ -42,6 +42,7 @@ from dibs.core.records import (
     META_KEY,
     SESSION_PREFIX,
     USAGE_PREFIX,
+    Closure,
     FreezeMark,
     LockRecord,
     Meta,
@@ -114,9 +115,6 @@ class _Contents:
                 self.highest = max(self.highest, record.token, *[holder.token for holder in record.holders])
         for webhook in self.webhooks.entries:
             self.namespaces.setdefault(webhook.ns, "a webhook")
-        for closure in self.meta.closures:
-            if reader.header.at_ms < closure.until_ms:
-                self.namespaces.setdefault(closure.ns, "a closure")
         self.checksum = reader.checksum
         self.last_seq = max(last, reader.header.last_seq)
         if self.last_seq > SEQ_MAX:
@@ -190,7 +188,7 @@ class _Intake:
                 new.extend(self._tell([each.replace(at_ms=min(each.at_ms, mark.from_ms)) for each in events]))
                 old.extend([each.seq for each in events])
         shared = self._placed(shared, old, new, None if keeps else begins)
-        shared[META_KEY] = self._meta(by_ms)
+        shared[META_KEY] = self._meta(by_ms, mark.from_ms)
         if keeps:  # after the positions of webhooks, which are before the numbers that nobody has
             numbers.number_from(begins)
         self._account_for_time()
@@ -224,11 +222,11 @@ class _Intake:
         there = Renumbering(old, new, theirs + 1, last + 1, None if begins is None else (theirs, begins))
         return {key: there.of(record) for key, record in records.items()}
 
-    def _meta(self, by_ms: int) -> Meta:
+    def _meta(self, by_ms: int, now_ms: int) -> Meta:
         """The outages that the source knew, for leases that live longer by them, and its closures."""
         brought = self._contents.meta
         outages = () if self._adds else tuple([shifted(each, by_ms) for each in brought.outages])
-        return Meta(outages=outages, closures=brought.closures)
+        return Meta(outages=outages, closures=_in_effect(brought, now_ms))
 
     def _begin(self) -> FreezeMark:
         """Freeze the store for this import. Refuse it if existing records would be lost or mixed up."""
@@ -271,20 +269,22 @@ class _Intake:
                 f"The file and the store have {len(ids)} webhooks, and a store may have {WEBHOOKS_MAX}. Remove some."
             )
         seen = self._store.read((META_KEY,))
-        own = seen.records[META_KEY].record
-        closures = (*self._contents.meta.closures, *(own.closures if isinstance(own, Meta) else ()))
-        closed = {(each.ns, each.name) for each in closures if seen.now_ms < each.until_ms}
+        own = _in_effect(seen.records[META_KEY].record, seen.now_ms)
+        theirs = _in_effect(self._contents.meta, seen.now_ms)
+        closed = {(each.ns, each.name) for each in (*own, *theirs)}
         if len(closed) > CLOSURES_MAX:
             raise InvalidInput(
                 f"The file and the store have {len(closed)} closures, and a store may have {CLOSURES_MAX}. Open some."
             )
         if self._adds:
-            both = sorted(self._namespaces(own, seen.now_ms))
+            brought = {each.ns: "a closure" for each in theirs} | self._contents.namespaces
+            named = self._namespaces(own)
+            both = sorted([ns for ns in brought if ns in named or self._has_jobs(ns)])
             if both:
                 shown = ", ".join(both[:NAMES_SHOWN]) + (" and others" if len(both) > NAMES_SHOWN else "")
                 raise InvalidInput(
-                    f"The file has {self._contents.namespaces[both[0]]} in a namespace that the store has as well: "
-                    f"{shown}. A job would have two owners, or its events other readers. Import into another store."
+                    f"The file has {brought[both[0]]} in a namespace that the store has as well: {shown}. "
+                    "A job would have two owners, or its events other readers. Import into another store."
                 )
             return
         for kind in OWN_KINDS:
@@ -293,13 +293,11 @@ class _Intake:
                     "The store is not empty. Import into an empty one, or add the file's namespaces to it."
                 )
 
-    def _namespaces(self, meta: Stored | None, now_ms: int) -> set[str]:
-        """Those of the file's that the store has: of a job, a place, a session, a closure or a webhook."""
+    def _namespaces(self, closures: Iterable[Closure]) -> set[str]:
+        """Those of the store's sessions, closures and webhooks."""
         sessions = [each for _, each in scan_records(self._store, SESSION_PREFIX, live=True)]
         found = {each.ns for each in sessions if isinstance(each, SessionRecord)}
-        found |= {each.ns for each in registered(self._store).entries}
-        found |= {each.ns for each in (meta.closures if isinstance(meta, Meta) else ()) if now_ms < each.until_ms}
-        return {ns for ns in self._contents.namespaces if ns in found or self._has_jobs(ns)}
+        return found | {each.ns for each in (*closures, *registered(self._store).entries)}
 
     def _has_jobs(self, ns: str) -> bool:
         tree = tree_key(ns)
@@ -373,6 +371,11 @@ def _parts(entries: Iterable[tuple[str, Stored] | Event]) -> Iterator[list[tuple
     """Parts that fit into one commit, records apart from events. Their length as text is about that of their `repr`."""
     for _, alike in groupby(entries, lambda entry: isinstance(entry, Event)):
         yield from in_parts(alike, PART_RECORDS, lambda entry: len(repr(entry)), PART_CHARS)
+
+
+def _in_effect(meta: Stored | None, now_ms: int) -> tuple[Closure, ...]:
+    found = meta.closures if isinstance(meta, Meta) else ()
+    return tuple([each for each in found if now_ms < each.until_ms])
 
 
 def _kind(key: str) -> str:

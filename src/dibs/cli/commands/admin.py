@@ -239,6 +239,9 @@ def backup(call: Call) -> Answer:
     return yes(done, f"Copied the store to {path} ({done['bytes']} bytes).", quiet=path)
 
 
+_TOKENS_SHOWN = 3
+
+
 def restore(call: Call) -> Answer:
     from dibs.client.store_admin import restore as put_back
     from dibs.client.store_admin import sqlite_path
@@ -250,8 +253,20 @@ def restore(call: Call) -> Answer:
         )
     done = put_back(call.values["file"], sqlite_path(url))
     kept = f"\nThe old file is kept as {done['kept']}." if done["kept"] else ""
-    text = f"Restored {done['path']}. New fencing tokens are above {done['token_floor']}.{kept}"
+    text = f"Restored {done['path']}. New fencing tokens are above {done['token_floor']}.{kept}{_tokens_back(done)}"
     return yes(done, text, quiet=str(done["token_floor"]))
+
+
+def _tokens_back(done: Document) -> str:
+    """What the backup brought back of bearer tokens."""
+    back = [f"{plain(each['principal'])} ({each['id']})" for each in done["tokens_back"]]
+    if not back:
+        return ""
+    shown = ", ".join(back[:_TOKENS_SHOWN]) + (
+        f" and {len(back) - _TOKENS_SHOWN} others" if len(back) > _TOKENS_SHOWN else ""
+    )
+    known = "the old file does not have" if done["tokens_kept"] else "may have been revoked since the backup"
+    return f"\nValid again: bearer tokens that {known}: {shown}. Look at `dibs token list`."
 
 
 # Pools: jobs whose slots an operator sets.
