@@ -327,9 +327,11 @@ def holds_anything(store: Store) -> bool:
 
 
 def raise_floor(store: Store, floor: int) -> int:
-    """Raise the floor under all fencing tokens. Returns the floor that applies from now on."""
+    """Raise the floor under all fencing tokens. Returns the floor that applies from now on. An old copy may have been
+    put back by other means than ours, so numbers of events go on from the clock, too."""
     outcome = Coordinator(store).one(RaiseFloor(floor=floor))
     assert isinstance(outcome, Raised)
+    maintenance_of(store).number_from(number_after(store.newest_seq(), wall_ms()))
     return outcome.floor
 
 

@@ -100,7 +100,7 @@ class Renumbering:
         if isinstance(record, WebhookProgress):
             lanes = [self._lane(each) for each in record.lanes]
             moved_on = record.replace(at=self._position(record.at), lanes=tuple(lanes), until_ms=0)
-            return moved_on if self._gap is None else _told(moved_on, *self._gap)
+            return moved_on if self._gap is None else _with_gap(moved_on, *self._gap)
         if isinstance(record, DeadLetters):
             letters = [each.replace(seq=self._number(each.seq)) for each in record.letters]
             return DeadLetters(letters=tuple(letters))
@@ -134,11 +134,11 @@ def without_history(record: Stored, last: int) -> Stored:
         return record.replace(replay_after=last)
     if isinstance(record, WebhookProgress):
         after = min([record.at, *[lane.after for lane in record.lanes]])
-        return _told(record.replace(at=last, lanes=(), until_ms=0), after, last)
+        return _with_gap(record.replace(at=last, lanes=(), until_ms=0), after, last)
     return record
 
 
-def _told(progress: WebhookProgress, after: int, last: int) -> WebhookProgress:
+def _with_gap(progress: WebhookProgress, after: int, last: int) -> WebhookProgress:
     """`progress` with a gap to tell: nothing that follows has a number between these two."""
     known = [lane for lane in progress.lanes if not lane.job]
     gap = Lane(job="", after=min([after, *[lane.after for lane in known]]), last=last)

@@ -40,7 +40,7 @@ INDEXED = f"{SAFE} SET enable_seqscan = off SET enable_hashjoin = off SET enable
 
 COUNTER_BITS = 40
 # The numbers of a new timeline's events begin so much later. Whichever of the lost ones somebody has read, a gap says
-# that some are missing. The log is pruned by numbers, so a gap takes as many from it.
+# that some are missing.
 LOST_EVENTS_MAX = 10_000
 # Of the row `s`. A standby in recovery has no timeline of its own.
 _REVISION = f"""CASE WHEN pg_is_in_recovery() THEN s.revision WHEN s.timeline = {TIMELINE} THEN s.revision
