@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from shutil import copyfileobj
 from typing import Any, BinaryIO, TextIO
@@ -201,7 +201,9 @@ def _prepare(draft: str, old: copies.Counters | None) -> Document:
         else:  # a frozen store stays so
             coordinator.one(RaiseFloor(floor=floor))
         # Without a file in its place, the store that was copied may live on, here or elsewhere: this one names nobody.
-        _change(store, {META_KEY: lambda meta: (meta or Meta()).replace(store_id="", moved_from=last.names)})
+        meta = store.read((META_KEY,)).records[META_KEY].record
+        named = (meta if isinstance(meta, Meta) else Meta()).replace(store_id="", moved_from=last.names)
+        _replace(store, {META_KEY: named})
         return {"token_floor": floor, **_keep_tokens(store, old)}
     finally:
         store.close()
@@ -214,18 +216,17 @@ def _keep_tokens(store: Store, old: copies.Counters | None) -> Document:
     now_ms = store.read(()).now_ms
     back = [each for each in every_credential(store) if credential_key(each.digest) not in known]
     back = [each for each in back if not each.is_over(now_ms)]
-    _change(store, {key: lambda _, record=record: record for key, record in known.items()})
     if known:
-        _change(store, {REGISTER_KEY: lambda own: CredentialRegister(changes=getattr(own, "changes", 0) + 1)})
+        register = store.read((REGISTER_KEY,)).records[REGISTER_KEY].record
+        changes = register.changes if isinstance(register, CredentialRegister) else 0
+        _replace(store, {**known, REGISTER_KEY: CredentialRegister(changes=changes + 1)})
     shown = [{"id": each.id, "principal": each.name} for each in sorted(back, key=lambda each: each.name)]
     return {"tokens_kept": old is not None, "tokens_back": shown}
 
 
-def _change(store: Store, changes: Mapping[str, Callable[[Any], Stored]]) -> None:
-    """Write records as they are to be, by what they are. Nobody else has the store."""
-    found = store.read(changes).records
-    expect = {key: each.version for key, each in found.items()}
-    store.commit(expect, {key: change(found[key].record) for key, change in changes.items()}, ())
+def _replace(store: Store, puts: Mapping[str, Stored]) -> None:
+    """Write records into a store that nobody else has."""
+    store.commit({key: each.version for key, each in store.read(puts).records.items()}, puts, ())
 
 
 # Pushes a branch together with the claim on its job: the remote accepts both or neither.

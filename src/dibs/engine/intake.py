@@ -297,7 +297,7 @@ class _Intake:
         """Those of the store's sessions, closures and webhooks."""
         sessions = [each for _, each in scan_records(self._store, SESSION_PREFIX, live=True)]
         found = {each.ns for each in sessions if isinstance(each, SessionRecord)}
-        return found | {each.ns for each in (*closures, *registered(self._store).entries)}
+        return found | {each.ns for each in closures} | {each.ns for each in registered(self._store).entries}
 
     def _has_jobs(self, ns: str) -> bool:
         tree = tree_key(ns)

@@ -130,7 +130,9 @@ def counters(db: sqlite3.Connection) -> Counters:
     revision, last_seq, time_ms = db.execute(READ_COUNTERS).fetchone()
     (version,) = db.execute("SELECT max(version) FROM records").fetchone()
     revision = max(revision, version or 0)
-    token, names, tokens = 0, (), []
+    token = 0
+    names: tuple[str, ...] = ()
+    tokens: list[tuple[str, Stored]] = []
     for key, body in db.execute(_COUNTED):
         try:
             record = decode(key, body)
