@@ -18,7 +18,7 @@ from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
 from dibs.client.store_admin import backup, miscounted, restore, thaw
 from dibs.core.commands import Acquire, BeginCount, Close, OpenSession, Release
-from dibs.core.credentials import CreateToken, RevokeToken, RotateToken
+from dibs.core.credentials import CreateToken, Credential, RevokeToken, RotateToken, credential_key
 from dibs.core.identity import LOCAL
 from dibs.core.lease_outcomes import ClosureSet
 from dibs.core.outcomes import Granted, Queued, QuotaExceeded
@@ -401,3 +401,16 @@ def test_charges_that_are_not_in_the_count_are_seen_and_counted_anew() -> None:
     assert miscounted(store, recounts=True) == ["bob"]
     assert miscounted(store) == []
     assert isinstance(as_bob(store, "third", held_max=2), QuotaExceeded)
+
+
+@pytest.mark.full
+def test_a_thousand_tokens_are_published_in_one_write(open_new: Callable[[], Store]) -> None:
+    source, target = MemoryStore(wall_ms), open_new()
+    tokens = {f"{number:064x}" for number in range(1_000)}
+    made = {credential_key(digest): Credential(digest=digest, name="team", since_ms=1) for digest in tokens}
+    source.commit(dict.fromkeys(made, 0), made, ())
+    text = archive_of(source)
+    killed_before_its_last_write(target, text)
+    assert valid_tokens(target) == set()
+    intake(target, io.BytesIO(text))
+    assert valid_tokens(target) == tokens

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
 from dibs.core import events as kinds
 from dibs.core.commands import Identify, RaiseFloor
@@ -142,8 +144,6 @@ class Engine:
 
     def _read(self, events: Sequence[Event]) -> None:
         is_imported = any(event.kind == kinds.IMPORTED for event in events)
-        if is_imported:
-            self.successes.begin(self.store)
         self.successes.heard(events)
         if is_imported or any(event.kind in kinds.TOKEN_CHANGES for event in events):
             self.on_tokens()
@@ -157,6 +157,9 @@ class Engine:
         placed += [event for event in events if event.kind == kinds.OPENED]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)
+        if is_imported:
+            with suppress(DibsError):  # a store that is away: then these wait for the next success
+                self.successes.begin(self.store)
 
     def _gone(self, marks: Sequence[str]) -> None:
         if marks and self.waiters:  # they are told after what the batch under way hands over itself

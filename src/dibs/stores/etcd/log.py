@@ -91,9 +91,11 @@ class EventLog:
         return compare_revision(self.layout.chapter, revision), [put_op(key, value) for key, value in pairs]
 
     def _turning(self, chapter: int, commits: int, base: int) -> list[tuple[bytes, bytes]]:
-        """What is written where a chapter begins."""
-        value = b"%d %d %d %d" % (chapter, commits, base, self.first_base)
-        return [(self.layout.chapter, value), (self.layout.chapter_mark(chapter), b"%d" % base)]
+        """What is written where a chapter begins. The first base is left out while no other began: 0.2.0 knows one."""
+        value, mark = b"%d %d %d" % (chapter, commits, base), b""
+        if base != self.first_base:
+            value, mark = b"%b %d" % (value, self.first_base), b"%d" % base
+        return [(self.layout.chapter, value), (self.layout.chapter_mark(chapter), mark)]
 
     def appending_wide(self, events: Sequence[Event]) -> list[list[bytes]]:
         """The operations for a wide commit, in parts. No other commit is under way, so no chapter ends meanwhile."""
