@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ from dibs.core.credentials import CreateToken, Credential, RevokeToken, RotateTo
 from dibs.core.identity import LOCAL
 from dibs.core.lease_outcomes import ClosureSet
 from dibs.core.outcomes import Granted, Queued, QuotaExceeded
-from dibs.core.records import META_KEY, Meta
+from dibs.core.records import META_KEY, Meta, lock_key
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import credentials
@@ -414,3 +415,52 @@ def test_a_thousand_tokens_are_published_in_one_write(open_new: Callable[[], Sto
     assert valid_tokens(target) == set()
     intake(target, io.BytesIO(text))
     assert valid_tokens(target) == tokens
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-419")
+@pytest.mark.parametrize("seed", range(6))
+def test_whenever_imports_are_killed_the_one_that_completes_is_all_that_is_there(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of several stores, in random order, each killed at a random write."""
+    monkeypatch.setattr("dibs.engine.intake.PART_RECORDS", 3)
+    chance = random.Random(seed)
+    copies = []
+    for number in range(3):
+        source = MemoryStore(wall_ms)
+        token(source, f"token-{number}", role="admin")
+        close_jobs(source, f"closed-{number}/")
+        WebhookAdmin(source, LOCAL, NS).ask("webhook-create", "", {"url": f"https://hook-{number}.test/"})
+        for job in range(chance.randrange(1, 8)):
+            assert isinstance(as_bob(source, f"job-{job}", held_max=20), Granted)
+        copies.append((source, archive_of(source)))
+    target = MemoryStore(wall_ms)
+    token(target, "own")
+    as_bob(target, "gone")
+    ask(target, Release(ns=NS, name="gone", principal="bob", lease_id="lease-gone"))
+    key = lock_key(NS, "gone")
+    target.commit({key: target.read((key,)).records[key].version}, {key: None}, ())
+    number = 0
+    for _ in range(chance.randrange(1, 8)):
+        number = chance.randrange(3)
+        try:
+            intake(Dying(target, chance.randrange(12)), io.BytesIO(copies[number][1]))
+        except KeyboardInterrupt:
+            continue
+        break
+    else:
+        number = chance.randrange(3)
+        intake(target, io.BytesIO(copies[number][1]))
+    source = copies[number][0]
+    assert valid_tokens(target) == {"own", f"token-{number}"}
+    assert closures(target) == {(NS, f"closed-{number}/")}
+    assert registered(target).entries == registered(source).entries
+    for prefix in ("lock/", "webhook/", "webhook-progress/"):
+        assert [key for key, _ in target.scan(prefix)] == [key for key, _ in source.scan(prefix)]
+    jobs = [event.job for event in target.events(0, 1_000) if event.job and event.job != "gone"]
+    assert jobs == [event.job for event in source.events(0, 1_000) if event.job]
+    assert miscounted(target) == []
+    held = len(source.scan("lock/"))
+    assert isinstance(as_bob(target, "last", held_max=held + 1), Granted)
+    assert isinstance(as_bob(target, "too-many", held_max=held + 1), QuotaExceeded)
