@@ -310,30 +310,30 @@ def test_a_server_of_another_store_is_told_which_store_is_meant_and_its_answer_r
 
 def test_an_answer_from_another_store_is_refused_also_if_the_server_did_not_look() -> None:
     several = servers()
-    several.heard(several.addresses[0], 200, "one", 0)
+    several.heard(several.addresses[0], 200, {"x-dibs-store": "one"}, 0)
     with pytest.raises(InvalidInput, match="another store"):
-        several.heard(several.addresses[1], 200, "two", 1)
+        several.heard(several.addresses[1], 200, {"x-dibs-store": "two"}, 1)
 
 
 def test_a_store_that_was_replaced_is_accepted_after_a_while() -> None:
     several = servers()
-    several.heard(several.addresses[0], 200, "one", 0)
-    several.heard(several.addresses[1], 200, "one", STORE_MS - 1)
+    several.heard(several.addresses[0], 200, {"x-dibs-store": "one"}, 0)
+    several.heard(several.addresses[1], 200, {"x-dibs-store": "one"}, STORE_MS - 1)
     with pytest.raises(InvalidInput):
-        several.heard(several.addresses[1], 200, "two", 2 * STORE_MS - 2)
-    several.heard(several.addresses[1], 200, "two", 2 * STORE_MS)
+        several.heard(several.addresses[1], 200, {"x-dibs-store": "two"}, 2 * STORE_MS - 2)
+    several.heard(several.addresses[1], 200, {"x-dibs-store": "two"}, 2 * STORE_MS)
 
 
 def test_a_server_that_says_nothing_of_its_store_is_believed() -> None:
     several = servers()
-    several.heard(several.addresses[0], 200, "one", 0)
-    several.heard(several.addresses[1], 200, None, 1)
+    several.heard(several.addresses[0], 200, {"x-dibs-store": "one"}, 0)
+    several.heard(several.addresses[1], 200, {}, 1)
 
 
 def test_one_server_alone_may_serve_what_it_likes() -> None:
     alone = servers(A)
     for store in ("one", "two"):
-        alone.heard(alone.addresses[0], 200, store, 0)
+        alone.heard(alone.addresses[0], 200, {"x-dibs-store": store}, 0)
     assert alone.store_id(0) is None
 
 

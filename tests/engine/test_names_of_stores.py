@@ -1,4 +1,4 @@
-"""A store has a name. Who goes on from a store that was frozen to be moved has another one, and names the ones before."""
+"""A store has a name. Who goes on from a store that was frozen to be moved has another, and names those before."""
 
 from __future__ import annotations
 

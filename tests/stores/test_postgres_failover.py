@@ -25,7 +25,7 @@ from tests.programs import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.postgres import Schema
+    from tests.postgres import PostgresServer, Schema
     from tests.postgres_pair import PostgresPair
 
 pytestmark = pytest.mark.full
@@ -232,7 +232,9 @@ def test_after_two_failovers_to_timelines_of_one_number_the_owner_of_the_second_
 
 
 @pytest.mark.fault("F-271")
+@pytest.mark.fault("F-410")
 @pytest.mark.promise("excl")
+@pytest.mark.promise("token:rises")
 def test_a_snapshot_of_the_disk_that_is_put_back_is_not_taken_for_what_a_running_server_remembers(
     postgres_programs: tuple[str, str],
 ) -> None:
@@ -244,8 +246,26 @@ def test_a_snapshot_of_the_disk_that_is_put_back_is_not_taken_for_what_a_running
         lost = patiently(lambda: claim(first, "worker-1", "job"))
         copies.put(snapshot)
         second = stack.enter_context(_closing(PostgresStore(PostgresLocation(url))))
-        claim(second, "worker-2", "job")
+        again = claim(second, "worker-2", "job")
         check_that_only_the_second_is_the_owner(first, second, lost)
+        assert again.lease.token == lost.lease.token, "nobody who knew that was there"
+        raised = patiently(lambda: claim(first, "worker-3", "another")).lease.token
+        assert raised > first.read(()).now_ms - 600_000
+        assert claim(second, "worker-4", "a third").lease.token == raised
+
+
+@pytest.mark.fault("F-410")
+@pytest.mark.promise("token:rises")
+def test_a_database_that_was_only_restarted_or_pruned_raises_no_floor(
+    postgres_server: PostgresServer,
+) -> None:
+    with _closing(PostgresStore(PostgresLocation(postgres_server.url))) as store:
+        assert claim(store, "worker-1", "job").lease.token == 1
+        for number in range(2):
+            postgres_server.kill()
+            postgres_server.start()
+            assert patiently(lambda: claim(store, "worker-1", f"job-{number}")).lease.token == 1  # noqa: B023 - at once
+            store.prune(keep=0, before_ms=1 << 52)
 
 
 TABLES = ("records", "events", "state")

@@ -4,7 +4,8 @@
  * asked again, unchanged. Another server is asked when one is away or hangs, or answers *not now*; any other answer, yes or
  * no, is the answer. A client stays with one server for a while, and one that failed is asked
  * last for a while. Servers of two stores in one list would give one job to two owners: every answer says which store it
- * is from, and a request says which it is for. */
+ * is from, and a request says which it is for. A store that was moved names those that it goes on from, and who knows one
+ * of them goes on there. */
 
 import { steadyMs } from "./clock.js";
 import { DO_NOT_BEGIN, DibsError, FATE_UNKNOWN, InvalidInput, InvalidName, Unavailable, kindOf } from "./errors.js";
@@ -145,7 +146,7 @@ export class Servers {
   #pickedMs = 0;
   #away = new Map<Address, number>();
   #spoke = new Set<Address>(); // those that have answered
-  #store: { id: string; saidBy: string; atMs: number } | undefined;
+  #store: { id: string; movedFrom: string[]; saidBy: string; atMs: number } | undefined;
 
   /** `headers` are those of every request. */
   constructor(
@@ -178,8 +179,7 @@ export class Servers {
         const raw = await this.transport(address, this.#request(asked), signal ? AbortSignal.any([signal, timer]) : timer);
         sent = true;
         this.#spoke.add(address);
-        this.#heard(address, raw);
-        const reply = decode(asked.verb, raw, address.url);
+        const reply = this.#heard(address, raw) ? decode(asked.verb, raw, address.url) : movedAway(address);
         if (kindOf(reply) !== "not_now") {
           this.#answered(address);
           return reply;
@@ -259,18 +259,29 @@ export class Servers {
     return this.#store !== undefined && steadyMs() - this.#store.atMs < STORE_MS ? this.#store.id : undefined;
   }
 
-  /** Note the store that an answer is from. Throws InvalidInput when it is not the one of the others. */
-  #heard(address: Address, raw: RawReply): void {
-    if (this.isOne) return;
+  /** Note the store that an answer is from. False: nothing was done, because that store was moved to the one that is
+   * known. Throws InvalidInput when it has nothing to do with the one of the others. */
+  #heard(address: Address, raw: RawReply): boolean {
+    if (this.isOne || raw.status >= 500) return true; // who cannot answer did nothing, and may not know what was moved there
     const [known, id] = [this.#storeId(), raw.header("x-dibs-store")];
-    if (known !== undefined && (raw.status === MISDIRECTED || (id !== null && id !== known))) {
+    if (id === null && raw.status !== MISDIRECTED) return true;
+    const movedFrom = (raw.header("x-dibs-moved-from") ?? "").split(",").filter((name) => name !== "");
+    if (id !== null && (known === undefined || known === id || movedFrom.includes(known))) {
+      this.#store = { id, movedFrom, saidBy: id === known ? this.#store!.saidBy : address.url, atMs: steadyMs() };
+    } else if (known !== undefined && (id === null || !this.#store!.movedFrom.includes(id))) {
       throw new InvalidInput(
         `${address.url} serves another store than ${this.#store!.saidBy}, so nothing was done there. Name servers of one ` +
         `store only. If the store was replaced, this ends within ${STORE_MS / 60_000} minutes.`,
       );
     }
-    if (id !== null) this.#store = { id, saidBy: this.#store?.saidBy ?? address.url, atMs: steadyMs() };
+    return known === undefined || raw.status !== MISDIRECTED;
   }
+}
+
+/** What a server whose store was moved means by its refusal: not here, and not now. */
+function movedAway(address: Address): Reply {
+  const details = `${address.url} serves a store that was moved. Nothing was done there; the servers of the new one do it.`;
+  return { status: 503, body: { code: "upstream_unavailable", details }, sent: true };
 }
 
 export function failure(error: DibsError, sent: boolean): Reply {

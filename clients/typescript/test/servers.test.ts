@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { cpSync, mkdirSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import { InvalidInput, JobHeld, RequestRefused, Unavailable } from "../src/node.js";
-import { overFetch } from "../src/servers.js";
+import { Servers, overFetch } from "../src/servers.js";
 import { decode, yes } from "../src/reply.js";
 import { SLOWNESS, Server, until } from "./server.js";
 
@@ -59,6 +59,34 @@ describe("of several servers", () => {
       assert.deepEqual(await left.client("looker").list("again"), []);
     } finally {
       await asked.start();
+    }
+  });
+
+  test("those of a store that was moved are followed to the new one, and not back, and a copy is not", async () => {
+    const answers: [string, number, Record<string, string>][] = [];
+    const asked: (string | undefined)[] = [];
+    const addresses = ["http://old", "http://new"].map((url) => ({ url, isLocal: false }));
+    const servers = new Servers(addresses, async (address, request) => {
+      asked.push(request.headers["X-Dibs-Store"]);
+      const [url, status, headers] = answers.shift()!;
+      assert.equal(address.url, url);
+      const code = status === 503 ? "upstream_unavailable" : "invalid_input";
+      const text = JSON.stringify(status === 200 ? {} : { code, details: "x" });
+      return { status, text, header: (name: string) => headers[name] ?? null };
+    }, {});
+    const random = Math.random;
+    Math.random = () => 0;
+    try {
+      const release = () => servers.ask({ verb: "release", name: "job", document: { lease_id: "x" } }, 1_000);
+      answers.push(["http://old", 200, { "x-dibs-store": "one" }]);
+      answers.push(["http://old", 503, { "x-dibs-store": "one" }], ["http://new", 200, { "x-dibs-store": "two", "x-dibs-moved-from": "one" }]);
+      answers.push(["http://new", 503, { "x-dibs-store": "two" }], ["http://old", 421, { "x-dibs-store": "one" }]);
+      answers.push(["http://new", 200, { "x-dibs-store": "copy", "x-dibs-moved-from": "one" }]);
+      assert.deepEqual([await release(), await release(), await release()].map((reply) => reply.status), [200, 200, 503]);
+      assert.deepEqual(asked, [undefined, "one", "one", "two", "two"]);
+      assert.match((await release()).error!.message, /another store/);
+    } finally {
+      Math.random = random;
     }
   });
 

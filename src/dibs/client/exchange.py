@@ -17,7 +17,7 @@ from dibs.base.http1 import ConnectionLost
 from dibs.base.jsontext import Document, decode
 from dibs.client.door import Ask
 from dibs.client.requests import ROW_FIELDS, VERBS, RequestBuilder, is_repeatable, method_of, waits_ms, within
-from dibs.client.servers import PATIENCE_MS, Servers
+from dibs.client.servers import PATIENCE_MS, Servers, moved_away
 from dibs.client.transport import CLOSED, DO_NOT_BEGIN, NotConnected, TimedOut
 from dibs.client.urls import ServerAddress
 from dibs.wire.codes import NOT_NOW, kind_of
@@ -185,9 +185,9 @@ def ask_servers(
         got = yield attempts
         now_ms = steady_ms()
         if isinstance(got, Reply):
-            servers.heard(address, got.status, got.headers.get("x-dibs-store"), now_ms)
+            is_ours = servers.heard(address, got.status, got.headers, now_ms)
             try:
-                reply = checked_reply(asked.verb, got, address)
+                reply = checked_reply(asked.verb, got, address) if is_ours else moved_away(address)
                 if kind_of(reply) != NOT_NOW:
                     servers.answered(address, now_ms)
                     return reply

@@ -77,7 +77,8 @@ class HttpDoor:
         document = document_of(reply, address)
         if document is None:
             raise BadReply(f"{address.url} answered /health with nothing.")
-        return document | {"store": reply.headers.get("x-dibs-store")}
+        names = [reply.headers.get(name) for name in ("x-dibs-store", "x-dibs-moved-from")]
+        return document | {"store": names[0], "moved_from": (names[1] or "").split(",")}
 
     def _attempt(self, attempt: Attempts) -> Result:
         connection = self._connections[attempt.address.url]

@@ -6,6 +6,9 @@ ever left out: when all of them failed lately, all of them are tried.
 
 Servers of two different stores in one list would give one job to two owners. Every answer says which store it is from,
 and a request says which store it is for, so that the wrong server refuses it and does nothing.
+
+A store that is moved gets another name, and names those that it goes on from. So a client that knows the old one goes
+on with the new one, and does not go back. It never goes to a copy of a store that lives on: a copy names nobody.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import InvalidInput
 from dibs.base.files import replace_file, state_folder
 from dibs.base.ids import new_fraction
+from dibs.base.reply import Reply
 from dibs.client.urls import ServerAddress
 
 AWAY_MS = 15_000  # how long a server that failed is asked last
@@ -25,6 +29,7 @@ PATIENCE_MS = 2_000  # how long one is waited for while there is another to ask,
 SLICE_MS = 4_000  # how long one of several is asked to wait in line: one that hangs must be noticed in time
 STORE_MS = 600_000  # how long the id of the store is held to without hearing it again: stores are replaced, too
 MISDIRECTED = 421
+OUT_OF_ORDER = 500  # and above
 
 
 class Servers:
@@ -37,6 +42,7 @@ class Servers:
         self._first: ServerAddress | None = None
         self._picked_ms = 0
         self.store: tuple[str, str, int] | None = None  # its id, who said so, when
+        self.moved_from: tuple[str, ...] = ()  # the ids of the stores that it goes on from
         self.away: dict[str, int] = {}  # until when, by URL
         self.changed: Callable[[], None] = lambda: None
 
@@ -71,23 +77,36 @@ class Servers:
             return None
         return self.store[0]
 
-    def heard(self, address: ServerAddress, status: int, store_id: str | None, now_ms: int) -> None:
-        """Note the store that an answer is from. Raises InvalidInput when it is not the one of the others."""
-        if self.is_one:
-            return
-        known = self.store_id(now_ms)
-        if known is not None and (status == MISDIRECTED or (store_id is not None and store_id != known)):
-            assert self.store is not None
+    def heard(self, address: ServerAddress, status: int, headers: Mapping[str, str], now_ms: int) -> bool:
+        """Note the store that an answer is from. False: nothing was done, because that store was moved to the one that
+        is known. Raises InvalidInput when it has nothing to do with the one of the others."""
+        if self.is_one or status >= OUT_OF_ORDER:
+            return True  # who cannot answer did nothing, and may not know yet what was moved into its store
+        store_id, known = headers.get("x-dibs-store"), self.store_id(now_ms)
+        if store_id is None and status != MISDIRECTED:
+            return True
+        moved_from = tuple(filter(None, headers.get("x-dibs-moved-from", "").split(",")))
+        is_new = known is None or known in moved_from
+        if is_new and store_id is not None:
+            self.store, self.moved_from = (store_id, address.url, now_ms), moved_from
+            self.changed()
+        elif store_id == known and self.store is not None and store_id is not None:
+            at_ms, self.store = self.store[2], (store_id, self.store[1], now_ms)
+            if moved_from != self.moved_from or now_ms - at_ms > STORE_MS // 10:
+                self.moved_from = moved_from
+                self.changed()
+        elif self.store is not None and store_id not in self.moved_from:
             raise InvalidInput(
                 f"{address.url} serves another store than {self.store[1]}, so nothing was done there.\nName servers "
                 f"of one store only. If the store was replaced, this ends within {STORE_MS // 60_000} minutes."
             )
-        if store_id is not None:
-            first = known is None or self.store is None
-            said_by, at_ms = (address.url, 0) if self.store is None or first else self.store[1:]
-            self.store = store_id, said_by, now_ms
-            if first or now_ms - at_ms > STORE_MS // 10:
-                self.changed()
+        return known is None or status != MISDIRECTED
+
+
+def moved_away(address: ServerAddress) -> Reply:
+    """The refusal of a server whose store was moved, as it is meant: not here, and not now."""
+    details = f"{address.url} serves a store that was moved. Nothing was done there; the servers of the new one do it."
+    return Reply(503, {"code": "upstream_unavailable", "details": details})
 
 
 # What one process learned of several servers, for the next: a small file in the user's state folder.
@@ -96,7 +115,7 @@ class Servers:
 # away, and two commands could claim one job from servers of two stores without either of them noticing.
 
 _BYTES_MAX = 64 * 1024
-_FORMAT = "dibs servers 1"
+_FORMAT = "dibs servers 2"
 
 
 def remembered(addresses: tuple[ServerAddress, ...], env: Mapping[str, str]) -> Servers:
@@ -132,13 +151,14 @@ def _read(path: str, servers: Servers) -> None:
         if not at.isdecimal() or len(at) > 15:
             continue
         age_ms = wall_ms() - int(at)
-        url, _, store_id = what.partition(" ")
+        url, _, names = what.partition(" ")
         if url not in urls:
             continue
         if kind == "away" and 0 <= age_ms < AWAY_MS:
             servers.away[url] = int(at) + ahead_ms + AWAY_MS
-        elif kind == "store" and 0 <= age_ms < STORE_MS and store_id:
-            servers.store = store_id, url, int(at) + ahead_ms
+        elif kind == "store" and 0 <= age_ms < STORE_MS and names:
+            store_id, *before = names.split(" ")
+            servers.store, servers.moved_from = (store_id, url, int(at) + ahead_ms), tuple(before)
 
 
 def _write(path: str, servers: Servers) -> None:
@@ -148,7 +168,7 @@ def _write(path: str, servers: Servers) -> None:
         lines.append(f"away {until_ms - AWAY_MS - ahead_ms} {url}")
     if servers.store is not None:
         store_id, said_by, at_ms = servers.store
-        lines.append(f"store {at_ms - ahead_ms} {said_by} {store_id}")
+        lines.append(" ".join(["store", str(at_ms - ahead_ms), said_by, store_id, *servers.moved_from]))
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         replace_file(path, "\n".join(lines) + "\n")

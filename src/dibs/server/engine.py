@@ -84,7 +84,9 @@ class Engine:
         self.webhook_policy = webhook_policy or TargetPolicy()
         make_sender = webhook_sender or (lambda: Sender(self.webhook_policy))
         self.dispatcher = WebhookDispatcher(store, make_sender, self.decider.server, counts=self.metrics.deliveries)
-        self.store_id = ""  # known once it has started
+        self.store_id = ""  # the store's name; known once it has started
+        self.moved_from: tuple[str, ...] = ()  # the names of the stores that it goes on from
+        self.on_named: Callable[[], None] = lambda: None  # called on the event loop when the name is another
         self.on_tokens: Callable[[], None] = lambda: None  # called after a change of tokens
         self._steady = steady
         self._started_ms = steady()
@@ -97,9 +99,7 @@ class Engine:
         self.decider.beat_if_due()
         if self._token_floor:
             Coordinator(self.store).one(RaiseFloor(floor=self._token_floor))
-        known = Coordinator(self.store).one(Identify(fresh_id=new_id()))
-        assert isinstance(known, Identified)  # that is what the command gives
-        self.store_id = known.store_id
+        self.learn_name()
         self.decider.liveness.start()
         self.batcher.start()
         self.sweeper.start()
@@ -107,6 +107,14 @@ class Engine:
         self.watcher.start()
         if registered(self.store).entries:
             self.dispatcher.start()
+
+    def learn_name(self) -> None:
+        """Ask the store for its name, which it gives up when it is moved. For any thread; raises the store's errors."""
+        known = Coordinator(self.store).one(Identify(fresh_id=new_id()))
+        assert isinstance(known, Identified)  # that is what the command gives
+        if (known.store_id, known.moved_from) != (self.store_id, self.moved_from):
+            self.store_id, self.moved_from = known.store_id, known.moved_from
+            self._loop.call_soon_threadsafe(self.on_named)
 
     def stop(self, timeout_ms: int = SHUTDOWN_MS_MAX) -> bool:
         self.watcher.stop()
@@ -147,6 +155,9 @@ class Engine:
         self.successes.heard(events)
         if is_imported or any(event.kind in kinds.TOKEN_CHANGES for event in events):
             self.on_tokens()
+        if is_imported or any(event.kind == kinds.OUTAGE for event in events):  # such as that of a move
+            with suppress(DibsError):  # whoever comes with the new name has it asked again
+                self.learn_name()
         if is_imported or any(event.kind in kinds.WEBHOOK_CHANGES for event in events):
             self.dispatcher.changed()
         elif self.dispatcher.is_started:

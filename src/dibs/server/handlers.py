@@ -137,8 +137,7 @@ class Api:
             self.check_open()
         is_claim = verb in _CLAIMS
         if head.has_terms:
-            if parse.STORE_HEADER in headers:
-                self._check_store(headers[parse.STORE_HEADER])
+            self._check_store(headers)
             if is_claim and parse.KEY_HEADER in headers:
                 parse.add_key(document, headers[parse.KEY_HEADER])
         if is_claim:
@@ -157,6 +156,12 @@ class Api:
         """Have the command of a request decided. It is answered as soon as there is an outcome."""
         if isinstance(body, BaseException):
             raise body
+        if call.head.has_terms and not self._is_meant(call.head.headers):
+            call.connection.step(call, lambda given: self._ask_by_new_name(call, verb, given), body)
+        else:
+            self._ask(call, verb, body)
+
+    def _ask(self, call: HttpRequest, verb: str, body: bytes) -> None:
         head = call.head
         document: Document = {}
         if body or verb not in _BODILESS:
@@ -267,8 +272,20 @@ class Api:
         health = await self.health()
         return answer_document({"status": "ready"}) if health.status == 200 else health
 
-    def _check_store(self, wanted: bytes) -> None:
-        if wanted != self.engine.store_id.encode():
+    def _is_meant(self, headers: Headers) -> bool:
+        """Return whether the request is for this store, also under a name that it had before it was moved here."""
+        wanted = headers.get(parse.STORE_HEADER)
+        names = (self.engine.store_id, *self.engine.moved_from)
+        return wanted is None or wanted in [name.encode() for name in names]
+
+    async def _ask_by_new_name(self, call: HttpRequest, verb: str, body: bytes) -> None:
+        """Ask the store for its name first: it may have been moved, or thawed, a moment ago."""
+        self.caller_of(call.headers)
+        await self.in_reader(self.engine.learn_name)
+        self._ask(call, verb, body)
+
+    def _check_store(self, headers: Headers) -> None:
+        if not self._is_meant(headers):
             raise HttpError(
                 "This server's store is not the one that the request is for. Two servers of different stores stand in "
                 "one list.",

@@ -20,9 +20,11 @@ from dibs.core import limits
 from dibs.core.upkeep import live_servers
 from dibs.engine.liveness import pulses_of
 from dibs.server.annexes import AnnexRoutes, shared_routes
+from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.admission import LOG_EVERY_MS, Admission
 from dibs.server.http.listen import BACKLOG
+from dibs.server.http.parse import MOVED_HEADER, STORE_HEADER
 from dibs.server.http.protocol import HttpConnection, RequestObserver, ServerState
 from dibs.server.http.response import Header, HttpError, answer_for_error
 from dibs.server.http.tls import TlsListener
@@ -80,7 +82,7 @@ class HttpServer:
             await asyncio.sleep(TICK_S)
             ticks += 1
             if not ticks % TICKS_IN_A_SECOND:
-                state.set_date()
+                state.set_headers()
                 self._look_for_files()
         self.dismiss_waiters()
         listener.close()
@@ -241,9 +243,16 @@ def make_server(
     if api.settings.access_log:
         observers = [*observers, RequestLog()]
     api.notes_callers = bool(observers)
-    headers = [(b"x-dibs-store", api.engine.store_id.encode()), NO_SNIFF, *([] if tls is None else [HSTS])]
-    state = ServerState(api, build_router(api, annexes), headers, admission, observers)
+    safe = [NO_SNIFF, *([] if tls is None else [HSTS])]
+    state = ServerState(api, build_router(api, annexes), lambda: [*_names(api.engine), *safe], admission, observers)
+    api.engine.on_named = state.set_headers
     return HttpServer(state, annexes, on_ready, tls)
+
+
+def _names(engine: Engine) -> list[Header]:
+    """The store's name, and the names of those that it goes on from: clients that know one of them go on, too."""
+    own = (STORE_HEADER, engine.store_id.encode())
+    return [own, *([(MOVED_HEADER, ",".join(engine.moved_from).encode())] if engine.moved_from else [])]
 
 
 def build_router(api: Api, annexes: Sequence[AnnexRoutes] = ()) -> Router:

@@ -130,8 +130,8 @@ def test_a_claim_that_a_full_etcd_wrote_and_refused_all_the_same_is_known(
     """etcd looks at its quota a second time when it executes a transaction, and then both writes and refuses."""
     write = store._client.write
 
-    def refused(request: bytes) -> TxnAnswer:
-        write(request)
+    def refused(request: bytes, epoch: int | None = None) -> TxnAnswer:
+        write(request, epoch)
         monkeypatch.setattr(store._client, "write", write)
         raise translated(Refusal(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"), "here", writes=True)
 
@@ -151,9 +151,9 @@ def test_every_commit_has_a_put_that_the_quota_of_etcd_sees(
     sent: list[bytes] = []
     write = store._client.write
 
-    def noted(request: bytes) -> TxnAnswer:
+    def noted(request: bytes, epoch: int | None = None) -> TxnAnswer:
         sent.append(request)
-        return write(request)
+        return write(request, epoch)
 
     monkeypatch.setattr(store._client, "write", noted)
     put(store, *[lock(f"job-{number}") for number in range(puts)])

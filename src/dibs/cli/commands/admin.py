@@ -390,7 +390,8 @@ restore
     exits 0 restored | 64 not a backup | 69 the store is in use; nothing was changed
 thaw
     Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners get time to
-        renew their leases. Do not thaw a store whose copy is in use.
+        renew their leases. The store has another id from then on. Do not thaw a store whose copy is in use: both would
+        give out the same jobs.
     $ dibs thaw  # the move is called off
     exits 0 the store can be used | 64 an import into the store is not complete
 pool set

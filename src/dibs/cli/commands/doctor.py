@@ -99,8 +99,8 @@ ROUND_TRIPS = 5
 SLOW_US_MIN = 500_000
 
 
-def check_server(found: Findings, call: Call, address: ServerAddress) -> str | None:
-    """The id of the store behind it, if it is known."""
+def check_server(found: Findings, call: Call, address: ServerAddress) -> list[str]:
+    """The id of the store behind it, if it is known, and those of the stores that it goes on from."""
     source = call.settings.source("url", "DIBS_URL")
     if call.settings.named_url is None:
         source = "this machine's service, for all its users"
@@ -108,15 +108,15 @@ def check_server(found: Findings, call: Call, address: ServerAddress) -> str | N
     _token(found, call, address)
     door = call.another_door(url=address.url)
     if not isinstance(door, HttpDoor):
-        return None
+        return []
     try:
         health = _health(found, door)
     except DibsError as error:
         found.bad("answers", error.details)
-        return None
+        return []
     finally:
         door.close()
-    return str(health["store"]) if health.get("store") else None
+    return [str(health["store"]), *health["moved_from"]] if health.get("store") else []
 
 
 def _health(found: Findings, door: HttpDoor) -> Document:
@@ -188,14 +188,16 @@ def _work(found: Findings, door: HttpDoor, now_ms: int) -> None:
     look_at_jobs(found, door)
 
 
-def check_one_store(found: Findings, stores: dict[str, str | None]) -> None:
+def check_one_store(found: Findings, stores: dict[str, list[str]]) -> None:
     """Servers of two stores in one list would give one job to two owners."""
-    known = {url: store for url, store in stores.items() if store is not None}
+    known = {url: names for url, names in stores.items() if names}
     if len(stores) < 2 or not known:
         return
-    first, *others = known
-    if strange := [url for url in others if known[url] != known[first]]:
+    first = min(known, key=lambda url: sum(known[url][0] in names[1:] for names in known.values()))  # the newest
+    if strange := [url for url in known if known[url][0] not in known[first]]:
         found.bad("one store", f"{strange[0]} serves another store than {first}: name servers of one store")
+    elif old := [url for url in known if known[url][0] != known[first][0]]:
+        found.look("one store", f"{old[0]} serves a store that was moved to that of {first}: stop that server")
     elif len(known) == len(stores):
         found.good("one store", f"all {len(stores)} serve the same")
 

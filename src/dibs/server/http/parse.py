@@ -24,7 +24,8 @@ from dibs.wire.values import PROVEN, U32_MAX
 Document = dict[str, Any]
 Headers = Mapping[bytes, bytes]
 
-STORE_HEADER = b"x-dibs-store"  # the store that a client of several servers expects
+STORE_HEADER = b"x-dibs-store"  # the store that a client of several servers expects, and that an answer is from
+MOVED_HEADER = b"x-dibs-moved-from"  # in answers: the stores that this one goes on from
 KEY_HEADER = b"idempotency-key"
 NAMESPACE_HEADER = b"x-dibs-namespace"
 NAMES_HEADER = b"x-dibs-names"

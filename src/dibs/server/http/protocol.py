@@ -67,7 +67,7 @@ class ServerState:
         self,
         api: Api,
         router: Router,
-        headers: Sequence[Header],
+        headers: Callable[[], Sequence[Header]],
         admission: Admission | None,
         observers: Sequence[RequestObserver],
     ) -> None:
@@ -87,7 +87,7 @@ class ServerState:
         self._headers = headers
         self._told_of_forwarded = False
         self.starts: dict[int, bytes] = {}
-        self.set_date()
+        self.set_headers()
 
     def note_forwarded(self, peer: str) -> None:
         """Say once that a proxy may stand before the server that nobody named: all behind it count as one client."""
@@ -99,10 +99,10 @@ class ServerState:
                 plain(peer),
             )
 
-    def set_date(self) -> None:
-        """To be called once a second."""
+    def set_headers(self) -> None:
+        """To be called once a second, because of the date, and when the store has another name."""
         date = (b"date", formatdate(usegmt=True).encode())
-        self._own = b"".join([b"%b: %b\r\n" % header for header in (date, *self._headers)])
+        self._own = b"".join([b"%b: %b\r\n" % header for header in (date, *self._headers())])
         self.starts.clear()
 
     def start(self, status: int) -> bytes:

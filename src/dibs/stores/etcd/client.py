@@ -5,6 +5,12 @@
               etcd refused before it proposed anything to the cluster.
 
 A member that did not answer is not asked first the next time. A new token is requested when the old one has expired.
+
+**The data may be other data than before**: a snapshot was put back. Its revisions repeat, so what is remembered of the
+old data would be taken for what it holds now. etcd must be stopped for that, and every connection breaks. So each new
+connection is asked for the place in the history that is known: the random name of the last commit, at the last revision
+that was seen. A history that went on from the snapshot has another name there, or has not come so far. Then another
+**epoch** begins for this process: versions of another one, and writes that were made in one, are conflicts.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from dibs.stores.etcd.errors import LostConnection, Refusal, translated
 from dibs.stores.etcd.http2 import EtcdConnection
 from dibs.stores.etcd.location import EtcdLocation, shown_endpoint
 from dibs.stores.etcd.messages import KeyValue, RangeAnswer, TxnAnswer
+from dibs.stores.port import Conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +36,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Answer = Callable[[bytes], T]
+Place = tuple[int, bytes, int, bytes]  # a revision; the key with the last commit's name, its revision and value then
+Call = tuple[str, bytes, str | None, int]  # path, request, token, how long it may take
 
 RANGE, TXN, COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
 WATCH, STATUS = "/etcdserverpb.Watch/Watch", "/etcdserverpb.Maintenance/Status"
@@ -50,6 +59,9 @@ class EtcdClient:
         self._first = 0  # which endpoint is asked first
         self._token: str | None = None
         self._closed = False
+        self.epoch = 0
+        self.on_put_back: Callable[[], None] = lambda: None
+        self._known: Place | None = None
 
     def range(self, key: bytes, end: bytes = b"", **options: Any) -> list[KeyValue]:
         return self.read(RANGE, messages.range_request(key, end, **options), RangeAnswer).kvs
@@ -58,15 +70,19 @@ class EtcdClient:
         """A transaction that changes nothing, or may be repeated."""
         return self.read(TXN, messages.txn(success, compare), TxnAnswer, refusals=refusals)
 
-    def write(self, request: bytes) -> TxnAnswer:
-        """A transaction that must not be repeated. StoreUnavailable(unknown=True) if it may have been executed."""
-        return self._call(TXN, request, TxnAnswer, writes=True, refusals=False)
+    def write(self, request: bytes, epoch: int | None = None) -> TxnAnswer:
+        """A transaction that must not be repeated. StoreUnavailable(unknown=True) if it may have been executed. Raises
+        Conflict if it was made in another epoch."""
+        epoch = self.epoch if epoch is None else epoch
+        return self._call(TXN, request, TxnAnswer, writes=True, refusals=False, epoch=epoch)
 
     def read(self, path: str, request: bytes, answer: Answer[T], *, refusals: bool = False) -> T:
         """A call that changes nothing, or may be repeated. `answer` reads what etcd says."""
         return self._call(path, request, answer, writes=False, refusals=refusals)
 
-    def _call(self, path: str, request: bytes, answer: Answer[T], *, writes: bool, refusals: bool) -> T:
+    def _call(
+        self, path: str, request: bytes, answer: Answer[T], *, writes: bool, refusals: bool, epoch: int | None = None
+    ) -> T:
         began_ms = steady_ms()
         failed = 0
         while True:
@@ -77,7 +93,7 @@ class EtcdClient:
                 token = self._authenticated(endpoint, try_ms)
                 # A write may use all the time, because it cannot be tried elsewhere.
                 call = path, request, token, left_ms if writes else try_ms
-                return self._asked(endpoint, try_ms, call, answer)
+                return self._asked(endpoint, try_ms, call, answer, epoch)
             except (LostConnection, Refusal) as error:
                 failed += 1
                 # Unreachable members get less time than members that answer.
@@ -101,10 +117,13 @@ class EtcdClient:
         return not error.is_passing or (writes and not error.is_before_write)
 
     def _asked(
-        self, endpoint: tuple[str, int], connect_ms: int, call: tuple[str, bytes, str | None, int], answer: Answer[T]
+        self, endpoint: tuple[str, int], connect_ms: int, call: Call, answer: Answer[T], epoch: int | None = None
     ) -> T:
-        """One call on a connection that is kept for the next, unless it was lost."""
-        connection = self._connection(endpoint, connect_ms)
+        """One call on a connection that is kept for the next, unless it was lost. Not in another epoch than `epoch`."""
+        connection = self._connection(endpoint, connect_ms, call)
+        if epoch not in (None, self.epoch):
+            self._keep(connection)
+            raise Conflict
         try:
             found = answer(connection.request(*call))
         except Refusal:
@@ -116,17 +135,54 @@ class EtcdClient:
         self._keep(connection)
         return found
 
-    def _connection(self, endpoint: tuple[str, int], timeout_ms: int) -> EtcdConnection:
+    def _connection(self, endpoint: tuple[str, int], timeout_ms: int, call: Call) -> EtcdConnection:
         while True:
             with self._lock:
                 found = next((each for each in reversed(self._idle) if each.endpoint == endpoint), None)
                 if found is not None:
                     self._idle.remove(found)
             if found is None:
-                return EtcdConnection(endpoint, self._tls, timeout_ms)
+                made = EtcdConnection(endpoint, self._tls, timeout_ms)
+                if call[0] != AUTHENTICATE:
+                    self._place(made, call)
+                return made
             if found.is_usable():
                 return found
             found.close()
+
+    def saw(self, place: Place) -> None:
+        known = self._known
+        if known is None or known[0] < place[0]:
+            self._known = place
+
+    def _place(self, made: EtcdConnection, call: Call) -> None:
+        """Find out whether a new connection leads to the data that is known. Raises LostConnection and Refusal."""
+        epoch, known = self.epoch, self._known
+        if known is None:
+            return
+        revision, key, written, name = known
+        request = messages.range_request(key, revision=revision)
+        try:
+            found = RangeAnswer(made.request(RANGE, request, *call[2:])).first
+            is_same = found is not None and (found.mod_revision, found.value) == (written, name)
+            is_sure = True
+        except Refusal as error:
+            if not error.is_compacted:
+                made.close()
+                raise
+            # It may be the same data. What is remembered is read again, at no great cost.
+            is_same, is_sure = False, error.is_of_the_future
+        except (LostConnection, *messages.NO_MESSAGE) as error:
+            made.close()
+            raise LostConnection(getattr(error, "why", "its answer is not etcd's"), sent=False) from None
+        if is_same:
+            return
+        with self._lock:
+            if self.epoch != epoch:
+                return  # another thread has noticed
+            self.epoch, self._known = epoch + 1, None
+        if is_sure:
+            self.on_put_back()
 
     def _keep(self, connection: EtcdConnection) -> None:
         with self._lock:

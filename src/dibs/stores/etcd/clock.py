@@ -198,7 +198,9 @@ class EtcdTime:
         self._pause = pause
         self._clock = EtcdClock(steady_ms)
         self._lock = allocate_lock()
-        self.looking = messages.range_op(layout.time, layout.wide + b"\0")  # the time, and the key `wide` beside it
+        self.looking = messages.range_op(
+            layout.time, layout.wide + b"\0"
+        )  # the time, and beside it the last commit's name and `wide`
         self.trouble: DibsError | None = None
 
     def ready(self) -> None:

@@ -62,7 +62,12 @@ class Refusal(Exception):
 
     @property
     def is_compacted(self) -> bool:
+        """Return whether etcd does not have that revision: not any more, or not yet."""
         return self.code == OUT_OF_RANGE
+
+    @property
+    def is_of_the_future(self) -> bool:
+        return self.is_compacted and "future" in self.message
 
 
 class LostConnection(Exception):

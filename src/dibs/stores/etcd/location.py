@@ -155,8 +155,8 @@ def _decoded(text: str) -> str:
 #     chapter                    the chapter that commits write to, and the same of it
 #     last                       written with every commit that has events: its mod revision is that of the newest event
 #     floor                      the lowest number of an event that is not pruned
-#     room                       written by commits that etcd's quota would not see otherwise, see transaction.py
 #     time, stopwatch, boot/ID   see clock.py
+#     time.name                  the random name of the last commit, see client.py
 #     time.wide, w/ID/NUMBER     a commit that is too large for one transaction, see transaction.py
 #
 # Keys are UTF-8, whose order is the order of code points.
@@ -173,8 +173,8 @@ class Layout:
         self.floor = self.root + b"floor"
         self.time = self.root + b"time"
         self.stopwatch = self.root + b"stopwatch"
-        self.room = self.root + b"room"
-        self.wide = self.root + b"time.wide"  # beside `time`: one range reads both
+        self.name = self.root + b"time.name"  # beside `time`: one range reads all three
+        self.wide = self.root + b"time.wide"
         self.records = self.root + b"r/"
         self.live = self.root + b"l/"
         self.dues = self.root + b"d/"

@@ -69,6 +69,10 @@ class EventLog:
         self.starts: dict[int, int] = {0: 0}  # chapter: the revision at which it began
         self._raised: list[tuple[int, int]] = []  # where another base began: the revision, and that base
 
+    def forget(self) -> None:
+        """Forget the chapters: they are those of another history. It may be a call of this log that found that out."""
+        self._chapter, self._commits, self.starts, self._raised = None, 0, {0: 0}, []
+
     def appending(self, events: Sequence[Event], *, is_wide: bool = False) -> tuple[bytes, list[bytes]]:
         """Return the compare and the operations that add to the log. `events` are COMMIT_EVENTS_MAX at most. `is_wide`:
         they are one of several parts that belong to one chapter, so it does not end here."""

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dibs.base.errors import DibsError, StoreFull
+from dibs.base.ids import new_token
+from dibs.base.logger import log
 from dibs.core.events import Event
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_READ_KEYS_MAX, ETCD_SILENCE_MS
-from dibs.core.records import Stored
+from dibs.core.records import META_KEY, Meta, Stored
 from dibs.stores.codec import decode, encode
 from dibs.stores.etcd import messages
 from dibs.stores.etcd import transaction as txn
@@ -134,8 +136,8 @@ STEPS_MAX = 14  # beyond about 4 hours everything is read
 KNOWN_MAX = 50_000
 KNOWN_BYTES_MAX = 64 * 1024 * 1024
 SHORT_BYTES = 1024
-# Further operations of a commit: the time, a look at the newest event, and what the quota must see.
-OTHER_OPS = 3
+OTHER_OPS = 3  # further operations of a commit: its name, the time, and a look at the newest event
+EPOCH = 1 << 63  # a version is a revision, and so many times the epoch in which it was read (`client.py`)
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
 INNER_OPS_MAX = 64
 
@@ -165,12 +167,37 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._known: dict[str, Versioned] = {}  # as last read or written here
         self._known_bytes = 0
         self._trouble: DibsError | None = None
+        self._was_put_back = False
+        self._client.on_put_back = self._put_back
+
+    def _put_back(self) -> None:
+        """An older copy of the data is there now. Called once for each, on any thread, before it is used."""
+        self._known, self._known_bytes = {}, 0
+        self._log.forget()
+        self._earliest_ms = 0
+        self._was_put_back = True
+
+    def _raise_floor(self) -> None:
+        """Before anything is written to a copy that was put back: the fencing tokens that it does not know are below
+        the time in milliseconds."""
+        snapshot = self.read((META_KEY,))
+        found = snapshot.records[META_KEY]
+        meta = found.record if isinstance(found.record, Meta) else Meta()
+        floor = max(meta.token_floor + 1, snapshot.now_ms)
+        self._commit({META_KEY: found.version}, {META_KEY: meta.replace(token_floor=floor)}, ())
+        self._was_put_back = False
+        log.warning(
+            "etcd (%s) holds an older copy of the store: a snapshot was put back. What was done since then is lost. "
+            "New fencing tokens are above %s.",
+            self.location.shown(),
+            floor,
+        )
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         self._time.ready()
         wanted = list(dict.fromkeys(keys))
         records: dict[str, Versioned] = {}
-        revision = 0
+        revision, epoch = 0, self._client.epoch
         while True:
             page = wanted[len(records) : len(records) + ETCD_READ_KEYS_MAX]
             # All pages of a read have the revision of the first, so they show one moment.
@@ -184,26 +211,33 @@ class EtcdStore(Store, Maintenance, Forgetful):
                 records, revision = {}, 0  # compacted between two pages: read all of it again
                 continue
             looked, *found = answer.ranges
-            if not revision and self._is_half_written(looked.kvs):
+            if not revision and self._is_half_written(looked.kvs, answer.revision):
                 continue
             for key, each in zip(page, found, strict=True):
-                records[key] = self._found(key, each.first) if each.first else ABSENT
+                records[key] = self._found(key, each.first, epoch) if each.first else ABSENT
             if len(records) == len(wanted):
                 return Snapshot(now_ms=self._time.now_ms(), records=records)
             revision = answer.revision
 
-    def _is_half_written(self, looked: list[KeyValue]) -> bool:
+    def _is_half_written(self, looked: list[KeyValue], revision: int) -> bool:
         """Take the answer to `looking`. True after a wide commit was finished that a reader might have seen half of."""
-        self._time.saw(looked)
+        self._saw(looked, revision)
         wide = self._wide.found(looked)
         if wide is None or not wide.is_decided:
             return False
         self._wide.wait(wide)
         return True
 
-    def _found(self, key: str, kv: KeyValue) -> Versioned:
+    def _saw(self, looked: list[KeyValue], revision: int) -> None:
+        self._time.saw(looked)
+        for kv in looked[1:2]:
+            if kv.key == self._layout.name:
+                self._client.saw((revision, kv.key, kv.mod_revision, kv.value))
+
+    def _found(self, key: str, kv: KeyValue, epoch: int) -> Versioned:
         try:
-            found = Versioned(version=kv.mod_revision, record=decode(key, kv.value.decode()))
+            version = kv.mod_revision + epoch * EPOCH
+            found = Versioned(version=version, record=decode(key, kv.value.decode()))
         except DibsError as error:
             self._trouble = error
             raise
@@ -227,12 +261,23 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         self._time.ready()
+        if self._was_put_back:
+            self._raise_floor()
+        return self._commit(expect, puts, events)
+
+    def _commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
+        epoch = self._client.epoch
+        if any(version and version // EPOCH != epoch for version in expect.values()):
+            raise self._conflict(expect)
         bodies = {key: b"" if record is None else encode(record).encode() for key, record in puts.items()}
         if len(expect) > txn.COMPARES_MAX or len(events) > COMMIT_EVENTS_MAX:
             return self._commit_wide(expect, puts, bodies, events)
         writes = self._writes(expect, puts, bodies)
-        compares = [messages.compare_revision(self._layout.record(key), version) for key, version in expect.items()]
+        compares = [
+            messages.compare_revision(self._layout.record(key), version % EPOCH) for key, version in expect.items()
+        ]
         compares.append(self._wide.absent)
+        name = new_token()
         for _ in range(TURNS_MAX):
             ops, all_compares = writes, compares
             if events:
@@ -240,13 +285,15 @@ class EtcdStore(Store, Maintenance, Forgetful):
                 ops, all_compares = [*writes, *appends], [*compares, compare]
             if not txn.fits([*ops, *compares]):
                 return self._commit_wide(expect, puts, bodies, events)
-            answer = self._write(self._request(all_compares, ops))
+            answer = self._write(self._request(all_compares, ops, name), epoch)
             if answer.succeeded:
+                self._client.saw((answer.revision, self._layout.name, answer.revision, name.encode()))
                 for key, record in puts.items():
                     if record is None:
                         self._known.pop(key, None)
                     else:
-                        self._remember(key, Versioned(version=answer.revision, record=record), len(bodies[key]))
+                        version = answer.revision + epoch * EPOCH
+                        self._remember(key, Versioned(version=version, record=record), len(bodies[key]))
                 return self._last_number(answer, len(events))
             chapter, other = [each.kvs for each in answer.ranges]
             wide = self._wide.found(other)
@@ -281,9 +328,9 @@ class EtcdStore(Store, Maintenance, Forgetful):
             self._known.pop(key, None)
         return self._log.last_number(last)
 
-    def _write(self, request: bytes) -> TxnAnswer:
+    def _write(self, request: bytes, epoch: int | None = None) -> TxnAnswer:
         try:
-            answer = self._client.write(request)
+            answer = self._client.write(request, epoch)
         except StoreFull as error:
             self._trouble = error
             raise
@@ -291,9 +338,9 @@ class EtcdStore(Store, Maintenance, Forgetful):
             self._trouble = None
         return answer
 
-    def _request(self, compares: list[bytes], ops: list[bytes]) -> bytes:
-        writes = txn.seen_by_quota(txn.packed(ops, len(compares), OTHER_OPS), self._layout.room)
-        success = [*writes, self._time.raising(), range_op(self._layout.last)]
+    def _request(self, compares: list[bytes], ops: list[bytes], name: str) -> bytes:
+        others = [txn.naming(self._layout, name), self._time.raising(), range_op(self._layout.last)]
+        success = [*txn.packed(ops, len(compares), OTHER_OPS), *others]
         return messages.txn(success, compares, [self._log.chapter_op, self._wide.looking])
 
     def _last_number(self, answer: TxnAnswer, events: int) -> int:
@@ -334,10 +381,11 @@ class EtcdStore(Store, Maintenance, Forgetful):
         root = self._layout.live if live else self._layout.records
         whole = self._layout.live_mark(prefix) if live else self._layout.record(prefix)
         begin = root + after.encode() + b"\0" if after >= prefix and after else whole
+        epoch = self._client.epoch
         kvs = self._ask(range_op(begin, txn.end_of(whole), limit=limit, keys_only=live)).kvs
         keys = [kv.key[len(root) :].decode() for kv in kvs]
         if not live:
-            return [(key, self._found(key, kv)) for key, kv in zip(keys, kvs, strict=True)]
+            return [(key, self._found(key, kv, epoch)) for key, kv in zip(keys, kvs, strict=True)]
         # Records deleted between the two reads are left out; the page is then shorter, but not wrong.
         found = self.read(keys).records
         return [(key, each) for key, each in found.items() if each.record is not None and each.record.is_live()]
@@ -373,8 +421,9 @@ class EtcdStore(Store, Maintenance, Forgetful):
     def _ask(self, request: bytes) -> RangeAnswer:
         """One range, and the time with it, when no wide commit is half written."""
         while True:
-            looked, found = self._client.txn([self._time.looking, request]).ranges
-            if not self._is_half_written(looked.kvs):
+            answer = self._client.txn([self._time.looking, request])
+            looked, found = answer.ranges
+            if not self._is_half_written(looked.kvs, answer.revision):
                 return found
 
     def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:

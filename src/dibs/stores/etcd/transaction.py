@@ -6,7 +6,7 @@ each of its neighbours. So many writes are put into several inner transactions, 
 stay in the outer one, because only those decide about the whole. Commits that compare more records are wide.
 
 etcd's quota counts the puts of the outer transaction alone. A commit without any would be taken by an etcd that is
-full, so every commit has one (`seen_by_quota`).
+full. Every commit puts its name there (`naming`).
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def _nested(ops: list[bytes], room: int) -> list[bytes]:
     return _grouped(ops, room // levels, room - room // levels)
 
 
-def seen_by_quota(ops: list[bytes], room: bytes) -> list[bytes]:
-    """`ops`, with a put of the key `room` if there is none yet on the outer level."""
-    return ops if any(op[0] == messages.PUT_TAG for op in ops) else [messages.put_op(room, b""), *ops]
+def naming(layout: Layout, name: str) -> bytes:
+    """The operation that gives a commit its name, on the outer level."""
+    return messages.put_op(layout.name, name.encode())
 
 
 def fits(ops: list[bytes]) -> bool:
@@ -244,8 +244,8 @@ class WideCommits:
     def _step(self, wide: WideCommit, value: bytes | None, ops: list[bytes]) -> list[KeyValue]:
         """Go on with a wide commit: change `wide` to `value`, or delete it. Returns the range of the key `last`."""
         key, keys = self._layout.wide, self._layout
-        moves = seen_by_quota([messages.delete_op(key) if value is None else messages.put_op(key, value)], keys.room)
-        others = [*moves, self._raising(), messages.range_op(keys.last)]
+        moves = messages.delete_op(key) if value is None else messages.put_op(key, value)
+        others = [moves, naming(keys, new_token()), self._raising(), messages.range_op(keys.last)]
         success = [*packed(ops, 1, len(others)), *others]
         answer = self._write(messages.txn(success, [messages.compare_revision(key, wide.revision)]))
         if not answer.succeeded:

@@ -70,6 +70,7 @@ class Queries:
         self.correct = said("SELECT {s}.correct_1($1, $2)")
         self.room = said("SELECT {s}.room_1()")
         self.last_seq = said("SELECT last_seq FROM {s}.state")
+        self.event = said("SELECT seq, body FROM {s}.events WHERE seq <= $1 ORDER BY seq DESC LIMIT 1")
         self.number_from = said("UPDATE {s}.state SET last_seq = greatest(last_seq, $1)")
         self.exists = said("SELECT 1 FROM {s}.records WHERE key = $1")
         self.first_kept = said("SELECT seq FROM {s}.events WHERE at_ms >= $1 ORDER BY seq LIMIT 1")

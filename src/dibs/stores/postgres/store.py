@@ -81,6 +81,8 @@ class PostgresStore(Store, Maintenance):
         self._held_back: str | None = None
         self._seen = 0  # the highest revision that an answer had
         self._seen_seq = 0  # the last event that this process knows of
+        self._last_event: tuple[int, str] | None = None  # that it has read or written: its number and text
+        self._lacks_history = False
         self._none_due = (0, b"")  # no record was due before this time, at this commit
         self._versions = prepare(self._pool, location, migrate=location.migrates if migrate is None else migrate)
         self._pool.admit = self._admit
@@ -143,6 +145,19 @@ class PostgresStore(Store, Maintenance):
         """Raise LinkBehind for a new connection that does not lead to the store that this process knows."""
         with suppress(QueryRefused):  # so will be what it is wanted for, with the reason
             self._asked(link, self._queries.read, (b"{}", b"{}"), until_ms)
+            if self._last_event is not None:
+                self._look_for(self._last_event, link, until_ms)
+
+    def _know_event(self, seq: int, text: str) -> None:
+        if self._last_event is None or self._last_event[0] < seq:
+            self._last_event = (seq, text)
+
+    def _look_for(self, known: tuple[int, str], link: PostgresConnection, until_ms: int) -> None:
+        """Find out whether the database has the last event that this process knows. If it was pruned, nobody knows."""
+        seq, text = known
+        rows = link.query(self._queries.event, (arrays.number(seq),), until_ms)
+        if rows and (int(rows[0][0] or 0), _text(rows[0][1])) != (seq, text):
+            self._lacks_history, self._last_event = True, None
 
     def _see(self, revision: int, seen: int) -> None:
         """Take note of the revision in an answer. `seen`: what was known when the question was sent."""
@@ -171,6 +186,8 @@ class PostgresStore(Store, Maintenance):
 
     def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         try:
+            if self._lacks_history:
+                self._raise_floor()
             last_seq = self._write(expect, puts, events)
         except StoreFull as error:
             self._trouble = error
@@ -229,19 +246,34 @@ class PostgresStore(Store, Maintenance):
         written = {key: Versioned(version=name, record=record) for key, record in kept.items()}
         self._keep({**dict.fromkeys(gone, ABSENT), **written})
         self._seen_seq = max(self._seen_seq, int(last))
+        if events:
+            self._know_event(int(last), encode(events[-1]))
         if events or gone:
             self._listener.committed(hint, events=bool(events), seq=int(last))
         return int(last)
 
-    def _arrive(self) -> None:
-        """Be the first to write on a new timeline. The tokens that were handed out on the old one are below the time in
-        milliseconds, as far as this store can lack them."""
+    def _raise_floor(self, *, arrives: bool = False) -> int:
+        """Raise the floor above the tokens that this database can lack: they are below the time in milliseconds."""
         snapshot = self.read((META_KEY,))
         found = snapshot.records[META_KEY]
         meta = found.record if isinstance(found.record, Meta) else Meta()
         floor = max(meta.token_floor + 1, snapshot.now_ms)
+        self._write({META_KEY: found.version}, {META_KEY: meta.replace(token_floor=floor)}, (), arrives=arrives)
+        if self._lacks_history:
+            self._lacks_history = False
+            log.warning(
+                "PostgreSQL (%s) holds an older copy of the store: a dump or a snapshot was put back. What was done "
+                "since then is lost. New fencing tokens are above %s.",
+                self._location.shown,
+                floor,
+            )
+        return floor
+
+    def _arrive(self) -> None:
+        """Be the first to write on a new timeline."""
+        self._lacks_history = False  # it may lack the last commits, as after any promotion
         try:
-            self._write({META_KEY: found.version}, {META_KEY: meta.replace(token_floor=floor)}, (), arrives=True)
+            floor = self._raise_floor(arrives=True)
         except Conflict:
             return  # another process has arrived
         log.warning(
@@ -275,6 +307,8 @@ class PostgresStore(Store, Maintenance):
         values = [arrays.number(after), arrays.number(max(0, limit)), *map(arrays.text, job or ())]
         rows = self._pool.rows(self._queries.events(of_a_job=job is not None, newest=newest), values)
         found = [decode_event(int(seq or 0), _text(body)) for seq, body in rows]
+        for seq, body in (*rows[:1], *rows[-1:]):  # the newest is one of them
+            self._know_event(int(seq or 0), _text(body))
         self._seen_seq = max([self._seen_seq, *(event.seq for event in found)])
         return found[::-1] if newest else found
 

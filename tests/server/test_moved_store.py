@@ -1,0 +1,101 @@
+"""A server whose store is moved, or that another store is moved into: it answers to the names that the store had."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.client.store_admin import thaw
+from dibs.core.commands import Identify
+from dibs.engine.archive import export
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.intake import intake
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+from tests.programs import wait_until
+from tests.server.harness import running
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.server.harness import Server
+
+pytestmark = pytest.mark.promise("move:live")
+
+
+def copy_of(store: MemoryStore) -> io.BytesIO:
+    lines: list[str] = []
+    export(store, lines.append, freeze=True)
+    return io.BytesIO("".join(lines).encode())
+
+
+def old_store() -> MemoryStore:
+    store = MemoryStore(ManualClock())
+    Coordinator(store).one(Identify(fresh_id="old"))
+    return store
+
+
+def names(server: Server) -> tuple[str, str | None]:
+    headers = server.ask("GET", "/locks/job").headers
+    return headers["x-dibs-store"], headers.get("x-dibs-moved-from")
+
+
+def test_a_server_that_starts_on_a_moved_store_says_so_and_takes_requests_for_the_old_one(tmp_path: Path) -> None:
+    new = MemoryStore(ManualClock())
+    intake(new, copy_of(old_store()))
+    with running(tmp_path, store=new) as server:
+        assert names(server) == (server.engine.store_id, "old")
+        for number, name in enumerate(("old", server.engine.store_id)):
+            assert server.acquire(f"job-{number}", headers={"X-Dibs-Store": name}).json["status"] == "acquired"
+        assert server.acquire("job", headers={"X-Dibs-Store": "another"}).status == 421
+
+
+@pytest.mark.fault("F-405")
+def test_a_server_that_was_up_before_the_import_takes_the_first_request_for_the_old_one(tmp_path: Path) -> None:
+    """It has not heard of the import yet: nobody lets its chores run here."""
+    with running(tmp_path) as server:
+        own = server.engine.store_id
+        assert server.acquire("job", headers={"X-Dibs-Store": "old"}).status == 421
+        assert isinstance(server.store, MemoryStore)
+        intake(server.store, copy_of(old_store()))
+        answer = server.acquire("job", headers={"X-Dibs-Store": "old"})
+        assert answer.json["status"] == "acquired"
+        assert (answer.headers["x-dibs-store"], answer.headers["x-dibs-moved-from"]) == (own, "old")
+
+
+def test_a_server_hears_of_an_import_into_its_store_by_itself(tmp_path: Path) -> None:
+    with running(tmp_path, real_time=True) as server:
+        assert isinstance(server.store, MemoryStore)
+        intake(server.store, copy_of(old_store()))
+        wait_until(lambda: names(server) == (server.engine.store_id, "old"), "it knows what it goes on from")
+
+
+@pytest.mark.promise("servers:one-store")
+def test_a_server_whose_store_is_thawed_has_the_new_name_and_answers_to_the_old_one(tmp_path: Path) -> None:
+    with running(tmp_path, real_time=True) as server:
+        own = server.engine.store_id
+        assert isinstance(server.store, MemoryStore)
+        copy = copy_of(server.store)
+        refused = server.acquire("job", headers={"X-Dibs-Store": own})
+        assert (refused.status, refused.json["code"]) == (503, "upstream_unavailable")
+        thaw(server.store)
+        wait_until(lambda: names(server)[1] == own, "it knows its new name")
+        assert names(server)[0] != own
+        assert server.acquire("job", headers={"X-Dibs-Store": own}).json["status"] == "acquired"
+        other = MemoryStore(ManualClock())
+        intake(other, copy)
+        (tmp_path / "other").mkdir()
+        with running(tmp_path / "other", store=other) as second:
+            assert second.acquire("job", headers={"X-Dibs-Store": names(server)[0]}).status == 421
+            assert server.acquire("job", headers={"X-Dibs-Store": names(second)[0]}).status == 421
+
+
+def test_a_stranger_does_not_make_the_server_ask_its_store_for_its_name(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        asked: list[object] = []
+        server.engine.learn_name = lambda: asked.append(1)  # type: ignore[method-assign]
+        headers = {"X-Dibs-Store": "another"}
+        assert server.ask("POST", "/locks/job/acquire", {}, who=None, headers=headers).status == 401
+        assert asked == []
