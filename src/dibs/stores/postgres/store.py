@@ -253,12 +253,14 @@ class PostgresStore(Store, Maintenance):
         return int(last)
 
     def _raise_floor(self, *, arrives: bool = False) -> int:
-        """Raise the floor above the tokens that this database can lack: they are below the time in milliseconds."""
+        """Raise the floor above the tokens that this database can lack: they are below the time in milliseconds, and
+        the numbers of events below that in microseconds."""
         snapshot = self.read((META_KEY,))
         found = snapshot.records[META_KEY]
         meta = found.record if isinstance(found.record, Meta) else Meta()
         floor = max(meta.token_floor + 1, snapshot.now_ms)
         self._write({META_KEY: found.version}, {META_KEY: meta.replace(token_floor=floor)}, (), arrives=arrives)
+        self.number_from(snapshot.now_ms * 1_000)
         if self._lacks_history:
             self._lacks_history = False
             log.warning(
