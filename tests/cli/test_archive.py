@@ -118,7 +118,7 @@ def test_an_import_into_a_store_that_is_not_empty_changes_nothing(terminal: Term
     copy = archive_of(terminal)
     said = refused(terminal("import", stdin=copy))
     assert "not empty" in said
-    assert "both have the namespace default" in refused(terminal("import", "--add", stdin=copy))
+    assert "a namespace that the store has as well: default" in refused(terminal("import", "--add", stdin=copy))
     assert terminal("heartbeat", "issue-1842", "--lease", lease).exit == 0
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.clock import wall_ms
 from dibs.client.door import Ask
 from tests.programs import ServerProcess
 
@@ -29,6 +30,16 @@ def test_the_floor_is_raised_for_every_job_and_never_lowered(terminal: Terminal)
     assert token(terminal, "last") == 5001
     terminal("break", "before", "--reason", "r")
     assert token(terminal, "before") == 5001
+
+
+def test_numbers_of_events_go_on_from_the_clock(terminal: Terminal) -> None:
+    """An old copy that was put back by other means would give out numbers again that others have seen."""
+    token(terminal, "before")
+    began_us = wall_ms() * 1_000
+    terminal("token-floor", "10")
+    token(terminal, "after")
+    (event,) = terminal("history", "after", "--json").data["events"]
+    assert event["seq"] > began_us
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "1e3", "ten", "9" * 30])

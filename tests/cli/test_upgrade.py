@@ -44,3 +44,29 @@ def test_a_file_of_a_newer_version_is_refused_and_the_way_back_is_a_backup(outsi
     assert outside("restore", str(backup), "--url", url).exit == 0
     assert [*tmp_path.glob("dibs.db.replaced-*")], "the newer file is kept"
     assert claimed(outside, url, "another") > 1
+
+
+@pytest.mark.fault("F-422")
+@pytest.mark.parametrize("old", ["there", "lost"])
+def test_a_restore_says_which_tokens_came_back(outside: Terminal, tmp_path: Path, old: str) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    url = ("--url", f"sqlite:{path}")
+    assert outside("claim", "job", *url).exit == 0
+    ids = {}
+    for name in ("ann", "bob", "carl", "dora", "eve"):
+        ids[name] = outside("token", "create", name, *url, "--json").data["id"]
+    assert outside("backup", str(copy), *url).exit == 0
+    assert outside("token", "revoke", "ann", *url).exit == 0
+    if old == "lost":
+        path.unlink()
+    ran = outside("restore", str(copy), *url)
+    assert ran.exit == 0
+    last = ran.out.splitlines()[-1]
+    if old == "there":
+        assert last.startswith("The old file is kept as")
+        return
+    named = ", ".join(f"{name} ({ids[name]})" for name in ("ann", "bob", "carl"))
+    assert last == (
+        f"Valid again: bearer tokens that may have been revoked since the backup: {named} and 2 others. "
+        "Look at `dibs token list`."
+    )

@@ -81,20 +81,34 @@ def test_lanes_dead_letters_and_replays_are_of_the_same_events_there() -> None:
 @pytest.mark.promise("webhook:gap")
 def test_without_the_history_a_webhook_begins_at_the_end_and_says_what_is_missing() -> None:
     lane = Lane(job="a", after=11, last=15)
-    begun = without_history(WebhookProgress(at=20, lanes=(lane,)), 30, 7)
-    assert begun == WebhookProgress(at=7, lanes=(Lane(job="", after=11, last=30),), gaps=1)
-    assert without_history(WebhookProgress(at=30), 30, 7) == WebhookProgress(at=7)
-    assert without_history(HOOK.replace(replay_after=12), 30, 7) == HOOK.replace(replay_after=7)
+    begun = without_history(WebhookProgress(at=20, lanes=(lane,)), 70)
+    assert begun == WebhookProgress(at=70, lanes=(Lane(job="", after=11, last=70),), gaps=1)
+    told = WebhookProgress(at=70, lanes=(Lane(job="", after=30, last=70),), gaps=1)
+    assert without_history(WebhookProgress(at=30), 70) == told  # the other store may have gone on
+    assert without_history(HOOK.replace(replay_after=12), 70) == HOOK.replace(replay_after=70)
+
+
+@pytest.mark.promise("webhook:gap")
+@pytest.mark.fault("F-415")
+def test_a_target_is_told_of_numbers_that_no_event_has_besides_what_it_had_to_be_told() -> None:
+    there = Renumbering([11, 12], [101, 102], 13, 103, (12, 100))
+    waits = Lane(job="a", after=11, last=12)
+    found = progress_of(there, WebhookProgress(at=12, lanes=(Lane(job="", after=2, last=9), waits), gaps=1))
+    gap = Lane(job="", after=2, last=100)
+    assert found == WebhookProgress(at=102, lanes=(gap, Lane(job="a", after=101, last=102)), gaps=2)
 
 
 def test_of_two_records_a_store_keeps_its_own_and_registers_name_what_both_have() -> None:
     one, two, three = [WebhookEntry(id=each, ns="d", principal="p") for each in ("1", "2", "3")]
     own, brought = WebhookRegister(changes=4, entries=(one, two)), WebhookRegister(changes=9, entries=(two, three))
-    assert merged(None, brought) == brought
-    assert merged(own, brought) == WebhookRegister(changes=5, entries=(one, two, three))
+    assert merged(None, brought, adds=False) == brought
+    assert merged(own, brought, adds=False) == WebhookRegister(changes=5, entries=(one, two, three))
     tokens = CredentialRegister(changes=4, recent=("a",))
-    assert merged(tokens, CredentialRegister(changes=9, recent=("b",))) == CredentialRegister(changes=5)
-    assert merged(Meta(token_floor=4), Meta(token_floor=9)) == Meta(token_floor=4)
+    other = CredentialRegister(changes=9, recent=("b",))
+    assert merged(tokens, other, adds=False) == CredentialRegister(changes=5)
+    assert merged(Meta(token_floor=4), Meta(token_floor=9), adds=False) == Meta(token_floor=4)
+    assert merged(HOOK, HOOK.replace(stopped="why"), adds=True) == HOOK
+    assert merged(HOOK, HOOK.replace(stopped="why"), adds=False) == HOOK.replace(stopped="why")
 
 
 LATER_MS = 100_000

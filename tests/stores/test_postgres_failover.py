@@ -233,6 +233,7 @@ def test_after_two_failovers_to_timelines_of_one_number_the_owner_of_the_second_
 
 @pytest.mark.fault("F-271")
 @pytest.mark.fault("F-410")
+@pytest.mark.fault("F-424")
 @pytest.mark.promise("excl")
 @pytest.mark.promise("token:rises")
 def test_a_snapshot_of_the_disk_that_is_put_back_is_not_taken_for_what_a_running_server_remembers(
@@ -251,6 +252,7 @@ def test_a_snapshot_of_the_disk_that_is_put_back_is_not_taken_for_what_a_running
         assert again.lease.token == lost.lease.token, "nobody who knew that was there"
         raised = patiently(lambda: claim(first, "worker-3", "another")).lease.token
         assert raised > first.read(()).now_ms - 600_000
+        assert first.events(0, 1, newest=True)[0].seq > (first.read(()).now_ms - 600_000) * 1_000
         assert claim(second, "worker-4", "a third").lease.token == raised
 
 

@@ -8,16 +8,20 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreFull, StoreUnavailable
+from dibs.base.ids import new_id
 from dibs.client.store_admin import backup, restore
-from dibs.core.commands import Acquire, Inspect
+from dibs.core.commands import Acquire, Identify, Inspect
+from dibs.core.credentials import CreateToken, RevokeToken, RotateToken, credential_key
+from dibs.core.lease_outcomes import Identified
 from dibs.core.outcomes import Granted, Status
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.credentials import credentials
 from dibs.engine.event_log import EventFilter, read_page
 from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore
@@ -147,12 +151,19 @@ def test_events_and_versions_go_on_above_those_of_the_file_that_is_replaced(path
 @pytest.mark.fault("F-076")
 @pytest.mark.parametrize("limit", [1, 7, 1_000])
 @pytest.mark.parametrize("at", [0, 90, 100, 101, 150, 200])
-def test_who_follows_is_told_of_what_a_restore_took_away(path: str, copy: str, at: int, limit: int) -> None:
+@pytest.mark.parametrize("old", ["there", "lost", "damaged"])
+@pytest.mark.fault("F-415")
+def test_who_follows_is_told_of_what_a_restore_took_away(path: str, copy: str, old: str, at: int, limit: int) -> None:
     store = SqliteStore(path)
     store.commit({}, {}, [event("job") for _ in range(100)])
     backup(store, copy)
     store.commit({}, {}, [event("job") for _ in range(100)])
     store.close()
+    if old == "lost":
+        os.unlink(path)
+    elif old == "damaged":
+        with open(path, "r+b") as file:
+            file.write(b"x" * 4096)
     restore(copy, path)
     store = SqliteStore(path)
     store.commit({}, {}, [event("job") for _ in range(3)])
@@ -165,11 +176,13 @@ def test_who_follows_is_told_of_what_a_restore_took_away(path: str, copy: str, a
         position = page.upto
         if page.is_last:
             break
-    assert got == [*range(at + 1, 101), *range(201, 205)]
-    assert gaps == ([(max(at, 100), 201)] if at < 200 else [])
-    if 100 <= at < 200:
+    first = store.newest_seq() - 3  # the outage that the restore was
+    assert first > 200
+    assert got == [*range(at + 1, 101), *range(first, first + 4)]
+    assert gaps == [(max(at, 100), first)]
+    if at >= 100:
         job = read_page(store, at, limit, EventFilter(ns="default", name="job"))
-        assert job.oldest == 201
+        assert job.oldest == first
     store.close()
 
 
@@ -333,3 +346,102 @@ def test_where_files_have_one_name_only_a_backup_is_made_and_a_restore_says_what
     restore(copy, path)
     assert held(path) == {"one"}
     assert sorted(os.listdir(os.path.dirname(path))) == ["copy.db", "dibs.db", "dibs.db.old"]
+
+
+def names(path: str, fresh: str = "") -> tuple[str, tuple[str, ...]]:
+    """The name of the store, as a server that starts on it learns it, and the names of those that it goes on from."""
+    store = SqliteStore(path)
+    told = Coordinator(store).one(Identify(fresh_id=fresh or new_id()))
+    store.close()
+    assert isinstance(told, Identified)
+    return told.store_id, told.moved_from
+
+
+@pytest.mark.promise("servers:one-store")
+@pytest.mark.fault("F-421")
+@pytest.mark.parametrize("old", ["there", "lost", "damaged"])
+def test_a_restored_file_is_a_store_of_its_own_and_goes_on_from_the_one_that_it_replaces(
+    path: str, copy: str, old: str
+) -> None:
+    claim(path, "one")
+    assert names(path, "first") == ("first", ())
+    back_up(path, copy)
+    elsewhere = f"{path}-elsewhere"
+    restore(copy, elsewhere)
+    name, before = names(elsewhere)
+    assert (name != "first", before, names(path)) == (True, (), ("first", ()))
+    if old == "lost":
+        os.unlink(path)
+    elif old == "damaged":
+        with open(path, "r+b") as file:
+            file.write(b"x" * 4096)
+    restore(copy, path)
+    second, before = names(path)
+    # Nobody knows whether the store that was copied lives on elsewhere, if its file is not here.
+    assert before == (("first",) if old == "there" else ())
+    assert len({"first", name, second}) == 3
+    restore(copy, path)
+    third, before = names(path)
+    assert before == (second, *(("first",) if old == "there" else ()))
+    assert third not in before
+
+
+def valid(path: str) -> set[str]:
+    store = SqliteStore(path)
+    now_ms = store.read(()).now_ms
+    found = {each.digest for each in credentials(store) if not each.is_over(now_ms)}
+    store.close()
+    return found
+
+
+def change(path: str, *commands: Any) -> None:
+    store = SqliteStore(path)
+    for command in commands:
+        Coordinator(store).one(command)
+    store.close()
+
+
+@pytest.mark.promise("auth:revoked")
+@pytest.mark.fault("F-422")
+@pytest.mark.parametrize("old", ["there", "lost", "damaged"])
+def test_a_restore_revives_no_token_that_the_old_file_knows_to_be_over_and_says_which_it_may(
+    path: str, copy: str, old: str
+) -> None:
+    made = ("stays", "revoked", "rotated", "in-grace")
+    change(path, *[CreateToken(digest=name * 3, name=name, by="root") for name in made])
+    back_up(path, copy)
+    change(
+        path,
+        RevokeToken(digest="revoked" * 3, by="root"),
+        RotateToken(digest="rotated" * 3, fresh_digest="fresh", by="root", grace_ms=0),
+        RotateToken(digest="in-grace" * 3, fresh_digest="next", by="root", grace_ms=1),
+        CreateToken(digest="since", name="since", by="root"),
+    )
+    if old == "lost":
+        os.unlink(path)
+    elif old == "damaged":
+        with open(path, "r+b") as file:
+            file.write(b"x" * 4096)
+    done = restore(copy, path)
+    back = [each["principal"] for each in done["tokens_back"]]
+    if old == "there":
+        assert valid(path) == {"stays" * 3, "fresh", "next", "since"}
+        assert (done["tokens_kept"], back) == (True, [])
+    else:
+        assert valid(path) == {name * 3 for name in made}
+        assert (done["tokens_kept"], back) == (False, sorted(made))
+
+
+@pytest.mark.fault("F-422")
+def test_tokens_that_the_old_file_has_forgotten_or_never_had_are_named(path: str, copy: str) -> None:
+    change(
+        path, CreateToken(digest="forgotten", name="bob", by="root"), CreateToken(digest="kept", name="eve", by="root")
+    )
+    back_up(path, copy)
+    store = SqliteStore(path)
+    key = credential_key("forgotten")
+    store.commit({key: store.read((key,)).records[key].version}, {key: None}, ())
+    store.close()
+    done = restore(copy, path)
+    assert done["tokens_back"] == [{"id": "forgotten", "principal": "bob"}]
+    assert done["tokens_kept"]

@@ -20,16 +20,18 @@ from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
+from dibs.core.credentials import CredentialRegister, credential_key
 from dibs.core.identity import LOCAL
 from dibs.core.lease_outcomes import Frozen, Raised, Thawed
 from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Outcome
-from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, Stored, lock_key
+from dibs.core.records import LOCK_PREFIX, META_KEY, REGISTER_KEY, LockRecord, Meta, Stored, lock_key
 from dibs.core.upkeep import is_swept
 from dibs.engine.archive import FORMAT as ARCHIVE
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.intake import floor_after, intake
+from dibs.engine.credentials import every_credential
+from dibs.engine.intake import floor_after, intake, number_after
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
 from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
 from dibs.stores.port import Opening, Store, maintenance_of
@@ -164,25 +166,29 @@ def restore(source: str, path: str) -> Document:
         except DibsError as error:
             raise InvalidInput(error.details.replace(draft, source)) from None
         with copies.sole_use(path) as old:
-            floor = _prepare(draft, old or copies.Counters())
+            done = _prepare(draft, old)
             copies.take_over_owner(draft, path)
             copies.sync(draft)
             kept = copies.keep_aside(path)
             os.rename(draft, path)
             copies.sync(os.path.dirname(path))
-    return {"path": path, "token_floor": floor, "kept": kept}
+    return {"path": path, "kept": kept, **done}
 
 
-def _prepare(draft: str, old: copies.Counters) -> int:
-    """Let the draft go on above all that was handed out. Returns the floor under its new fencing tokens."""
+def _prepare(draft: str, old: copies.Counters | None) -> Document:
+    """Let the draft go on above all that was handed out, as another store than the one that was copied, and with the
+    tokens of the file that it replaces. Returns the floor under its new fencing tokens, and what it did with tokens."""
     with translated(draft, copies.WAIT_MS):
         db = connect(draft, copies.WAIT_MS)
         try:
             own = copies.counters(db)
         finally:
             db.close()
-    floor = floor_after(max(own.token, old.token), max(wall_ms(), own.time_ms, old.time_ms))
-    copies.raise_counters(draft, old)
+    last = old or copies.Counters()
+    now_ms = max(wall_ms(), own.time_ms, last.time_ms)
+    floor = floor_after(max(own.token, last.token), now_ms)
+    last_seq = number_after(max(own.last_seq, last.last_seq), now_ms)
+    copies.raise_counters(draft, last.replace(last_seq=last_seq))
     store = SqliteStore(draft)
     try:
         coordinator = Coordinator(store)
@@ -194,9 +200,33 @@ def _prepare(draft: str, old: copies.Counters) -> int:
             coordinator.one(Thaw(id=None, since_ms=own.time_ms, floor=floor))
         else:  # a frozen store stays so
             coordinator.one(RaiseFloor(floor=floor))
+        # Without a file in its place, the store that was copied may live on, here or elsewhere: this one names nobody.
+        meta = store.read((META_KEY,)).records[META_KEY].record
+        named = (meta if isinstance(meta, Meta) else Meta()).replace(store_id="", moved_from=last.names)
+        _replace(store, {META_KEY: named})
+        return {"token_floor": floor, **_keep_tokens(store, old)}
     finally:
         store.close()
-    return floor
+
+
+def _keep_tokens(store: Store, old: copies.Counters | None) -> Document:
+    """Bearer tokens stay as the replaced file has them: what was revoked or replaced since the backup stays so. Returns
+    whether there was such a file, and the valid tokens that it did not have: perhaps they were revoked long ago."""
+    known = dict(() if old is None else old.tokens)
+    now_ms = store.read(()).now_ms
+    back = [each for each in every_credential(store) if credential_key(each.digest) not in known]
+    back = [each for each in back if not each.is_over(now_ms)]
+    if known:
+        register = store.read((REGISTER_KEY,)).records[REGISTER_KEY].record
+        changes = register.changes if isinstance(register, CredentialRegister) else 0
+        _replace(store, {**known, REGISTER_KEY: CredentialRegister(changes=changes + 1)})
+    shown = [{"id": each.id, "principal": each.name} for each in sorted(back, key=lambda each: each.name)]
+    return {"tokens_kept": old is not None, "tokens_back": shown}
+
+
+def _replace(store: Store, puts: Mapping[str, Stored]) -> None:
+    """Write records into a store that nobody else has."""
+    store.commit({key: each.version for key, each in store.read(puts).records.items()}, puts, ())
 
 
 # Pushes a branch together with the claim on its job: the remote accepts both or neither.
@@ -298,9 +328,11 @@ def holds_anything(store: Store) -> bool:
 
 
 def raise_floor(store: Store, floor: int) -> int:
-    """Raise the floor under all fencing tokens. Returns the floor that applies from now on."""
+    """Raise the floor under all fencing tokens. Returns the floor that applies from now on. An old copy may have been
+    put back by other means than ours, so numbers of events go on from the clock, too."""
     outcome = Coordinator(store).one(RaiseFloor(floor=floor))
     assert isinstance(outcome, Raised)
+    maintenance_of(store).number_from(number_after(store.newest_seq(), wall_ms()))
     return outcome.floor
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.records import Terms
+from dibs.core.records import Stored, Terms
 
 
 class ClaimPolicy(Record):
@@ -272,6 +272,8 @@ class Thaw(PlainCommand):
     since_ms: int | None = None  # None: since it was frozen
     fresh_id: str = ""  # its name from now on, if it was being moved away
     moved_from: tuple[str, ...] = ()  # the names of a store that was moved into it
+    # The records of an import that the store may have as well, by their keys: they are published with this write.
+    brought: tuple[tuple[str, Stored], ...] = ()
 
 
 # A frozen store decides these: what they write (floor, id, pulse) harms no copy. A beat looks at the mark itself.

@@ -460,24 +460,28 @@ INSTANTS = frozenset(
 )
 
 
-def shifted(record: R, by_ms: int) -> R:
-    """`record` with all its instants moved: how a store whose machines share no clock shows it to each of them."""
-    made: R = _moved(record, by_ms) if by_ms else record
+def shifted(record: R, by_ms: int, dates_by_ms: int | None = None) -> R:
+    """`record` with all its instants moved: how a store whose machines share no clock shows it to each of them. What
+    ends at a date that people named (closures and done marks) is moved by `dates_by_ms`, if that is given."""
+    dates_ms = by_ms if dates_by_ms is None else dates_by_ms
+    made: R = _moved(record, by_ms, dates_ms) if by_ms or dates_ms else record
     return made
 
 
-def _shifted(value: Any, by_ms: int) -> Any:
+def _shifted(value: Any, by_ms: int, dates_ms: int) -> Any:
     if isinstance(value, tuple):
-        return tuple([_shifted(each, by_ms) for each in value])
-    return _moved(value, by_ms) if isinstance(value, Record) else value
+        return tuple([_shifted(each, by_ms, dates_ms) for each in value])
+    return _moved(value, by_ms, dates_ms) if isinstance(value, Record) else value
 
 
-def _moved(record: Any, by_ms: int) -> Any:
+def _moved(record: Any, by_ms: int, dates_ms: int) -> Any:
+    if isinstance(record, Closure | Done):
+        by_ms = dates_ms
     changes = {}
     for field in record._fields:
         held = getattr(record, field)
         if field in INSTANTS:
             changes[field] = held + by_ms if held else held
         elif isinstance(held, tuple | Record):
-            changes[field] = _shifted(held, by_ms)
+            changes[field] = _shifted(held, by_ms, dates_ms)
     return record.replace(**changes)

@@ -70,6 +70,11 @@ def thaw(draft: Draft, command: commands.Thaw) -> Outcome:
     if since_ms is not None and since_ms <= now_ms:
         _note_outage(draft, records.Outage(began_ms=since_ms, ended_ms=now_ms))
         meta = draft.meta()
+    if mark is not None and mark.incomplete:
+        from dibs.core.moved import publish  # rare, and it knows webhooks and tokens
+
+        publish(draft, command.brought, adds=mark.adds)
+        meta = draft.meta()
     thawed = meta.replace(frozen=None, token_floor=max(meta.token_floor, command.floor))
     if mark is not None and command.moved_from:
         thawed = _goes_on_from(thawed, command.moved_from)

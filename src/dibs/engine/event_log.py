@@ -2,9 +2,9 @@
 
 The numbers of the events are the store's, so a position of one server is good at every other, and without a server.
 
-**Numbers repeat**: a store that was replaced by a copy, or a database that lost commits in a failover, gives the same
-numbers again. So who stays and reads on knows its position by the event that it read last, reads that one with those
-that follow, and compares (`is_same`).
+**Numbers repeat**: a store that was replaced by a copy by other means than ours, or a database that lost commits in a
+failover, gives the same numbers again. So who stays and reads on knows its position by the event that it read last,
+reads that one with those that follow, and compares (`is_same`).
 """
 
 from __future__ import annotations

@@ -3,18 +3,21 @@
 1. The whole file is read and checked before the store is touched.
 2. The store is frozen and checked: it must be empty, or (`adds`) hold none of the file's namespaces.
 3. The freeze is marked as incomplete. If the import is killed from here on, the store refuses to be used and says so;
-   the same import again finishes it. Records are written in parts, each only while the mark is ours: of two imports at
-   once, the later one continues.
-4. One write removes the mark, sets the floor under the fencing tokens and names the store that was moved, if the file
-   is of a frozen one. The time since step 2 counts as an outage, so that owners of leases have time to find the new
-   store, and so does the time until a server starts on it.
+   the same import again finishes it. Records of jobs, places, sessions and trees are written in parts, each only while
+   the mark is ours: of two imports at once, the later one continues.
+4. One write publishes the rest, which the store may have as well (tokens, webhooks, counts, closures), removes the
+   mark, sets the floor under the fencing tokens, names the store that was moved, if the file is of a frozen one, and
+   tells servers by an event. The time since step 2 counts as an outage, so that owners of leases have time to find the
+   new store, and so does the time until a server starts on it.
 
 Times are shifted: the moment of the file becomes the moment at which the import began. So a lease has as much time left
 as before.
 
-Events keep their numbers if both stores number without gaps and this one has not come that far. Otherwise all of them
-get numbers above those of the other store: whoever comes back with a position of that store is told of a gap. Webhooks
-continue where they were in either case, so their records are written last, when the new numbers are known.
+Nobody knows which fencing tokens and numbers of events were given out since the copy: the other store may have gone on,
+or the copy may have been used before. So both go on from the clock (`floor_after`, `number_after`). Events in the file
+keep their numbers if both stores number without gaps and this one has not come that far; then there are numbers between
+them and the next one that no event has. Otherwise all of them get higher numbers. Whoever comes back with a position of
+the other store is told of a gap, and so is each webhook, which is sent what it was not sent before.
 """
 
 from __future__ import annotations
@@ -30,16 +33,21 @@ from dibs.base.generators import in_parts
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.commands import Freeze, Thaw
+from dibs.core.credentials import Usage
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.limits import CLOSURES_MAX, TOKEN_FLOOR_MAX, WEBHOOKS_MAX
-from dibs.core.moved import Renumbering, merged, moved, without_history
+from dibs.core.moved import Renumbering, moved, relabelled, without_history
 from dibs.core.records import (
     META_KEY,
+    SESSION_PREFIX,
+    USAGE_PREFIX,
+    Closure,
     FreezeMark,
     LockRecord,
     Meta,
     Pulse,
+    SessionRecord,
     Stored,
     Ticket,
     Tree,
@@ -50,6 +58,7 @@ from dibs.core.records import (
 from dibs.core.webhooks import WebhookRegister
 from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.queries import scan_records
 from dibs.engine.webhooks import registered
 from dibs.stores.port import CommitTooLarge, Conflict, Store, maintenance_of
 
@@ -59,7 +68,6 @@ PART_RECORDS = 500
 PART_CHARS = 256 * 1024  # about; what is too large for the store is halved
 PART_TRIES = 20
 OWN_KINDS = ("lock", "ticket", "session", "tree")  # a store without any of these is empty
-PLACED_KINDS = ("webhook", "webhook-progress", "webhook-dead")  # they have positions among the events
 SEQ_MAX = 2**52  # leaves room for events to come
 NAMES_SHOWN = 3
 EVER_MS = 2**53
@@ -83,7 +91,8 @@ class _Contents:
         self.header = reader.header
         self.meta, self.webhooks = Meta(), WebhookRegister()
         self.highest = 0  # of all fencing tokens
-        self.namespaces: set[str] = set()
+        self.usage: dict[str, Usage] = {}  # by payer
+        self.namespaces: dict[str, str] = {}  # and what of them is in the file
         first = last = events = 0
         for entry in reader.entries():
             if isinstance(entry, Event):
@@ -94,12 +103,18 @@ class _Contents:
                 self.meta = record
             elif isinstance(record, WebhookRegister):
                 self.webhooks = record
+            elif isinstance(record, Usage):
+                self.usage[entry[0].removeprefix(USAGE_PREFIX)] = record
             elif isinstance(record, Tree):
-                self.namespaces.add(record.namespace())
+                self.namespaces[record.namespace()] = "jobs"
             elif isinstance(record, LockRecord | Ticket):
-                self.namespaces.add(record.ns)
+                self.namespaces[record.ns] = "jobs"
+            elif isinstance(record, SessionRecord) and not record.ended_ms:
+                self.namespaces.setdefault(record.ns, "a session")
             if isinstance(record, LockRecord):
                 self.highest = max(self.highest, record.token, *[holder.token for holder in record.holders])
+        for webhook in self.webhooks.entries:
+            self.namespaces.setdefault(webhook.ns, "a webhook")
         self.checksum = reader.checksum
         self.last_seq = max(last, reader.header.last_seq)
         if self.last_seq > SEQ_MAX:
@@ -118,16 +133,23 @@ def floor_after(known: int, now_ms: int) -> int:
     return max(known + 1, now_ms)
 
 
+def number_after(known: int, now_ms: int) -> int:
+    """The same for the numbers of events. There are more of them: the time in microseconds, which a store of a million
+    events a second would reach (on etcd one of a thousand commits, whose numbers rise by 1,024 each)."""
+    return max(known + 1, now_ms * 1_000)
+
+
 def intake(store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms) -> Imported:
     """Bring the archive in `file`, which can be read twice, into `store`."""
     contents = _Contents(file)
     known = max(contents.meta.token_floor, contents.highest)
     # Also for a frozen store: the same file may have been imported before, and tokens given out there.
-    floor = floor_after(known, max(wall_ms(), contents.header.at_ms))
+    now_ms = max(wall_ms(), contents.header.at_ms)
+    floor = floor_after(known, now_ms)
     if floor > TOKEN_FLOOR_MAX:
         raise InvalidInput(f"The fencing tokens of this file go beyond {TOKEN_FLOOR_MAX}.")
     try:
-        return _Intake(store, contents, adds=adds).run(file, floor)
+        return _Intake(store, contents, adds=adds).run(file, floor, now_ms)
     except _TakenOver:
         raise InvalidInput(
             "Another import into this store began after this one, and continues. This one stopped; what it wrote is "
@@ -143,46 +165,68 @@ class _Intake:
         self._adds = adds
         self._id = new_id()
 
-    def run(self, file: BinaryIO, floor: int) -> Imported:
-        mark, contents = self._begin(), self._contents
+    def run(self, file: BinaryIO, floor: int, now_ms: int) -> Imported:
+        mark = self._begin()
         file.seek(0)
-        by_ms = mark.from_ms - self._contents.header.at_ms
-        if not self._adds:
-            own = self._store.newest_seq()
-            keeps = contents.is_gapless and self._store.capabilities.gapless and own < contents.first_seq
-            # One number is left out, so that even who has read all of the other store is told.
-            upto = contents.first_seq - 1 if keeps else max(contents.last_seq, own) + 1
-            maintenance_of(self._store).number_from(upto)
+        contents, by_ms, own = self._contents, mark.from_ms - self._contents.header.at_ms, self._store.newest_seq()
+        numbers = maintenance_of(self._store)
+        begins = number_after(max(contents.last_seq, own), now_ms)
+        keeps = contents.is_gapless and self._store.capabilities.gapless and own < contents.first_seq and not self._adds
+        numbers.number_from(contents.first_seq - 1 if keeps else begins)
+        charges = self._charges()
         old, new, count = array("q"), array("q"), 0
-        placed: Puts = {}
+        shared: dict[str, Stored] = {}  # what the store may have as well
         for part in _parts(ArchiveReader(file).entries()):
             events = [each for each in part if isinstance(each, Event)]
             if not events:
                 records = [each for each in part if not isinstance(each, Event) and each[0] != META_KEY]
-                puts: Puts = {key: moved(each, self._contents.meta.outages, by_ms) for key, each in records}
-                placed |= {key: puts.pop(key) for key in list(puts) if _kind(key) in PLACED_KINDS}
-                self._put(puts)
-                count += len(puts)
+                shared |= {key: each for key, each in records if _kind(key) not in OWN_KINDS}
+                ours = [(key, relabelled(each, charges)) for key, each in records if key not in shared]
+                self._put({key: moved(each, contents.meta.outages, by_ms) for key, each in ours})
+                count += len(records)
             elif not self._adds:
                 new.extend(self._tell([each.replace(at_ms=min(each.at_ms, mark.from_ms)) for each in events]))
                 old.extend([each.seq for each in events])
-        self._put(self._placed(placed, old, new))
-        self._note_outages(by_ms)
+        shared = self._placed(shared, old, new, None if keeps else begins)
+        shared[META_KEY] = self._meta(by_ms, mark.from_ms)
+        if keeps:  # after the positions of webhooks, which are before the numbers that nobody has
+            numbers.number_from(begins)
         self._account_for_time()
         names = (contents.meta.store_id, *contents.meta.moved_from) if contents.header.frozen else ()
-        outcome = self._coordinator.one(Thaw(id=self._id, floor=floor, since_ms=mark.from_ms, moved_from=names))
+        brought = tuple(shared.items())
+        outcome = self._coordinator.one(
+            Thaw(id=self._id, floor=floor, since_ms=mark.from_ms, moved_from=names, brought=brought)
+        )
         if isinstance(outcome, Frozen):
             raise _TakenOver
-        return Imported(records=count + len(placed), events=len(old), floor=floor, adds=self._adds)
+        return Imported(records=count, events=len(old), floor=floor, adds=self._adds)
 
-    def _placed(self, records: Mapping[str, Stored | None], old: array[int], new: array[int]) -> Puts:
-        """The records of webhooks, with positions among the events of this store."""
-        theirs, last = self._contents.last_seq, self._store.newest_seq()
-        there = Renumbering(old, new, theirs + 1, last + 1)
-        return {
-            key: record and (without_history(record, theirs, last) if self._adds else there.of(record))
-            for key, record in records.items()
-        }
+    def _charges(self) -> dict[str, str]:
+        """The charges of the file that count, and what they are here: a principal that both have has one count."""
+        keys = [USAGE_PREFIX + payer for payer in self._contents.usage]
+        own = self._store.read(keys).records
+        found = {}
+        for payer, usage in self._contents.usage.items():
+            here = own[USAGE_PREFIX + payer].record
+            found[f"{usage.count}/{payer}"] = f"{here.count if isinstance(here, Usage) else usage.count}/{payer}"
+        return found
+
+    def _placed(
+        self, records: Mapping[str, Stored], old: array[int], new: array[int], begins: int | None
+    ) -> dict[str, Stored]:
+        """The records of webhooks, with positions among the events of this store. `begins`: the number after which
+        all that came or comes with this import has its own; None: events kept theirs."""
+        theirs, last = self._contents.last_seq, max(self._store.newest_seq(), begins or 0)
+        if self._adds:
+            return {key: without_history(record, last) for key, record in records.items()}
+        there = Renumbering(old, new, theirs + 1, last + 1, None if begins is None else (theirs, begins))
+        return {key: there.of(record) for key, record in records.items()}
+
+    def _meta(self, by_ms: int, now_ms: int) -> Meta:
+        """The outages that the source knew, for leases that live longer by them, and its closures."""
+        brought = self._contents.meta
+        outages = () if self._adds else tuple([shifted(each, by_ms) for each in brought.outages])
+        return Meta(outages=outages, closures=_in_effect(brought, now_ms))
 
     def _begin(self) -> FreezeMark:
         """Freeze the store for this import. Refuse it if existing records would be lost or mixed up."""
@@ -225,20 +269,22 @@ class _Intake:
                 f"The file and the store have {len(ids)} webhooks, and a store may have {WEBHOOKS_MAX}. Remove some."
             )
         seen = self._store.read((META_KEY,))
-        own = seen.records[META_KEY].record
-        closures = (*self._contents.meta.closures, *(own.closures if isinstance(own, Meta) else ()))
-        closed = {(each.ns, each.name) for each in closures if seen.now_ms < each.until_ms}
+        own = _in_effect(seen.records[META_KEY].record, seen.now_ms)
+        theirs = _in_effect(self._contents.meta, seen.now_ms)
+        closed = {(each.ns, each.name) for each in (*own, *theirs)}
         if len(closed) > CLOSURES_MAX:
             raise InvalidInput(
                 f"The file and the store have {len(closed)} closures, and a store may have {CLOSURES_MAX}. Open some."
             )
         if self._adds:
-            both = [ns for ns in sorted(self._contents.namespaces) if self._has(ns)]
+            brought = {each.ns: "a closure" for each in theirs} | self._contents.namespaces
+            named = self._namespaces(own)
+            both = sorted([ns for ns in brought if ns in named or self._has_jobs(ns)])
             if both:
                 shown = ", ".join(both[:NAMES_SHOWN]) + (" and others" if len(both) > NAMES_SHOWN else "")
                 raise InvalidInput(
-                    f"The file and the store both have the namespace {shown}: a job would have two owners. "
-                    "Import into another store."
+                    f"The file has {brought[both[0]]} in a namespace that the store has as well: {shown}. "
+                    "A job would have two owners, or its events other readers. Import into another store."
                 )
             return
         for kind in OWN_KINDS:
@@ -247,7 +293,13 @@ class _Intake:
                     "The store is not empty. Import into an empty one, or add the file's namespaces to it."
                 )
 
-    def _has(self, ns: str) -> bool:
+    def _namespaces(self, closures: Iterable[Closure]) -> set[str]:
+        """Those of the store's sessions, closures and webhooks."""
+        sessions = [each for _, each in scan_records(self._store, SESSION_PREFIX, live=True)]
+        found = {each.ns for each in sessions if isinstance(each, SessionRecord)}
+        return found | {each.ns for each in closures} | {each.ns for each in registered(self._store).entries}
+
+    def _has_jobs(self, ns: str) -> bool:
         tree = tree_key(ns)
         return bool(
             self._store.scan(f"lock/{ns}/", limit=1)
@@ -297,25 +349,15 @@ class _Intake:
             meta = found[META_KEY].record
             if not isinstance(meta, Meta) or meta.frozen is None or meta.frozen.id != self._id:
                 raise _TakenOver
-            new = {key: self._kept(key, found[key].record, record) for key, record in puts.items()}
             expect = {key: each.version for key, each in found.items()}
             try:
-                return self._store.commit(expect, new, events)
+                return self._store.commit(expect, puts, events)
             except Conflict:
                 continue
             except StoreUnavailable as error:
                 if not error.unknown or events:
                     raise
         raise StoreUnavailable("Others kept changing the store while it was written. Stop its servers and repeat.")
-
-    def _kept(self, key: str, own: Stored | None, brought: Stored | None) -> Stored | None:
-        """Return what is to be under `key`: the store's own tokens and usage, merged registers, else the file's."""
-        if isinstance(own, Meta) and isinstance(brought, Meta):
-            there = {(each.ns, each.name) for each in own.closures}  # also those of an import that is repeated
-            closures = [each for each in brought.closures if (each.ns, each.name) not in there]
-            return own.replace(closures=(*own.closures, *closures), outages=brought.outages or own.outages)
-        is_files = _kind(key) in (OWN_KINDS if self._adds else (*OWN_KINDS, *PLACED_KINDS))
-        return brought if is_files or brought is None else merged(own, brought)
 
     def _account_for_time(self) -> None:
         """Let the time until a server starts be an outage, as after the last server of a store: places in line last for
@@ -324,18 +366,16 @@ class _Intake:
             pulse = Pulse(at_ms=self._store.read(()).now_ms, server=self._id)
             self._put({pulse_key(self._id): pulse})
 
-    def _note_outages(self, by_ms: int) -> None:
-        """Record the outages that the source knew, for leases that live longer by them, and its closures."""
-        brought = self._contents.meta
-        outages = () if self._adds else tuple([shifted(each, by_ms) for each in brought.outages])
-        if outages or brought.closures:
-            self._put({META_KEY: brought.replace(outages=outages)})
-
 
 def _parts(entries: Iterable[tuple[str, Stored] | Event]) -> Iterator[list[tuple[str, Stored] | Event]]:
     """Parts that fit into one commit, records apart from events. Their length as text is about that of their `repr`."""
     for _, alike in groupby(entries, lambda entry: isinstance(entry, Event)):
         yield from in_parts(alike, PART_RECORDS, lambda entry: len(repr(entry)), PART_CHARS)
+
+
+def _in_effect(meta: Stored | None, now_ms: int) -> tuple[Closure, ...]:
+    found = meta.closures if isinstance(meta, Meta) else ()
+    return tuple([each for each in found if now_ms < each.until_ms])
 
 
 def _kind(key: str) -> str:

@@ -19,6 +19,7 @@ from dibs.core.expiry import ticket_over
 from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
 from dibs.core.proof import may_use
 from dibs.core.queue import ahead
+from dibs.core.quota import payer_of
 from dibs.core.records import Stored
 from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.engine.coordinator import Coordinator
@@ -170,17 +171,17 @@ def recount(store: Store, payer: str) -> None:
 
 
 def disagreeing(store: Store) -> list[str]:
-    """Find principals whose usage record is wrong. One that changes at this moment may be among them."""
+    """Find principals whose usage record does not say what is charged to them, in whichever count. One that changes at
+    this moment may be among them."""
     counted: Counter[tuple[str | None, str]] = Counter()
     for _, record in _records(store):
         for _, charged, what in _charges(record):
-            counted[charged, what] += 1
+            counted[payer_of(charged), what] += 1
     wrong = []
     for key, record in scan_records(store, records.USAGE_PREFIX):
         payer = key.removeprefix(records.USAGE_PREFIX)
         if isinstance(record, Usage):
-            mark = f"{record.count}/{payer}"
-            found = [counted[mark, what] for what in ("held", "waiting", "sessions")]
+            found = [counted[payer, what] for what in ("held", "waiting", "sessions")]
             if found != [record.held, record.waiting, record.sessions]:
                 wrong.append(payer)
     return wrong

@@ -175,6 +175,8 @@ class Tally:
                         # Some were pruned, or an older copy of the store has taken over, and what it lacks was counted.
                         self._begin(store, events[0].seq - 1)
                     self._read(events)
+                    if any(event.kind == kinds.IMPORTED for event in events):  # of what it brought no event tells
+                        self._begin(store, self._seen_seq)
 
     def _read(self, events: Sequence[Event]) -> None:
         with self._lock:

@@ -151,13 +151,14 @@ class Engine:
             self.dispatcher.wake()
 
     def _read(self, events: Sequence[Event]) -> None:
+        is_imported = any(event.kind == kinds.IMPORTED for event in events)
         self.successes.heard(events)
-        if any(event.kind in kinds.TOKEN_CHANGES for event in events):
+        if is_imported or any(event.kind in kinds.TOKEN_CHANGES for event in events):
             self.on_tokens()
-        if any(event.kind == kinds.OUTAGE for event in events):  # such as that of a move
+        if is_imported or any(event.kind == kinds.OUTAGE for event in events):  # such as that of a move
             with suppress(DibsError):  # whoever comes with the new name has it asked again
                 self.learn_name()
-        if any(event.kind in kinds.WEBHOOK_CHANGES for event in events):
+        if is_imported or any(event.kind in kinds.WEBHOOK_CHANGES for event in events):
             self.dispatcher.changed()
         elif self.dispatcher.is_started:
             self.dispatcher.wake()
@@ -167,6 +168,9 @@ class Engine:
         placed += [event for event in events if event.kind == kinds.OPENED]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)
+        if is_imported:
+            with suppress(DibsError):  # a store that is away: then these wait for the next success
+                self.successes.begin(self.store)
 
     def _gone(self, marks: Sequence[str]) -> None:
         if marks and self.waiters:  # they are told after what the batch under way hands over itself

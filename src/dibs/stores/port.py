@@ -260,8 +260,8 @@ class Maintenance:
 
     def number_from(self, seq: int) -> None:
         """Let the next event have a number above `seq`: the very next one, if the store is `gapless` and has not come
-        further. An import uses it, so that positions in the other store's events stay good or are seen to be gone.
-        Without it the store's own numbers begin anew, and a reader may miss events."""
+        further. Events that are there keep theirs. An import uses it, so that positions in the other store's events
+        stay good or are seen to be gone. Without it the store's own numbers begin anew, and readers may miss events."""
 
     def migrated(self) -> tuple[int, int] | None:
         """The version of the format on opening (0: there was no store), and now. None: it has no versions."""
@@ -289,6 +289,21 @@ def can_be_written(store: Store) -> str:
 def maintenance_of(store: Store) -> Maintenance:
     """The store itself if it has these methods, or the defaults."""
     return store if isinstance(store, Maintenance) else Maintenance()
+
+
+def beyond(
+    keep: int, last: int, first_above: Callable[[int], int | None], last_up_to: Callable[[int], int | None]
+) -> int:
+    """The number of the newest event that is too many if `keep` are kept; 0: none is. For stores whose numbers count
+    events, but for those that a copy skips (`number_from`): counts by numbers, one run of events after the other."""
+    at = last_up_to(last)
+    while at is not None and keep > 0:
+        first = first_above(at - keep)
+        if first is None or first > at:  # others prune, too
+            return 0
+        keep -= at - first + 1
+        at = last_up_to(first - 1)
+    return at or 0
 
 
 def _forwarded(method: Method) -> Method:

@@ -183,6 +183,7 @@ class EventContract(ContractBase):
         far = first + 5_000_000_000
         upkeep.number_from(far)
         upkeep.number_from(far - 1_000)  # never back
+        assert [each.seq for each in store.events(0, 10)] == [first]
         for writer in (other, store):
             assert log(writer, event("a"), event("b")) > far
         seqs = [each.seq for each in store.events(0, 4, newest=True)]

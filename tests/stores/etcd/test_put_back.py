@@ -99,13 +99,15 @@ def test_who_had_the_job_before_does_not_renew_over_who_has_it_now(cluster: Clus
     two.close()
 
 
-def test_a_server_that_notices_raises_the_floor_of_the_tokens(cluster: Cluster) -> None:
+@pytest.mark.fault("F-424")
+def test_a_server_that_notices_raises_the_floor_of_the_tokens_and_of_the_numbers_of_events(cluster: Cluster) -> None:
     store, disk = EtcdStore(cluster.location()), Disk(cluster)
     store.commit({}, {}, ())
     disk.save()
     lost = claimed(store, "worker-1")
     disk.put_back()
     assert claimed(store, "worker-2") > store.read(()).now_ms - 600_000 > lost
+    assert store.events(0, 1, newest=True)[0].seq > (store.read(()).now_ms - 600_000) * 1_000
     assert store._client.epoch == 1
     store.close()
 

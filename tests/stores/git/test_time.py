@@ -11,9 +11,12 @@ import pytest
 from dibs.base import jsontext
 from dibs.base.clock import wall_ms
 from dibs.base.errors import StoreUnavailable
-from dibs.core.lease_outcomes import Released, Renewed
+from dibs.core.commands import Close, Release
+from dibs.core.lease_outcomes import ClosureSet, Released, Renewed
 from dibs.core.limits import GIT_SKEW_MS
-from dibs.core.outcomes import Granted, Held
+from dibs.core.outcomes import AlreadyDone, Closed, Granted, Held
+from dibs.core.records import META_KEY, Meta
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.git import repository
 from dibs.stores.git.entries import Entry, tail_of
 from dibs.stores.git.repository import file_lock
@@ -23,6 +26,7 @@ from tests.stores.git.harness import TTL_MS, Machine, acquire, granted, pass_tim
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dibs.stores.git.store import GitStore
     from tests.stores.git.harness import GitHttp, Remote
 
 pytestmark = pytest.mark.full
@@ -263,3 +267,53 @@ def test_a_process_that_is_stopped_in_its_lock_is_not_waited_for_for_ever(
         file_lock(str(tmp_path), "times.lock"),
     ):
         pass
+
+
+HOUR_MS = 3_600_000
+
+
+def close(store: GitStore, name: str) -> None:
+    command = Close(ns="default", name=name, principal="ops", length_ms=HOUR_MS, reason="why")
+    assert isinstance(Coordinator(store).one(command), ClosureSet)
+
+
+def ends_in_ms(store: GitStore, name: str) -> int:
+    seen = store.read((META_KEY,))
+    meta = seen.records[META_KEY].record
+    assert isinstance(meta, Meta)
+    (closure,) = [each for each in meta.closures if each.name == name]
+    return closure.until_ms - seen.now_ms
+
+
+@pytest.mark.promise("closed")
+@pytest.mark.fault("F-423")
+@pytest.mark.parametrize("told", [False, True])
+def test_a_closure_ends_when_it_was_to_end_however_many_machines_look_and_write(remote: Remote, told: bool) -> None:
+    machines = [Machine(number, told=told) for number in range(1, 4)]
+    stores = [store_at(remote.clone(f"clone-{at}"), machine=machine) for at, machine in enumerate(machines)]
+    close(stores[0], "deploy/")
+    left_ms = HOUR_MS
+    for number, store in enumerate(stores):
+        pass_time(machines, 15 * 60_000)
+        left_ms -= 15 * 60_000
+        assert abs(ends_in_ms(store, "deploy/") - left_ms) <= 2_000
+        close(store, f"other-{number}")
+        for reader in stores:
+            assert abs(ends_in_ms(reader, "deploy/") - left_ms) <= 2_000
+    assert isinstance(acquire(stores[2], "deploy/web", "two"), Closed)
+    pass_time(machines, left_ms + 2_000)
+    for store in stores:
+        assert isinstance(acquire(store, f"deploy/{id(store)}", "two"), Granted)
+
+
+@pytest.mark.fault("F-423")
+def test_a_done_mark_lasts_as_long_as_was_said_for_a_machine_that_looks_late(remote: Remote) -> None:
+    one, two = Machine(1, told=False), Machine(2, told=False)
+    first, second = store_at(remote.clone("one"), machine=one), store_at(remote.clone("two"), machine=two)
+    lease = granted(first, "job", "one").lease
+    done = Release(ns="default", name="job", principal="p", lease_id=lease.lease_id, done_ms=HOUR_MS)
+    assert isinstance(Coordinator(first).one(done), Released)
+    pass_time((one, two), HOUR_MS - 60_000)
+    assert isinstance(acquire(second, "job", "two"), AlreadyDone)
+    pass_time((one, two), 60_000)
+    assert isinstance(acquire(second, "job", "two"), Granted)

@@ -239,6 +239,9 @@ def backup(call: Call) -> Answer:
     return yes(done, f"Copied the store to {path} ({done['bytes']} bytes).", quiet=path)
 
 
+_TOKENS_SHOWN = 3
+
+
 def restore(call: Call) -> Answer:
     from dibs.client.store_admin import restore as put_back
     from dibs.client.store_admin import sqlite_path
@@ -250,8 +253,20 @@ def restore(call: Call) -> Answer:
         )
     done = put_back(call.values["file"], sqlite_path(url))
     kept = f"\nThe old file is kept as {done['kept']}." if done["kept"] else ""
-    text = f"Restored {done['path']}. New fencing tokens are above {done['token_floor']}.{kept}"
+    text = f"Restored {done['path']}. New fencing tokens are above {done['token_floor']}.{kept}{_tokens_back(done)}"
     return yes(done, text, quiet=str(done["token_floor"]))
+
+
+def _tokens_back(done: Document) -> str:
+    """What the backup brought back of bearer tokens."""
+    back = [f"{plain(each['principal'])} ({each['id']})" for each in done["tokens_back"]]
+    if not back:
+        return ""
+    shown = ", ".join(back[:_TOKENS_SHOWN]) + (
+        f" and {len(back) - _TOKENS_SHOWN} others" if len(back) > _TOKENS_SHOWN else ""
+    )
+    known = "the old file does not have" if done["tokens_kept"] else "may have been revoked since the backup"
+    return f"\nValid again: bearer tokens that {known}: {shown}. Look at `dibs token list`."
 
 
 # Pools: jobs whose slots an operator sets.
@@ -333,8 +348,10 @@ open
     $ dibs open deploy/  # the migration is finished
     exits 0 the job is open, or was not closed | 77 this token may not do that
 token-floor
-    For a move from another lock service, whose numbers a database that checks fencing tokens has seen. Give the
-        highest. The floor is never lowered. For a server, use `dibs serve --token-floor`.
+    For a move from another lock service, whose numbers a database that checks fencing tokens has seen, and for an old
+        copy that was put back by other means than `dibs restore`. Give the highest. The floor is never lowered. Numbers
+        of events go on at the present time in microseconds; followers are told of a gap. For a server, use `dibs serve
+        --token-floor`.
     $ dibs token-floor 5000  # after 5,000 leases elsewhere
     exits 0 the floor was raised, or was that high before | 64 not a number, or not a store
 gc
@@ -354,8 +371,8 @@ import
     Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left in the copy,
         and gets at least its TTL (ten minutes at most) from now. The store must be empty; with --add it may have other
         namespaces. If the import is killed, the store refuses all use until you repeat the same import. New fencing
-        tokens begin at the present time in milliseconds, which is above every token that was given since the copy.
-        Bearer tokens keep their dates.
+        tokens begin at the present time in milliseconds, and numbers of events in microseconds: above all that were
+        given since the copy. Bearer tokens keep their dates.
     $ dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl  # from a file
     exits 0 all was imported | 64 the copy or the store is unsuitable; nothing was changed
 backup
@@ -365,9 +382,10 @@ backup
     exits 0 copied | 64 the file exists, or the store is not SQLite | 69 no room
 restore
     Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at the
-        present time in milliseconds, which is above every token given since the backup. For leases in the backup, the
-        time since then counts as an outage. Leases granted since then are lost: their owners are told so at their next
-        heartbeat.
+        present time in milliseconds, and numbers of events in microseconds: above all that were given since the backup.
+        For leases in the backup, the time since then counts as an outage. Leases granted since then are lost: their
+        owners are told so at their next heartbeat. Bearer tokens are those of the replaced file; without it, those that
+        were revoked since are valid again, and are named.
     $ dibs restore /var/backups/dibs-2026-11-14.db --url sqlite:///var/lib/dibs/dibs.db  # after a disk failed
     exits 0 restored | 64 not a backup | 69 the store is in use; nothing was changed
 thaw

@@ -208,7 +208,8 @@ class WebhookAdmin:
         letters = dead.letters if isinstance(dead, rules.DeadLetters) else ()
         if verb == "webhook-deliveries":
             return Reply(status=200, body=deliveries_document(progress, letters))
-        behind = max(self._store.newest_seq() - progress.at, 0)
+        following = self._store.events(progress.at, 1)
+        behind = max(self._store.newest_seq() - following[0].seq + 1, 0) if following else 0
         return Reply(status=200, body=standing_document(webhook, progress, len(letters), behind))
 
     def _run(self, command: PlainCommand) -> Reply:

@@ -151,8 +151,8 @@ def _decoded(text: str) -> str:
 #     l/KEY                      the record under KEY is live
 #     e/CHAPTER/FIRST.LAST.COUNT.ID   the events of one commit, one JSON text a line
 #     h/NAMESPACE/JOB NUL CHAPTER/ID  those about one job, each after its position in the commit
-#     c/CHAPTER                  the mark of a chapter, written when it began
-#     chapter                    the chapter that commits write to, and what is added to all numbers, see log.py
+#     c/CHAPTER                  the mark of a chapter, written when it began: what is added to its numbers, see log.py
+#     chapter                    the chapter that commits write to, and the same of it
 #     last                       written with every commit that has events: its mod revision is that of the newest event
 #     floor                      the lowest number of an event that is not pruned
 #     time, stopwatch, boot/ID   see clock.py

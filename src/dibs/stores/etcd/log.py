@@ -9,8 +9,9 @@ CHAPTER_COMMITS commits. For a commit to the old chapter the compare then fails,
 `last` is written with every commit that has events. Its mod revision is that of the newest event. Its version counts
 the commits, which shows when a chapter is full.
 
-`chapter` also holds the **base**, which is added to every number that leaves the store. It is 0 until an import raises
-it above the numbers of another store. Here and in `upkeep.py` numbers are without it.
+A chapter has a **base**, which is added to its numbers when they leave the store. It is 0 until an import raises it
+above the numbers of another store: that begins a chapter, whose mark holds the base, and events from before keep the
+numbers that they had. Here and in `upkeep.py` numbers are without it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dibs.stores.codec import decode_event
 from dibs.stores.codec import encode as encode_event
 from dibs.stores.etcd.client import EtcdClient
 from dibs.stores.etcd.location import Layout, revision_of, seq_of
-from dibs.stores.etcd.messages import ASCEND, DESCEND, KeyValue, compare_revision, put_if, put_op, range_op
+from dibs.stores.etcd.messages import ASCEND, DESCEND, KeyValue, compare_revision, put_op, range_op, txn
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.port import Job
 
@@ -63,12 +64,14 @@ class EventLog:
         self._written = 0
         self._chapter: tuple[int, int, int] | None = None  # revision, number, commits before it
         self._commits = 0  # as far as we know
-        self.base = 0
+        self.base = 0  # of the newest chapter
+        self.first_base = 0  # of chapters whose mark holds none
         self.starts: dict[int, int] = {0: 0}  # chapter: the revision at which it began
+        self._raised: list[tuple[int, int]] = []  # where another base began: the revision, and that base
 
     def forget(self) -> None:
         """Forget the chapters: they are those of another history. It may be a call of this log that found that out."""
-        self._chapter, self._commits, self.starts = None, 0, {0: 0}
+        self._chapter, self._commits, self.starts, self._raised = None, 0, {0: 0}, []
 
     def appending(self, events: Sequence[Event], *, is_wide: bool = False) -> tuple[bytes, list[bytes]]:
         """Return the compare and the operations that add to the log. `events` are COMMIT_EVENTS_MAX at most. `is_wide`:
@@ -88,9 +91,15 @@ class EventLog:
                 jobs.setdefault((event.ns, event.job), []).append(f"{index} {texts[index]}")
         pairs += [(self.layout.job_log(*job, chapter) + name, _joined(lines)) for job, lines in jobs.items()]
         if is_full:
-            pairs.append((self.layout.chapter, b"%d %d %d" % (chapter + 1, self._commits, self.base)))
-            pairs.append((self.layout.chapter_mark(chapter + 1), b""))
+            pairs += self._turning(chapter + 1, self._commits, self.base)
         return compare_revision(self.layout.chapter, revision), [put_op(key, value) for key, value in pairs]
+
+    def _turning(self, chapter: int, commits: int, base: int) -> list[tuple[bytes, bytes]]:
+        """What is written where a chapter begins. The first base is left out while no other began: 0.2.0 knows one."""
+        value, mark = b"%d %d %d" % (chapter, commits, base), b""
+        if base != self.first_base:
+            value, mark = b"%b %d" % (value, self.first_base), b"%d" % base
+        return [(self.layout.chapter, value), (self.layout.chapter_mark(chapter), mark)]
 
     def appending_wide(self, events: Sequence[Event]) -> list[list[bytes]]:
         """The operations for a wide commit, in parts. No other commit is under way, so no chapter ends meanwhile."""
@@ -115,22 +124,40 @@ class EventLog:
         return self._learn(self.client.range(self.layout.chapter))
 
     def _learn(self, kvs: list[KeyValue]) -> tuple[int, int, int]:
-        number, before, self.base = _chapter_in(kvs)
+        number, before, self.base, self.first_base = _chapter_in(kvs)
         self._chapter = (kvs[0].mod_revision if kvs else 0, number, before)
         self._commits = max(self._commits, before)
         return self._chapter
 
     def number_from(self, seq: int) -> bool:
-        """Let all numbers be above `seq`. Commits under way with the old base fail, because it is in `chapter`. False:
-        somebody else wrote that at the same moment."""
+        """Let all numbers from now on be above `seq`. Commits under way with the old base fail, because another chapter
+        has begun. False: somebody else wrote that at the same moment."""
         with self._lock:
-            revision, chapter, before = self._asked()
-            if seq <= self.base:
+            seen = self.client.txn([range_op(self.layout.chapter)])
+            revision, chapter, before = self._learn(seen.ranges[0].kvs)
+            base = seq - seq_of(seen.revision, 0)  # whatever comes has a later revision
+            if base <= self.base:
                 return True
-            key, value = self.layout.chapter, b"%d %d %d" % (chapter, before, seq)
-            is_written = self.client.write(put_if(key, revision, value)).succeeded
+            writes = self._turning(chapter + 1, max(before, self._commits), base)
+            changes = [put_op(key, value) for key, value in writes]
+            is_written = self.client.write(txn(changes, [compare_revision(self.layout.chapter, revision)])).succeeded
             self._asked()
             return is_written
+
+    def base_at(self, revision: int) -> int:
+        """The base of the commit with this revision."""
+        return max([(start, base) for start, base in self._raised if start < revision], default=(0, self.first_base))[1]
+
+    def without_base(self, number: int) -> int:
+        """The number without base after which the events above `number` come. Between two bases are numbers that no
+        event has."""
+        found, ends = number - self.first_base, [seq_of(start + 1, 0) - 1 for start, _ in self._raised]
+        for index, (_, base) in enumerate(self._raised):
+            if ends[index] + base < number:
+                found = number - base
+            else:
+                return min(found, ends[index])
+        return found
 
     def last_seq(self, kvs: list[KeyValue]) -> int:
         """The number of the newest event, from the key `last`; 0: there was never an event."""
@@ -148,14 +175,16 @@ class EventLog:
         keys = self.layout
         after = keys.chapter_mark(max(self.starts)) + b"\0"
         ops = [range_op(keys.last), range_op(keys.floor), range_op(keys.chapter)]
-        ops.append(range_op(after, end_of(keys.chapters), keys_only=True))
+        ops.append(range_op(after, end_of(keys.chapters)))
         last, floor, chapter, chapters = [each.kvs for each in self.client.txn(ops).ranges]
-        self.base = _chapter_in(chapter)[2]
-        starts = dict(self.starts)
+        _, _, self.base, self.first_base = _chapter_in(chapter)
+        starts, raised = dict(self.starts), list(self._raised)
         for each in chapters:
             starts[int(each.key[len(keys.chapters) :])] = each.mod_revision
+            if each.value and int(each.value) != (raised[-1][1] if raised else self.first_base):
+                raised.append((each.mod_revision, int(each.value)))
         lowest = int(floor[0].value) if floor else 0
-        self.starts = starts  # a new one: other threads may be reading the old one
+        self.starts, self._raised = starts, raised  # new ones: other threads may be reading the old ones
         oldest = self.chapter_of(revision_of(lowest))
         self.starts = {number: start for number, start in starts.items() if number >= oldest}
         return self.last_seq(last), lowest
@@ -175,7 +204,7 @@ def read_events(log: EventLog, after: int, limit: int, job: Job | None, *, newes
     if limit <= 0:
         return []
     last, floor = log.look()
-    first = max(after - log.base + 1, floor)
+    first = max(log.without_base(after) + 1, floor)
     if last < first:
         return []
     if job is not None:
@@ -196,8 +225,11 @@ def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, ne
     events of the commit with `first` may all come before `first`."""
     order = DESCEND if newest else ASCEND
     kvs = log.client.range(begin, end, limit=limit + 1, since=revision_of(first), by_revision=order)
-    found = [event for kv in (reversed(kvs) if newest else kvs) for event in events_in(kv, log.base)]
-    return [event for event in found if event.seq >= first + log.base]
+    found: list[Event] = []
+    for kv in reversed(kvs) if newest else kvs:
+        base = log.base_at(kv.mod_revision)
+        found += [event for event in events_in(kv, base) if event.seq >= first + base]
+    return found
 
 
 def _of_job(log: EventLog, job: Job, first: int, limit: int, *, newest: bool) -> list[Event]:
@@ -224,12 +256,13 @@ def events_in(kv: KeyValue, base: int = 0) -> list[Event]:
     return found
 
 
-def _chapter_in(kvs: list[KeyValue]) -> tuple[int, int, int]:
-    """The value of `chapter`: its number, the commits before it, and the base."""
+def _chapter_in(kvs: list[KeyValue]) -> tuple[int, int, int, int]:
+    """The value of `chapter`: its number, the commits before it, its base, and that of the first chapters. Without the
+    last one all chapters have one base."""
     if not kvs:
-        return 0, 0, 0
-    number, before, base = kvs[0].value.split()
-    return int(number), int(before), int(base)
+        return 0, 0, 0, 0
+    number, before, base, *first = [int(each) for each in kvs[0].value.split()]
+    return number, before, base, first[0] if first else base
 
 
 def _joined(texts: list[str]) -> bytes:

@@ -179,11 +179,12 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def _raise_floor(self) -> None:
         """Before anything is written to a copy that was put back: the fencing tokens that it does not know are below
-        the time in milliseconds."""
+        the time in milliseconds, and the numbers of events below that in microseconds."""
         snapshot = self.read((META_KEY,))
         found = snapshot.records[META_KEY]
         meta = found.record if isinstance(found.record, Meta) else Meta()
         floor = max(meta.token_floor + 1, snapshot.now_ms)
+        self.number_from(snapshot.now_ms * 1_000)
         self._commit({META_KEY: found.version}, {META_KEY: meta.replace(token_floor=floor)}, ())
         self._was_put_back = False
         log.warning(
@@ -434,7 +435,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         def is_so(waiter: StoreWaiter) -> bool:
-            return waiter.heard > revision_of(after - self._log.base) or self.newest_seq() > after
+            return waiter.heard > revision_of(self._log.without_base(after)) or self.newest_seq() > after
 
         return self._stream.until(None, is_so, self._stream.pause_ms, timeout_ms)
 

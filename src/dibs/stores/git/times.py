@@ -17,6 +17,10 @@ remote tells no time, only the time that this machine has watched a record count
 An age may be too small: a machine that sees a record for the first time gives it its whole TTL from then on. First
 sights are kept in a file, so that many short processes watch as one. There is one for each ref of another machine's
 record, until the ref has another record or is gone.
+
+A closure and a done mark end at a date that people named, and no owner depends on it. So these dates are of the wall
+clocks of whoever reads and writes: otherwise each machine that writes the record would move them later for everybody.
+Only if a remote that tells the time shows that one of the two clocks is wrong, they are as old as the record.
 """
 
 from __future__ import annotations
@@ -224,6 +228,15 @@ class StoreTime:
     def shift_ms(self, entry: Entry) -> int:
         """Return what to add to the record's times to get this machine's time."""
         return self._offset_ms + self._clocks.steady_ms() - self.age_ms(entry) - int(entry.stamp["now_ms"])
+
+    def dates_shift_ms(self, entry: Entry) -> int:
+        """The same for dates: as the wall clocks of its writer and of this machine tell them."""
+        stamp, reading = entry.stamp, self._remote()
+        is_wrong = reading is not None and (self.is_off() or "remote_ms" not in stamp)
+        if is_wrong or self._is_own(entry):
+            return self.shift_ms(entry)
+        ahead_ms = self._offset_ms + self._clocks.steady_ms() - self._clocks.wall_ms()
+        return ahead_ms + int(stamp["wall_ms"]) - int(stamp["now_ms"])
 
     def _is_own(self, entry: Entry) -> bool:
         """Return whether it was put in this boot. Machines of one snapshot may share its id; their clocks differ."""

@@ -161,7 +161,8 @@ class Tips:
         """An entry in the form of the port, in this machine's time."""
         if entry.stored is None:
             return ABSENT
-        return Versioned(version=entry.version, record=shifted(entry.stored, self.time.shift_ms(entry)))
+        shown = shifted(entry.stored, self.time.shift_ms(entry), self.time.dates_shift_ms(entry))
+        return Versioned(version=entry.version, record=shown)
 
     def is_as(self, expect: Mapping[str, int]) -> bool:
         tips = [(self.entry(key), version) for key, version in expect.items()]

@@ -40,7 +40,7 @@ INDEXED = f"{SAFE} SET enable_seqscan = off SET enable_hashjoin = off SET enable
 
 COUNTER_BITS = 40
 # The numbers of a new timeline's events begin so much later. Whichever of the lost ones somebody has read, a gap says
-# that some are missing. The log is pruned by numbers, so a gap takes as many from it.
+# that some are missing.
 LOST_EVENTS_MAX = 10_000
 # Of the row `s`. A standby in recovery has no timeline of its own.
 _REVISION = f"""CASE WHEN pg_is_in_recovery() THEN s.revision WHEN s.timeline = {TIMELINE} THEN s.revision
@@ -74,6 +74,8 @@ class Queries:
         self.number_from = said("UPDATE {s}.state SET last_seq = greatest(last_seq, $1)")
         self.exists = said("SELECT 1 FROM {s}.records WHERE key = $1")
         self.first_kept = said("SELECT seq FROM {s}.events WHERE at_ms >= $1 ORDER BY seq LIMIT 1")
+        self.first_above = said("SELECT min(seq) FROM {s}.events WHERE seq > $1")
+        self.last_up_to = said("SELECT max(seq) FROM {s}.events WHERE seq <= $1")
         self.delete_events = said(
             "WITH gone AS (DELETE FROM {s}.events WHERE seq IN (SELECT seq FROM {s}.events WHERE seq < $1 ORDER BY seq"
             " LIMIT $2) RETURNING 1) SELECT count(*) FROM gone"

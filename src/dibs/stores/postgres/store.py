@@ -26,7 +26,20 @@ from dibs.base.logger import log
 from dibs.core.events import Event
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.codec import decode, decode_event, encode, end_of
-from dibs.stores.port import ABSENT, Conflict, Due, Job, Maintenance, Page, Puts, Snapshot, Store, Versioned, checked
+from dibs.stores.port import (
+    ABSENT,
+    Conflict,
+    Due,
+    Job,
+    Maintenance,
+    Page,
+    Puts,
+    Snapshot,
+    Store,
+    Versioned,
+    beyond,
+    checked,
+)
 from dibs.stores.postgres import connection as arrays
 from dibs.stores.postgres.clock import StepWatch
 from dibs.stores.postgres.connection import LinkBehind, PostgresConnection, QueryRefused, Row
@@ -240,12 +253,14 @@ class PostgresStore(Store, Maintenance):
         return int(last)
 
     def _raise_floor(self, *, arrives: bool = False) -> int:
-        """Raise the floor above the tokens that this database can lack: they are below the time in milliseconds."""
+        """Raise the floor above the tokens that this database can lack: they are below the time in milliseconds, and
+        the numbers of events below that in microseconds."""
         snapshot = self.read((META_KEY,))
         found = snapshot.records[META_KEY]
         meta = found.record if isinstance(found.record, Meta) else Meta()
         floor = max(meta.token_floor + 1, snapshot.now_ms)
         self._write({META_KEY: found.version}, {META_KEY: meta.replace(token_floor=floor)}, (), arrives=arrives)
+        self.number_from(snapshot.now_ms * 1_000)
         if self._lacks_history:
             self._lacks_history = False
             log.warning(
@@ -325,8 +340,7 @@ class PostgresStore(Store, Maintenance):
         return int(last or 0)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
-        """Only the beginning of the log is dropped, so its numbers can be used to count. An event that is committed
-        meanwhile stays: the last number is read first."""
+        """An event that is committed meanwhile stays: the last number is read first."""
         last_seq = self.newest_seq()
         held = self._pool.call(held_back)  # a server prunes every minute; its log says when that begins
         if held is not None and self._held_back is None:
@@ -334,7 +348,13 @@ class PostgresStore(Store, Maintenance):
         self._held_back = held
         young = self._pool.rows(self._queries.first_kept, (arrays.number(before_ms),))
         first_kept = int(young[0][0] or 0) if young else last_seq + 1
-        bound = min(last_seq + 1, max(first_kept, last_seq + 1 - keep))
+        too_many = beyond(
+            keep,
+            last_seq,
+            lambda bound: self._bounded(self._queries.first_above, bound),
+            lambda bound: self._bounded(self._queries.last_up_to, bound),
+        )
+        bound = max(first_kept, too_many + 1)
         total, count = 0, PRUNE_ROWS
         while count == PRUNE_ROWS:
             values = (arrays.number(bound), arrays.number(PRUNE_ROWS))
@@ -342,6 +362,10 @@ class PostgresStore(Store, Maintenance):
             count = int(gone or 0)
             total += count
         return total
+
+    def _bounded(self, query: bytes, bound: int) -> int | None:
+        ((found,),) = self._pool.rows(query, (arrays.number(bound),))
+        return None if found is None else int(found)
 
     def number_from(self, seq: int) -> None:
         self._pool.rows(self._queries.number_from, (arrays.number(seq),))

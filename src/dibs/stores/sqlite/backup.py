@@ -20,8 +20,8 @@ from dibs.base.files import to_disk
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.events import Event
-from dibs.core.records import LockRecord, Meta
-from dibs.stores.codec import decode, decode_event
+from dibs.core.records import CREDENTIAL_PREFIX, LockRecord, Meta, Stored
+from dibs.stores.codec import decode, decode_event, end_of
 from dibs.stores.port import Page, StoreMoment
 from dibs.stores.sqlite.errors import check, translated
 from dibs.stores.sqlite.opener import connect, give, heir_in
@@ -68,6 +68,8 @@ class Counters(Record):
     time_ms: int = 0
     # The highest fencing token that any job has had.
     token: int = 0
+    names: tuple[str, ...] = ()  # of the store, and of those that it goes on from
+    tokens: tuple[tuple[str, Stored], ...] = ()  # bearer tokens, also those that are over, by their keys
 
 
 @contextmanager
@@ -107,7 +109,7 @@ def sync(path: str) -> None:
 
 
 def raise_counters(draft: str, least: Counters) -> None:
-    """Let the file go on from where another one had come to. It gets an id of its own: it is not the one it was."""
+    """Let the file go on from there. It gets an id of its own: it is not the one it was."""
     with opened(draft) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute(SETTLE)
@@ -118,21 +120,34 @@ def raise_counters(draft: str, least: Counters) -> None:
         db.execute("COMMIT")
 
 
+_COUNTED = (
+    "SELECT key, body FROM records WHERE key = 'meta' OR key BETWEEN 'lock/' AND 'lock0'"
+    f" OR key BETWEEN '{CREDENTIAL_PREFIX}' AND '{end_of(CREDENTIAL_PREFIX)}'"
+)
+
+
 def counters(db: sqlite3.Connection) -> Counters:
     revision, last_seq, time_ms = db.execute(READ_COUNTERS).fetchone()
     (version,) = db.execute("SELECT max(version) FROM records").fetchone()
     revision = max(revision, version or 0)
     token = 0
-    for key, body in db.execute("SELECT key, body FROM records WHERE key = 'meta' OR key BETWEEN 'lock/' AND 'lock0'"):
+    names: tuple[str, ...] = ()
+    tokens: list[tuple[str, Stored]] = []
+    for key, body in db.execute(_COUNTED):
         try:
             record = decode(key, body)
         except StoreCorrupt:
             continue  # what can be read counts
         if isinstance(record, Meta):
             token = max(token, record.token_floor)
+            names = tuple(filter(None, (record.store_id, *record.moved_from)))
         elif isinstance(record, LockRecord):
             token = max(token, record.token)
-    return Counters(revision=revision, last_seq=last_seq, time_ms=time_ms, token=token)
+        else:
+            tokens.append((key, record))
+    return Counters(
+        revision=revision, last_seq=last_seq, time_ms=time_ms, token=token, names=names, tokens=tuple(tokens)
+    )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dibs.base.cheap import Callable, Iterable, sqlite3
 from dibs.base.errors import StoreBroken, StoreCorrupt
 from dibs.core.events import Event
 from dibs.stores.codec import decode, decode_event, end_of
-from dibs.stores.port import ABSENT, Due, Job, Page, Versioned
+from dibs.stores.port import ABSENT, Due, Job, Page, Versioned, beyond
 from dibs.stores.sqlite.connection import SqliteConnection
 from dibs.stores.sqlite.rows import BLOCK, SETTLE, RecordCache, read_counters
 
@@ -99,7 +99,7 @@ _LAST = (1 << 63) - 1  # the highest number that SQLite has
 
 _JOBS = "SELECT ns, job FROM events WHERE seq > ? AND seq <= ?"
 _NOTE = "INSERT OR REPLACE INTO event_blocks VALUES (?, ?)"
-_OTHERS = "SELECT block FROM event_blocks WHERE block BETWEEN ? AND ? AND NOT instr(jobs, ?)"
+_OTHERS = "SELECT block FROM event_blocks WHERE block >= ? AND NOT instr(jobs, ?) ORDER BY block"
 _FORGET_BLOCKS = (
     f"DELETE FROM event_blocks WHERE (block + 1) * {BLOCK} < (SELECT ifnull(min(seq), 1 << 62) FROM events)"
 )
@@ -118,15 +118,15 @@ def note_full(db: sqlite3.Cursor, before: int, last_seq: int) -> None:
             db.execute(_NOTE, (block, marks_of(jobs)))
 
 
-def blocks_of(db: sqlite3.Connection, job: Job, after: int) -> list[int]:
-    """The blocks that may have events of the job with a number above `after`, in order."""
-    (first,) = db.execute("SELECT min(seq) FROM events WHERE seq > ?", (after,)).fetchone()
-    if first is None:
-        return []
-    (last,) = db.execute("SELECT max(seq) FROM events").fetchone()
-    bounds = ((first - 1) // BLOCK, (last - 1) // BLOCK)
-    others = {block for (block,) in db.execute(_OTHERS, (*bounds, marks_of([job])))}
-    return [block for block in range(bounds[0], bounds[1] + 1) if block not in others]
+def ranges_of(db: sqlite3.Connection, job: Job, after: int) -> list[tuple[int, int]]:
+    """The numbers above `after` that events of the job may have, in order: all but those of blocks without its mark.
+    After a copy a range may span numbers that no event has; that costs nothing."""
+    found, low = [], after
+    for (block,) in db.execute(_OTHERS, (after // BLOCK, marks_of([job]))):
+        if low < block * BLOCK:
+            found.append((low, block * BLOCK))
+        low = max(low, (block + 1) * BLOCK)
+    return [*found, (low, _LAST)]
 
 
 def events(link: SqliteConnection, after: int, limit: int, job: Job | None, *, newest: bool) -> list[Event]:
@@ -145,7 +145,7 @@ def selected(
     """Number and text of events, in order. For one job only blocks that may have an event of it are read."""
     ranges = [(after, _LAST)]
     if job is not None:
-        ranges = [(max(after, block * BLOCK), (block + 1) * BLOCK) for block in blocks_of(db, job, after)]
+        ranges = ranges_of(db, job, after)
     of_job, order = " AND ns = ? AND job = ?" if job is not None else "", " DESC" if newest else ""
     rows: list[tuple[int, str]] = []
     for low, high in reversed(ranges) if newest else ranges:
@@ -160,14 +160,21 @@ def selected(
 
 def prune(link: SqliteConnection, *, keep: int, before_ms: int) -> int:
     """See the port. The range to delete is determined first, then deleted in parts, so two prunes at once do not
-    delete more. Numbers count events: after a restore some are missing, and then fewer are kept."""
+    delete more."""
     with link.turn, link as db:
         (last,) = db.execute("SELECT max(seq) FROM events").fetchone()  # first: what comes from here on stays
         if last is None:
             return 0
         # Time rises with the numbers, so this walks over what is to go and no further. No index is worth its writes.
         young = db.execute("SELECT seq FROM events WHERE at_ms >= ? ORDER BY seq LIMIT 1", (before_ms,)).fetchone()
-    upto = max(last if young is None else young[0] - 1, last - keep)
+
+        too_many = beyond(
+            keep,
+            last,
+            lambda bound: db.execute("SELECT min(seq) FROM events WHERE seq > ?", (bound,)).fetchone()[0],
+            lambda bound: db.execute("SELECT max(seq) FROM events WHERE seq <= ?", (bound,)).fetchone()[0],
+        )
+    upto = max(last if young is None else young[0] - 1, too_many)
     total, count = 0, PRUNE_ROWS
     while count == PRUNE_ROWS:
         with link.turn, link as db:
