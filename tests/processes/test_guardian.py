@@ -139,7 +139,7 @@ def test_a_guardian_that_is_killed_before_it_said_anything_means_lost_and_not_th
 @pytest.mark.fault("F-450")
 @pytest.mark.linux("only Linux lets a process adopt orphans")
 def test_a_program_that_called_dibs_run_adopts_no_orphans_afterwards(tmp_path: Path) -> None:
-    """It would not collect them. A guard of the TypeScript client that had ended was taken for one that stays behind."""
+    """It would not collect them. A guard of `dibs-lease run` that had ended was taken for one that stays behind."""
     assert dibs_here(clean_env(tmp_path), tmp_path, "run", "job", "--", "true").returncode == 0
     adopts = ctypes.c_int(-1)
     ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts))
