@@ -1,4 +1,4 @@
-"""client.events: each event once and in order, over every door, for threads and for event loops."""
+"""Loops and exceptions of client.events: each event once and in order, over every door, for threads and event loops."""
 
 from __future__ import annotations
 
