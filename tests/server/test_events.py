@@ -1,4 +1,4 @@
-"""Frames and codes of GET /events and GET /locks/{name}/watch: in order, complete, bounded; what is left out is told."""
+"""Frames and codes of GET /events and GET /locks/{name}/watch: in order, complete, bounded; gaps are told."""
 
 from __future__ import annotations
 
