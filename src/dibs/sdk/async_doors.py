@@ -148,7 +148,7 @@ class AsyncServerConnection:
         self._socket.close()
 
     def _has(self, connected: socket.socket) -> None:
-        """It is closed when this is dropped. `__del__` may come too late: in a circle, a socket goes first, and warns."""
+        """Closed when this is dropped. `__del__` comes too late for a part of a circle: the socket warns first."""
         self._socket = connected
         weakref.finalize(self, connected.close)
 
