@@ -33,15 +33,20 @@ export function isGone(group: number): boolean {
 }
 
 function hasOnlyEnded(group: number): boolean {
-  const members = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(statOf).filter((stat) => stat?.[2] === String(group));
+  const members = read("/proc", (path) => readdirSync(path))?.map(statOf).filter((stat) => stat?.[2] === String(group)) ?? [];
   // The first thread of a process may have ended while others run.
   return members.length > 0 && members.every((stat) => stat![0] === "Z" && stat![17] === "1");
 }
 
 /** State, parent, group and so on; undefined if there is no such process. */
 function statOf(pid: string): string[] | undefined {
+  return /^\d+$/.test(pid) ? read(`/proc/${pid}/stat`, (path) => readFileSync(path, "utf8").split(") ").at(-1)!.split(" ")) : undefined;
+}
+
+/** Undefined if it is not there. */
+function read<T>(path: string, how: (path: string) => T): T | undefined {
   try {
-    return readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)!.split(" ");
+    return how(path);
   } catch {
     return undefined;
   }
