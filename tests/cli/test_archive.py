@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Ran, Terminal
 
 pytestmark = pytest.mark.full
-RARELY_UNHEARD = pytest.mark.quarantine(
-    "seen once: Python ended by the signal itself, before the command could say anything",
-    until="2026-12-18",
-)
 
 
 def dibs(*words: str, home: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -142,7 +138,7 @@ def test_a_move_that_fails_says_how_to_thaw(terminal: Terminal, tmp_path: Path) 
 
 
 @pytest.mark.fault("F-374")
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=RARELY_UNHEARD), signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_move_that_is_interrupted_says_how_to_thaw(tmp_path: Path, number: int) -> None:
     old = f"sqlite:{tmp_path}/old.db"
     jobs = [f"job-{index}" for index in range(16)]

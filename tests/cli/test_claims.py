@@ -1,4 +1,4 @@
-"""claim, heartbeat, release, as typed."""
+"""Words and exit codes of claim, heartbeat and release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""token create, list, rotate, revoke, limit, import: on a store, and through a server, with the same words."""
+"""Words and exit codes of `dibs token`: on a store and through a server, the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""claim --wait, deadlocks and parked jobs, as typed."""
+"""Words and exit codes of claims that wait, of deadlocks and of parked jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""webhook add, list, show, remove, replay, test: on a store, and through a server, with the same words."""
+"""Words and exit codes of `dibs webhook`: on a store and through a server, the same."""
 
 from __future__ import annotations
 

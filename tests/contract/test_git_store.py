@@ -72,5 +72,6 @@ class TestGitStoreInOneClone(GitContract):
     pass
 
 
+@pytest.mark.full  # each write is several processes of git
 class TestGitStoreOnARemote(GitContract):
     is_remote = True

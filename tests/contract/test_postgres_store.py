@@ -45,6 +45,7 @@ class TestPostgresStoreOnItsOwnClock(StoreContract):
         return PostgresStore(PostgresLocation(place.url))
 
 
+@pytest.mark.full  # the same a second time
 class TestPostgresStoreBehindPgbouncer(StoreContract):
     @pytest.fixture
     def place(self, postgres_schema: Callable[[], Schema], pgbouncer_url: str) -> str:

@@ -69,12 +69,12 @@ sys.exit({{"p": 0, "i": 2}}.get(way, 1))
 @pytest.mark.parametrize(
     ("plan", "code", "runs"),
     [
-        ("sppp", 0, 3),
-        ("sppf", 1, 3),
+        pytest.param("sppp", 0, 3, marks=pytest.mark.full),
+        pytest.param("sppf", 1, 3, marks=pytest.mark.full),
         ("fppp", 1, 3),  # alone it passes, and nothing excuses that it failed beside others
-        ("spsppp", 0, 4),
+        pytest.param("spsppp", 0, 4, marks=pytest.mark.full),
         ("sspspp", 0, 5),
-        ("ssssppp", 1, 3),
+        pytest.param("ssssppp", 1, 3, marks=pytest.mark.full),
         ("ippp", 1, 0),  # some tests have never run
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -13,13 +14,15 @@ import pytest
 from dibs.cli.supervise import guardian as guardians
 from dibs.cli.supervise import survivors
 from dibs.cli.supervise.guardian import Guardian
-from tests.programs import wait_until
+from tests.programs import clean_env, dibs_here, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.full
+
+PR_GET_CHILD_SUBREAPER = 37
 
 
 @pytest.fixture
@@ -130,6 +133,17 @@ print(child.was_stopped, child.all_gone, child.code)
 def test_a_guardian_that_is_killed_before_it_said_anything_means_lost_and_not_that_nothing_ran() -> None:
     ran = subprocess.run([sys.executable, "-c", KILLED_EARLY], capture_output=True, text=True, timeout=50, check=False)
     assert ran.stdout == "True True None\n", ran
+
+
+@pytest.mark.quick
+@pytest.mark.fault("F-450")
+@pytest.mark.linux("only Linux lets a process adopt orphans")
+def test_a_program_that_called_dibs_run_adopts_no_orphans_afterwards(tmp_path: Path) -> None:
+    """It would not collect them. A guard of `dibs-lease run` that had ended was taken for one that stays behind."""
+    assert dibs_here(clean_env(tmp_path), tmp_path, "run", "job", "--", "true").returncode == 0
+    adopts = ctypes.c_int(-1)
+    ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts))
+    assert adopts.value == 0
 
 
 @pytest.fixture

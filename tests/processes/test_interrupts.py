@@ -177,3 +177,27 @@ def test_at_a_server_too(machine: Machine, server: ServerProcess) -> None:
     for _ in range(250):
         told_or_free(machine, chance, ("claim", "job", "-q"), lambda job: door.ask(Ask("inspect", job)).body)
     door.close()
+
+
+HANDLED = """
+from __future__ import annotations
+from dibs.base import record
+write = record._WRITERS["dump"]
+stop = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+record._WRITERS["dump"] = lambda cls, space: [stop, *write(cls, space)]
+class Note(record.Record):
+    text: str
+try:
+    for _ in range(100):
+        Note(text="hello").dump()
+except KeyboardInterrupt:
+    print("handled")
+"""
+
+
+@pytest.mark.quick
+@pytest.mark.fault("F-453")
+def test_a_program_that_handles_an_interrupt_is_not_ended_by_it_later() -> None:
+    """The code of a record is made when it is used more often. An interrupt there was taken for an unhandled one."""
+    ran = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True, timeout=50, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "handled\n"), ran

@@ -1,4 +1,4 @@
-"""Tokens in the store, with real servers on one file: made at one, used at the other, revoked, and a server killed."""
+"""Tokens of real servers on one file that are killed and paused: what one acknowledged holds at the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The claim as a block, for threads."""
+"""Blocks and exceptions of a claim, for threads: what a block has, how it ends, and which exception says why not."""
 
 from __future__ import annotations
 

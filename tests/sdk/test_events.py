@@ -1,4 +1,4 @@
-"""client.events: each event once and in order, over every door, for threads and for event loops."""
+"""Loops and exceptions of client.events: each event once and in order, over every door, for threads and event loops."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import os
+import socket
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
+from dibs.client.urls import ServerAddress
+from dibs.sdk.async_doors import AsyncServerConnection
 from dibs.sdk.client import AsyncClient, Client
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
@@ -201,6 +204,20 @@ def test_a_client_that_is_dropped_hangs_up_without_a_word(tmp_path: Path) -> Non
         happen(Client(url_of(server), TOKENS["agent"]), "a")
         gc.collect()
     assert [each for each in said if issubclass(each.category, ResourceWarning)] == []
+
+
+@pytest.mark.fault("F-454")
+def test_a_connection_of_an_event_loop_that_is_dropped_in_a_circle_hangs_up_without_a_word() -> None:
+    ours, theirs = socket.socketpair()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        circle: list[object] = [AsyncServerConnection(ours, ServerAddress("http://here", "http", "here", 80, ""))]
+        circle.append(circle)
+        del ours, circle
+        gc.collect()
+    assert theirs.recv(1) == b""
+    theirs.close()
+    assert [str(each.message) for each in said] == []
 
 
 def test_who_stops_reading_leaves_nothing_at_the_server(tmp_path: Path) -> None:

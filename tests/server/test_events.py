@@ -1,4 +1,4 @@
-"""GET /events and GET /locks/{name}/watch: in order, complete, bounded, and nothing is left out silently."""
+"""Frames and codes of GET /events and GET /locks/{name}/watch: in order, complete, bounded; gaps are told."""
 
 from __future__ import annotations
 

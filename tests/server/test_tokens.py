@@ -1,4 +1,4 @@
-"""The routes about tokens: made, shown once, used, replaced, revoked; for admins, within their namespace."""
+"""Fields and codes of the routes about tokens: made, shown once, replaced, revoked; by admins, in their namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting in line over HTTP: real sockets, a store in memory."""
+"""Fields and connections of claims that wait over HTTP: when each is answered, and what ends a wait."""
 
 from __future__ import annotations
 
@@ -56,18 +56,6 @@ def test_a_waiter_is_answered_when_the_job_is_released(server: Server, name: str
     body = poll.answer()
     assert (body["status"], body["owner"], body["previous"]["owner"]) == ("acquired", "w-0", "first")
     assert server.ask("GET", "/status").json["waiting"] == before
-
-
-def test_a_free_job_is_had_without_waiting(server: Server, name: str) -> None:
-    assert server.acquire(name, WAIT).json["status"] == "acquired"
-
-
-def test_the_time_of_a_waiters_lease_starts_when_it_gets_the_job(server: Server, name: str) -> None:
-    lease = server.lease(name, ttl_seconds=60)
-    (poll,) = wait_for_job(server, name, ttl_seconds=30)
-    server.pass_time(10_000)
-    release(server, name, lease)
-    assert poll.answer()["remaining_ms"] == 30_000
 
 
 @pytest.mark.promise("queue:fifo")
@@ -167,27 +155,6 @@ def test_an_expiry_hands_the_job_to_the_waiter(server: Server, name: str) -> Non
     assert poll.answer()["previous"]["how"] == "expired"
 
 
-def test_the_end_of_the_work_is_told_to_all_who_wait(server: Server, name: str) -> None:
-    lease = server.lease(name)
-    polls = wait_for_job(server, name, 3)
-    server.ask("POST", f"/locks/{name}/release", {"lease_id": lease, "done_seconds": 60, "result": "PR 1"})
-    assert [(poll.answer()["status"]) for poll in polls] == ["done"] * 3
-
-
-def test_a_broken_claim_goes_to_the_waiter(server: Server, name: str) -> None:
-    server.lease(name)
-    (poll,) = wait_for_job(server, name)
-    server.ask("POST", f"/locks/{name}/break", {"reason": "stuck"}, who="operator")
-    assert poll.answer()["previous"]["how"] == "broken"
-
-
-def test_shared_waiters_are_let_in_together(server: Server, name: str) -> None:
-    lease = server.lease(name)
-    polls = wait_for_job(server, name, 3, mode="shared")
-    release(server, name, lease)
-    assert [poll.answer()["status"] for poll in polls] == ["acquired"] * 3
-
-
 @pytest.mark.promise("all-or-nothing")
 def test_all_of_several_are_waited_for_and_had_together(server: Server, name: str) -> None:
     names = [f"{name}-{letter}" for letter in "ab"]
@@ -200,15 +167,6 @@ def test_all_of_several_are_waited_for_and_had_together(server: Server, name: st
     assert server.acquire(names[0]).json["status"] == "held", "it is kept for the one who waits for both"
     release(server, names[1], leases[names[1]])
     assert [lease["name"] for lease in poll.answer()["leases"]] == names
-
-
-@pytest.mark.promise("tree")
-def test_a_waiter_in_a_tree_waits_for_what_overlaps_it(server: Server, name: str) -> None:
-    lease = server.lease(f"path:{name}%2Fsrc%2Fa.rs")
-    server.lease(f"path:{name}%2Fdocs")
-    (poll,) = wait_for_job(server, f"path:{name}%2Fsrc")
-    release(server, f"path:{name}%2Fsrc%2Fa.rs", lease)
-    assert poll.answer()["name"] == f"path:{name}/src"
 
 
 @pytest.mark.promise("queue:fifo")

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP, with a real target on this machine."""
+"""Fields and codes of webhooks: of the routes, and of deliveries to a real target on this machine."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
  * renews the claim is gone; so it knows group and deadline before the command begins. It hears and tells by messages. */
 
 import { spawn } from "node:child_process";
+import { readFileSync, readdirSync } from "node:fs";
 import { uptime } from "node:os";
 import { pathToFileURL } from "node:url";
 import { pause, steadyMs } from "./clock.js";
@@ -15,12 +16,39 @@ export type Report =
 
 const POLL_MS = 20;
 
-export function isGone(group: number): boolean {
+/** Whether no process has this group: from now on its number may be another's. */
+function isForgotten(group: number): boolean {
   try {
     process.kill(-group, 0);
     return false;
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === "ESRCH";
+  }
+}
+
+/** Whether nothing of a group runs. What has ended keeps the group until its parent collects it, and the first process of a
+ * container collects nobody. */
+export function isGone(group: number): boolean {
+  return isForgotten(group) || (process.platform === "linux" && hasOnlyEnded(group));
+}
+
+function hasOnlyEnded(group: number): boolean {
+  const members = read("/proc", (path) => readdirSync(path))?.map(statOf).filter((stat) => stat?.[2] === String(group)) ?? [];
+  // The first thread of a process may have ended while others run.
+  return members.length > 0 && members.every((stat) => stat![0] === "Z" && stat![17] === "1");
+}
+
+/** State, parent, group and so on; undefined if there is no such process. */
+function statOf(pid: string): string[] | undefined {
+  return /^\d+$/.test(pid) ? read(`/proc/${pid}/stat`, (path) => readFileSync(path, "utf8").split(") ").at(-1)!.split(" ")) : undefined;
+}
+
+/** Undefined if it is not there. */
+function read<T>(path: string, how: (path: string) => T): T | undefined {
+  try {
+    return how(path);
+  } catch {
+    return undefined;
   }
 }
 
@@ -54,9 +82,12 @@ export const machineMs = (): number => uptime() * 1000;
 
 function guard(): void {
   if (!process.connected) return process.exit(); // who started it was gone before it could hear of that
-  let [group, untilMs, killAfterMs] = [0, Infinity, 0];
+  let [group, untilMs, killAfterMs, hasEnded] = [0, Infinity, 0, false];
   const tell = (report: Report) => {
     if (process.connected) process.send!(report, undefined, undefined, () => undefined); // who is gone hears nothing
+  };
+  const forget = () => {
+    if (hasEnded && isForgotten(group)) group = 0;
   };
   const end = async () => {
     untilMs = Infinity;
@@ -66,14 +97,26 @@ function guard(): void {
     untilMs = order.untilMs;
     if (order.words === undefined) return;
     killAfterMs = order.killAfterMs!;
-    const child = spawn(order.words[0]!, order.words.slice(1), { detached: true, stdio: "inherit" });
-    child.on("error", (error: NodeJS.ErrnoException) => tell({ failed: error.code, message: error.message }));
-    child.on("exit", (code, signal) => tell({ code, signal }));
-    group = child.pid ?? 0;
-    if (group > 0) tell({ pid: group });
+    const failed = (error: NodeJS.ErrnoException) => tell({ failed: error.code, message: error.message });
+    try {
+      const child = spawn(order.words[0]!, order.words.slice(1), { detached: true, stdio: "inherit" });
+      child.on("error", failed);
+      child.on("exit", (code, signal) => {
+        hasEnded = true;
+        forget();
+        tell({ code, signal });
+      });
+      group = child.pid ?? 0;
+      if (group > 0) tell({ pid: group });
+    } catch (error) {
+      failed(error as Error); // the words are too long for the system, or contain a zero byte
+    }
   });
   process.on("disconnect", () => void end().then(() => process.exit()));
-  setInterval(() => machineMs() >= untilMs && void end(), POLL_MS);
+  setInterval(() => {
+    forget();
+    if (machineMs() >= untilMs) void end();
+  }, POLL_MS);
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) {

@@ -144,7 +144,7 @@ function environment(options: Options, session: Session, claim: Claim): NodeJS.P
 /** The command below its guard: what it exited with, and how to reach it. */
 class Command {
   readonly code: Promise<number>;
-  readonly #group: Promise<number>; // the guard tells it when the command runs already; 0 if nothing was started
+  #group: Promise<number>; // the guard tells it when the command runs already; 0 if nothing was started, or nothing is left
   readonly #guard: ChildProcess;
 
   constructor(words: string[], private readonly killAfterMs: number, untilMs: number, env: NodeJS.ProcessEnv) {
@@ -157,6 +157,10 @@ class Command {
         if ("pid" in report) began(report.pid);
         else if ("failed" in report) reject(new NotStarted(words[0]!, report.failed, report.message));
         else resolve(report.code ?? 128 + constants.signals[report.signal!]);
+      });
+      this.#guard.on("error", (error) => {
+        began(0);
+        reject(new NotStarted(words[0]!, undefined, `its guard did not start (${error.message})`));
       });
       // It is gone, and all that it told was heard. We stop the command, and nobody knows what it exited with.
       this.#guard.on("close", () => {
@@ -176,7 +180,9 @@ class Command {
   }
 
   async stop(): Promise<void> {
+    this.#guard.kill("SIGCONT"); // a paused one tells neither what it started nor what became of it
     await stop(await this.#group, this.killAfterMs);
+    this.#group = Promise.resolve(0); // its number may be another's from now on
   }
 
   #send(order: Order): void {

@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { ChildProcess } from "node:child_process";
 import { isGone } from "../src/guard.js";
-import { ENDING_WITH_US, SLOWNESS, Server, soon, until } from "./server.js";
+import { ENDING_WITH_US, PYTHON, SLOWNESS, Server, pause, soon, until } from "./server.js";
 
 const PROGRAM = fileURLToPath(new URL("../src/run.js", import.meta.url));
 const TTL = `${5 * SLOWNESS}s`;
@@ -19,9 +19,9 @@ after(async () => {
   await server.close();
 });
 
-function start(words: string[], env: NodeJS.ProcessEnv = {}) {
+function start(words: string[], env: NodeJS.ProcessEnv = {}, below: string[] = []) {
   const settings = { DIBS_URL: server.url, DIBS_TOKEN: server.token, DIBS_OWNER: "ann", ...env };
-  const [program, ...rest] = [...ENDING_WITH_US, process.execPath, PROGRAM, ...words];
+  const [program, ...rest] = [...ENDING_WITH_US, ...below, process.execPath, PROGRAM, ...words];
   const child = spawn(program!, rest, { env: { ...process.env, ...settings }, stdio: "pipe" });
   children.push(child);
   return child;
@@ -124,7 +124,50 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
     const child = start(["run", "orphan", "--", "sleep", "60"], withGuard("await new Promise((resolve) => setTimeout(resolve, 1_500))"));
     const guard = await until("its guard starts", () => processes().find((pid) => statOf(pid)?.parent === child.pid));
     child.kill("SIGKILL");
-    await until("the guard has ended", () => isGone(guard));
+    await until("the guard has ended", () => (statOf(guard)?.state ?? "Z") === "Z");
+  });
+
+  test("that is killed at any moment leaves nothing behind", async () => {
+    const moments = Array.from({ length: 12 }, (_, at) => 40 + 25 * at);
+    for (const [at, ms] of moments.entries()) {
+      const mark = `left-${process.pid}-${at}`;
+      const child = start(["run", mark, "--", "sh", "-c", "sleep 60 & wait"], { DIBS_MARK: mark });
+      await Promise.race([once(child, "exit"), pause(ms * SLOWNESS)]);
+      child.kill("SIGKILL");
+      await until(`nothing of ${mark} is left`, () => !processes().some((pid) => environmentOf(pid).includes(`DIBS_MARK=${mark}\0`)));
+    }
+  });
+
+  test("ends at once where nobody collects orphans that have ended, as in a container", { skip: process.platform !== "linux" }, async () => {
+    const adopt = "import ctypes, subprocess, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); sys.exit(subprocess.call(sys.argv[1:]))";
+    const words = ["run", "--ttl", "5m", "--kill-after", "2m", "left", "--", "sh", "-c", "sleep 600 & exit 3"];
+    assert.equal((await ended(start(words, {}, [PYTHON, "-c", adopt])))[0], 3);
+  });
+
+  test("says why if the command's words are too many, or no guard can be started", async () => {
+    const tooLong = withGuard(`
+      const { default: all } = await import("node:child_process");
+      all.spawn = () => { throw Object.assign(new Error("spawn E2BIG"), { code: "E2BIG" }) };
+      (await import("node:module")).syncBuiltinESMExports()`);
+    const [code, , err] = await ended(start(["run", "unstarted", "--", "echo"], tooLong));
+    assert.deepEqual([code, err], [126, "dibs-lease: echo could not be started: spawn E2BIG.\n"]);
+    const nowhere = { NODE_OPTIONS: "--import data:text/javascript,process.execPath='/no/such/node'" };
+    const [none, , why] = await ended(start(["run", "unstarted", "--", "echo"], nowhere));
+    assert.equal(none, 126);
+    assert.match(why, /^dibs-lease: echo could not be started: its guard did not start/);
+    assert.equal((await server.client("bob").inspect("unstarted")).status, "free");
+  });
+
+  test("signals no group once it is gone, because its number may be another's", async () => {
+    const reused = `
+      const kill = process.kill;
+      process.kill = (pid, signal) => {
+        if (process.connected) return kill.call(process, pid, signal);
+        if (signal !== 0) console.error("signalled a stranger");
+        return true;
+      }`;
+    const [code, , err] = await ended(start(["run", "--kill-after", "1s", "reused", "--", "true"], withGuard(reused)));
+    assert.deepEqual([code, err], [0, ""]);
   });
 
   test("stops the whole group when the claim is lost, and exits with 20", async () => {
@@ -133,6 +176,19 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
     const [code, , err] = await ended(child);
     assert.equal(code, 20, err);
     assert.match(err, /The claim was lost/);
+    assert.ok(isOver(group));
+  });
+
+  test("stops the command when the claim is lost and its guard is paused", async () => {
+    const { child, group } = await started("numb");
+    const guard = statOf(group)!.parent;
+    process.kill(guard, "SIGSTOP");
+    await server.post("/locks/numb/break", { reason: "it hangs" });
+    const [code] = await ended(child).catch((error) => {
+      process.kill(guard, "SIGKILL"); // nobody else would end it
+      throw error;
+    });
+    assert.equal(code, 20);
     assert.ok(isOver(group));
   });
 
@@ -167,7 +223,16 @@ function processes(): number[] {
   return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number);
 }
 
-/** Undefined if it has ended. */
+/** Its variables; none if it has ended, or is another user's. */
+function environmentOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, "latin1");
+  } catch {
+    return "";
+  }
+}
+
+/** Undefined if it has ended and was collected. */
 function statOf(pid: number): { state: string; parent: number; group: number } | undefined {
   try {
     const [state, parent, group] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)!.split(" ");

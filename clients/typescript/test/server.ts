@@ -13,7 +13,7 @@ import type { AddressInfo, Socket } from "node:net";
 import type { ClientOptions } from "../src/node.js";
 
 const ROOT = fileURLToPath(new URL("../../../..", import.meta.url));
-const PYTHON = process.env["DIBS_PYTHON"] ?? join(ROOT, ".venv/bin/python");
+export const PYTHON = process.env["DIBS_PYTHON"] ?? join(ROOT, ".venv/bin/python");
 const SETPRIV = "/usr/bin/setpriv";
 /** What is started behind these words ends with the process that started it, also if that is killed. */
 export const ENDING_WITH_US = existsSync(SETPRIV) ? [SETPRIV, "--pdeathsig", "KILL", "--"] : [];

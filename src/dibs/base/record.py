@@ -188,7 +188,9 @@ def _compile(cls: type[Record], method: str) -> None:
     """Write one of a class's hot methods as straight code. A loop over fields would cost three times as much."""
     space: dict[str, Any] = {"_new": cls.__new__, "cls": cls, "names": frozenset(cls._fields)}
     space.update({f"d_{field}": value for field, value in cls._defaults.items()})
-    exec("\n".join(_WRITERS[method](cls, space)), space)  # our own field names, never a caller's text
+    # Our own field names, never a caller's text. `exec` gets code: if it gets text, Python takes an interrupt in it for
+    # one that nobody handles, and kills itself with SIGINT at the program's end.
+    exec(compile("\n".join(_WRITERS[method](cls, space)), "<record>", "exec"), space)
     made = space[method]
     setattr(cls, method, staticmethod(made) if method == "load" else made)
 

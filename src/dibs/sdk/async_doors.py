@@ -60,7 +60,7 @@ class AsyncServerConnection:
     """Dropping it closes it."""
 
     def __init__(self, plain: socket.socket, address: ServerAddress) -> None:
-        self._socket = plain
+        self._has(plain)
         self.address = address
         self.used_ms = 0
 
@@ -70,9 +70,10 @@ class AsyncServerConnection:
         self._socket.setblocking(False)
         await asyncio.get_running_loop().sock_connect(self._socket, where)
         if address.scheme == "https":
-            secured = self._socket = transport.client_context().wrap_socket(
+            secured = transport.client_context().wrap_socket(
                 self._socket, server_hostname=address.host, do_handshake_on_connect=False
             )
+            self._has(secured)
             await self._step(secured.do_handshake)
         elif address.own_token is not None:
             await self._prove(address.own_token)
@@ -146,8 +147,10 @@ class AsyncServerConnection:
     def close(self) -> None:
         self._socket.close()
 
-    def __del__(self) -> None:
-        self._socket.close()
+    def _has(self, connected: socket.socket) -> None:
+        """Closed when this is dropped. `__del__` comes too late for a part of a circle: the socket warns first."""
+        self._socket = connected
+        weakref.finalize(self, connected.close)
 
 
 def hang_up(connections: list[AsyncServerConnection]) -> None:

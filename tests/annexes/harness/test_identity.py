@@ -118,7 +118,9 @@ def test_an_empty_actor_turns_it_off_and_a_name_or_a_session_wins(one: Harness) 
 @pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 @pytest.mark.promise("agent:identity")
 @pytest.mark.fault("F-307")
-@pytest.mark.parametrize("variable", AGENT_SESSIONS)
+@pytest.mark.parametrize(
+    "variable", [AGENT_SESSIONS[0], *[pytest.param(each, marks=pytest.mark.full) for each in AGENT_SESSIONS[1:]]]
+)
 @pytest.mark.parametrize("how", ['--actor "$ID"', 'DIBS_ACTOR="$ID"'])
 def test_an_agent_that_names_itself_by_the_id_of_its_session_is_itself(
     env: dict[str, str], app: Path, variable: str, how: str

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.agents.harness import clients
 from tests.programs import dibs_here
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 GUARDED = '[[agent.command]]\nmatch = "kubectl apply"\nclaim = "deploy:prod"\n'
 FILE = "path:src/a"
+
+
+@pytest.fixture(autouse=True)
+def _typed_by_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run in this process: whose they are must not depend on who started the tests."""
+    monkeypatch.setattr(clients, "_above_shell", lambda: 0)
 
 
 def dibs(yard: Yard, *words: str, agent: str = "", folder: Path | None = None) -> subprocess.CompletedProcess[str]:

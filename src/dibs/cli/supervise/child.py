@@ -16,7 +16,7 @@ from dibs.cli.commands.wait import OUTER, sessions_around
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.supervise.guardian import Guardian
 from dibs.cli.supervise.process_session import ProcessSession
-from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, signalled, wait_for_end
+from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, leave_orphans, signalled, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.client.embedded import default_store_url
 from dibs.client.naming import RUN_JOB, RUN_NAMESPACE
@@ -206,8 +206,10 @@ class Child:
         return max(0, min(NAP_MS, left_ms))
 
     def close(self) -> None:
-        """Restore signals and terminal. The guards end by themselves."""
+        """Restore signals and terminal, and adopt nobody any more. The guards end by themselves."""
         self._hand_terminal(self._pid, os.getpgrp())
+        if self._adopts:
+            leave_orphans()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._tell_warden(b"Q\n")

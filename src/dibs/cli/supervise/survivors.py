@@ -33,6 +33,11 @@ def adopt_orphans() -> bool:
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def leave_orphans() -> None:
+    """The opposite: from now on they become the children of who adopts them above us, which collects them."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
 def die_with(parent: int) -> None:
     """In a child: be killed when `parent`, which forked it, ends. Does nothing if the system does not support it."""
     if _prctl(_PR_SET_PDEATHSIG, _SIGKILL) and os.getppid() != parent:
