@@ -162,6 +162,11 @@ class StoreTooNew(StoreBroken):
     """Raised for a store of a newer version of dibs. Update dibs."""
 
 
+class StoreTooOld(StoreBroken):
+    """Raised for a store of a version of dibs that this one does not read. `details` names the version, and how its
+    records are moved."""
+
+
 class MissingExtra(DibsError):
     """Raised when an optional part is not installed. `details` has the command that installs it."""
 

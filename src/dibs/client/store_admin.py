@@ -25,24 +25,24 @@ from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Outcome
 from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, Stored, lock_key
 from dibs.core.upkeep import is_swept
-from dibs.engine.archive import FORMAT as ARCHIVE
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.intake import floor_after, intake
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
 from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
+from dibs.stores.codec import FORMAT
 from dibs.stores.port import Opening, Store, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite import backup as copies
 from dibs.stores.sqlite.errors import translated
 from dibs.stores.sqlite.opener import connect
-from dibs.stores.sqlite.rows import VERSION as SQLITE
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
 
 # Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
 
 PRIVATE = 0o600
+STORE_FORMAT = FORMAT  # what this dibs writes
 
 
 def export_to_stream(store: Store, stream: TextIO, *, freeze: bool) -> Document:
@@ -322,15 +322,3 @@ def flags_to_send(url: str) -> list[str]:
     is_private = target.host == "localhost" if is_name else is_refused(target.host)
     wanted = {"--webhook-allow-http": not target.is_tls, "--webhook-allow-private": is_private}
     return [flag for flag, is_needed in wanted.items() if is_needed]
-
-
-def formats() -> dict[str, int]:
-    """The newest format of each kind that can be read and written here."""
-    from dibs.stores.git.entries import FORMAT as GIT
-
-    found = {"sqlite": SQLITE, "git": GIT, "export": ARCHIVE}
-    try:
-        from dibs.stores.postgres.schema import VERSION
-    except ImportError:  # without psycopg
-        return found
-    return {**found, "postgresql": VERSION}

@@ -143,7 +143,7 @@ def test_a_record_that_somebody_broke_concerns_its_job_alone(remote: Remote) -> 
 def test_a_record_of_a_newer_dibs_is_not_read_as_something_else(remote: Remote) -> None:
     store = store_at(remote.clone("one"))
     granted(store, "job")
-    text = git(remote.path, "cat-file", "commit", JOB).replace('{"dibs":1,', '{"dibs":2,')
+    text = git(remote.path, "cat-file", "commit", JOB).replace('{"dibs":10,', '{"dibs":11,')
     oid = git(remote.path, *"hash-object -t commit -w --stdin".split(), given=text.encode())
     git(remote.path, "update-ref", JOB, oid)
     with pytest.raises(StoreCorrupt, match="newer dibs"):

@@ -34,11 +34,11 @@ def migrate(call: Call) -> Answer:
     done = bring_up_to_date(call.settings.url)
     was, now = done["was"], done["version"]
     if now is None:
-        says = f"Stores of the kind {done['store']} have no versions: there is nothing to do."
+        says = f"A store of the kind {done['store']} is not brought up to date as a whole: there is nothing to do."
     elif was == now:
-        says = f"The store is at version {now} already."
+        says = f"The store is of format {now} already."
     else:
-        says = f"The store is at version {now} now. It was {f'at version {was}' if was else 'made just now'}."
+        says = f"The store is of format {now} now. It was {f'of format {was}' if was else 'made just now'}."
     return yes(done, says)
 
 

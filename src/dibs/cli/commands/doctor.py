@@ -315,7 +315,7 @@ def build_facts() -> Document:
             facts[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             facts[name] = "not installed"
-    return {**facts, "store formats": ", ".join(f"{kind} {number}" for kind, number in store_admin.formats().items())}
+    return {**facts, "store format": store_admin.STORE_FORMAT}
 
 
 def doctor(call: Call) -> Answer:

@@ -16,7 +16,7 @@ from dibs.base.errors import DibsError, StoreFull
 from dibs.core.events import Event
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_READ_KEYS_MAX, ETCD_SILENCE_MS
 from dibs.core.records import Stored
-from dibs.stores.codec import decode, encode
+from dibs.stores.codec import FORMAT, decode, encode
 from dibs.stores.etcd import messages
 from dibs.stores.etcd import transaction as txn
 from dibs.stores.etcd.client import STATUS, WATCH, EtcdClient
@@ -412,6 +412,10 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def trouble(self) -> DibsError | None:
         return self._time.trouble or self._trouble
+
+    def migrated(self) -> tuple[int, int]:
+        self._time.ready()
+        return self._time.format_before or 0, FORMAT
 
     def size_bytes(self) -> int:
         """The size of the whole etcd, including other users: etcd has no figure for a prefix."""

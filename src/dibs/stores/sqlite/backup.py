@@ -24,9 +24,9 @@ from dibs.core.records import LockRecord, Meta
 from dibs.stores.codec import decode, decode_event
 from dibs.stores.port import Page, StoreMoment
 from dibs.stores.sqlite.errors import check, translated
-from dibs.stores.sqlite.opener import connect, give, heir_in
+from dibs.stores.sqlite.opener import connect, give, heir_in, view_of_progress
 from dibs.stores.sqlite.queries import decoded, page, selected
-from dibs.stores.sqlite.rows import APPLICATION_ID, READ_COUNTERS, SETTLE
+from dibs.stores.sqlite.rows import APPLICATION_ID, PROGRESS, READ_COUNTERS, SETTLE
 
 # The file at one moment: a read transaction of its own. With the write-ahead log nobody blocks anybody.
 
@@ -110,7 +110,7 @@ def raise_counters(draft: str, least: Counters) -> None:
     """Let the file go on from where another one had come to. It gets an id of its own: it is not the one it was."""
     with opened(draft) as db:
         db.execute("BEGIN IMMEDIATE")
-        db.execute(SETTLE)
+        db.execute(_here(db, SETTLE))
         db.execute(
             "UPDATE counters SET revision = max(revision, ?) + 1, last_seq = max(last_seq, ?), store_id = ?",
             (least.revision, least.last_seq, new_id().replace("-", "")),
@@ -118,8 +118,13 @@ def raise_counters(draft: str, least: Counters) -> None:
         db.execute("COMMIT")
 
 
+def _here(db: sqlite3.Connection, statement: str) -> str:
+    """A statement about PROGRESS, for a file of any format."""
+    return statement.replace(PROGRESS, view_of_progress(db) or PROGRESS)
+
+
 def counters(db: sqlite3.Connection) -> Counters:
-    revision, last_seq, time_ms = db.execute(READ_COUNTERS).fetchone()
+    revision, last_seq, time_ms = db.execute(_here(db, READ_COUNTERS)).fetchone()
     (version,) = db.execute("SELECT max(version) FROM records").fetchone()
     revision = max(revision, version or 0)
     token = 0

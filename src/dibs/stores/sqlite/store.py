@@ -11,11 +11,11 @@ from dibs.base import clock
 from dibs.base.cheap import Any, Callable, Iterable, Mapping, Sequence, sqlite3
 from dibs.base.errors import DibsError
 from dibs.core.events import Event
-from dibs.stores.codec import encode
+from dibs.stores.codec import FORMAT, encode
 from dibs.stores.port import Capabilities, Due, Job, Maintenance, Page, Puts, Snapshot, Store, can_be_written, checked
 from dibs.stores.sqlite import rows
 from dibs.stores.sqlite.connection import Anchor, Impatience, SqliteConnection
-from dibs.stores.sqlite.rows import BLOCK, EVENT_AGE_MS_MAX, VERSION, WRITE_COUNTERS, kept_by, read_counters, write
+from dibs.stores.sqlite.rows import BLOCK, EVENT_AGE_MS_MAX, WRITE_COUNTERS, kept_by, read_counters, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class SqliteStore(Store, Maintenance):
         return self._link.trouble
 
     def migrated(self) -> tuple[int, int]:
-        return self._link.version_before, VERSION
+        return self._link.format_before, FORMAT
 
     def size_bytes(self) -> int:
         sizes = 0
