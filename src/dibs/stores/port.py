@@ -49,6 +49,8 @@ class CommitTooLarge(InvalidInput):
 class RecordCorrupt(StoreCorrupt):
     """One record or event cannot be read. The store answers."""
 
+    public = None
+
 
 def concerns_all(error: BaseException) -> bool:
     """Return whether the store itself cannot be used. Else the error is that of one record or command."""
