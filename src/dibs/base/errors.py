@@ -134,7 +134,7 @@ class Overloaded(Unavailable):
 class StoreUnavailable(Unavailable):
     """The store did not answer. `unknown` is true if a write was sent and its result is not known."""
 
-    public = "The server's store does not answer. Ask another server, or try again in a moment."
+    public: str | None = "The server's store does not answer. Ask another server, or try again in a moment."
 
     def __init__(self, details: str, *, unknown: bool = False) -> None:
         super().__init__(details)

@@ -192,6 +192,7 @@ class Exported(Record):
     counts: dict[str, int]  # records by kind
     events: int
     frozen: bool
+    damaged: tuple[str, ...] = ()  # the keys of records that cannot be read, and were left out
 
 
 def _copy(
@@ -214,7 +215,8 @@ def _copy(
         events += 1
         line({"event": event.dump()})
     line({"end": {"records": counts.total(), "events": events, "checksum": checksum.hexdigest()}})
-    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=events, frozen=header.frozen)
+    damaged = tuple(reader.damaged())
+    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=events, frozen=header.frozen, damaged=damaged)
     return done, seen.hexdigest()
 
 

@@ -66,6 +66,8 @@ def health_of(store: Store) -> Reply:
         "db_size_bytes": maintenance.size_bytes(),
         "now": timestamp(found.now_ms),
     }
+    if damaged := store.damaged():  # costs only who needs them: the server is as well as before
+        document["damaged"] = len(damaged)
     trouble = known_trouble(store, found.records[META_KEY].record)
     if trouble is None:
         return answer_document(document)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from dibs.base.errors import DibsError, StoreFull
 from dibs.core.events import Event
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_READ_KEYS_MAX, ETCD_SILENCE_MS
 from dibs.core.records import Stored
-from dibs.stores.codec import FORMAT, decode, encode
+from dibs.stores.codec import FORMAT, decode, encode, is_readable, text_of
 from dibs.stores.etcd import messages
 from dibs.stores.etcd import transaction as txn
 from dibs.stores.etcd.client import STATUS, WATCH, EtcdClient
@@ -40,7 +41,20 @@ from dibs.stores.etcd.messages import (
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.etcd.upkeep import Pruner, probe
 from dibs.stores.forks import Forgetful, listen
-from dibs.stores.port import ABSENT, Conflict, Due, Job, Maintenance, Page, Puts, Snapshot, Store, Versioned
+from dibs.stores.port import (
+    ABSENT,
+    Conflict,
+    Due,
+    Job,
+    Maintenance,
+    Page,
+    Puts,
+    RecordCorrupt,
+    Snapshot,
+    Store,
+    Versioned,
+    still_damaged,
+)
 from dibs.stores.waiters import StoreWaiter, StoreWaiters, mark_of
 
 # One stream from etcd for all waiters of this process: it reports new events and deleted records.
@@ -138,6 +152,7 @@ SHORT_BYTES = 1024
 OTHER_OPS = 3
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
 INNER_OPS_MAX = 64
+DUE_DIGITS = 16  # of a time in the index of what is due
 
 
 class EtcdStore(Store, Maintenance, Forgetful):
@@ -165,6 +180,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._known: dict[str, Versioned] = {}  # as last read or written here
         self._known_bytes = 0
         self._trouble: DibsError | None = None
+        self._damaged: dict[str, RecordCorrupt] = {}
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         self._time.ready()
@@ -203,7 +219,10 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def _found(self, key: str, kv: KeyValue) -> Versioned:
         try:
-            found = Versioned(version=kv.mod_revision, record=decode(key, kv.value.decode()))
+            found = Versioned(version=kv.mod_revision, record=decode(key, text_of(kv.value)))
+        except RecordCorrupt as error:
+            self._damaged[key] = error
+            raise
         except DibsError as error:
             self._trouble = error
             raise
@@ -333,13 +352,34 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._time.ready()
         root = self._layout.live if live else self._layout.records
         whole = self._layout.live_mark(prefix) if live else self._layout.record(prefix)
-        begin = root + after.encode() + b"\0" if after >= prefix and after else whole
-        kvs = self._ask(range_op(begin, txn.end_of(whole), limit=limit, keys_only=live)).kvs
-        keys = [kv.key[len(root) :].decode() for kv in kvs]
-        if not live:
-            return [(key, self._found(key, kv)) for key, kv in zip(keys, kvs, strict=True)]
-        # Records deleted between the two reads are left out; the page is then shorter, but not wrong.
-        found = self.read(keys).records
+        found: Page = []
+        while len(found) < limit:  # a short page is the last one: others take the place of those that are left out
+            begin = root + after.encode() + b"\0" if after >= prefix and after else whole
+            wanted = limit - len(found)
+            kvs = self._ask(range_op(begin, txn.end_of(whole), limit=wanted, keys_only=live)).kvs
+            keys = [kv.key[len(root) :].decode() for kv in kvs]
+            found += self._live(keys) if live else self._readable(keys, kvs)
+            if len(kvs) < wanted:
+                break
+            after = keys[-1]
+        return found
+
+    def _readable(self, keys: list[str], kvs: list[KeyValue]) -> Page:
+        found: Page = []
+        for key, kv in zip(keys, kvs, strict=True):
+            with suppress(RecordCorrupt):  # noted
+                found.append((key, self._found(key, kv)))
+        return found
+
+    def _live(self, keys: list[str]) -> Page:
+        """Those of the keys whose record is there, can be read and is live. It may have changed since."""
+        try:
+            found = self.read(keys).records
+        except RecordCorrupt:
+            found = {}
+            for key in keys:
+                with suppress(RecordCorrupt):  # noted
+                    found |= self.read((key,)).records
         return [(key, each) for key, each in found.items() if each.record is not None and each.record.is_live()]
 
     def due(self, limit: int) -> Due:
@@ -412,6 +452,24 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def trouble(self) -> DibsError | None:
         return self._time.trouble or self._trouble
+
+    def damaged(self) -> list[str]:
+        return still_damaged(self, self._damaged)
+
+    def set_aside(self, key: str, keep: Callable[[str], None]) -> bool:
+        """Nothing says which entry the record has in the index of what is due, so all entries are looked at."""
+        self._time.ready()
+        keys = self._layout
+        found = self._ask(range_op(keys.record(key))).first
+        if found is None or is_readable(key, text_of(found.value)):
+            return False
+        keep(text_of(found.value))
+        dues = self._client.range(keys.dues, txn.end_of(keys.dues), keys_only=True)
+        stale = [kv.key for kv in dues if kv.key[len(keys.dues) + DUE_DIGITS + 1 :] == key.encode()]
+        gone = [keys.record(key), keys.live_mark(key), *stale]
+        compares = [messages.compare_revision(keys.record(key), found.mod_revision), self._wide.absent]
+        self._damaged.pop(key, None)
+        return self._client.txn([delete_op(each) for each in gone], compares).succeeded
 
     def migrated(self) -> tuple[int, int]:
         self._time.ready()

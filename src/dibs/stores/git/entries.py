@@ -38,6 +38,10 @@ class BadEntry(Exception):
     """The commit is not one that dibs wrote."""
 
 
+class ForeignEntry(BadEntry):
+    """Another version of dibs wrote the commit."""
+
+
 def tail_of(key: str) -> str:
     """The name of a key's ref below the prefix: `lock/<hash>`. Any text can be a key, but few texts can be a ref."""
     return f"{key.split('/', 1)[0]}/{hashlib.sha256(key.encode()).hexdigest()[:40]}"
@@ -79,7 +83,7 @@ def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
     except BadEntry:
         raise
     except (StoreTooNew, StoreTooOld) as error:
-        raise BadEntry(error.details) from None
+        raise ForeignEntry(error.details) from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, DibsError) as error:
         raise BadEntry(f"it does not hold a record ({error!r:.200})") from None
     if tail is not None and tail_of(entry.key) != tail:

@@ -73,6 +73,8 @@ class Queries:
         self.room = said("SELECT {s}.room_1()")
         self.last_seq = said("SELECT last_seq FROM {s}.state")
         self.number_from = said("UPDATE {s}.state SET last_seq = greatest(last_seq, $1)")
+        self.text_of = said("SELECT version, body FROM {s}.records WHERE key = $1")
+        self.set_aside = said("DELETE FROM {s}.records WHERE key = $1 AND version = $2 RETURNING body")
         self.exists = said("SELECT 1 FROM {s}.records WHERE key = $1")
         self.first_kept = said("SELECT seq FROM {s}.events WHERE at_ms >= $1 ORDER BY seq LIMIT 1")
         self.delete_events = said(

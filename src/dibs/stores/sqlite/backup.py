@@ -21,11 +21,11 @@ from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.events import Event
 from dibs.core.records import LockRecord, Meta
-from dibs.stores.codec import decode, decode_event
-from dibs.stores.port import Page, StoreMoment
+from dibs.stores.codec import decode, decode_event, page_of
+from dibs.stores.port import Page, RecordCorrupt, StoreMoment
 from dibs.stores.sqlite.errors import check, translated
 from dibs.stores.sqlite.opener import connect, give, heir_in, view_of_progress
-from dibs.stores.sqlite.queries import decoded, page, selected
+from dibs.stores.sqlite.queries import page, selected
 from dibs.stores.sqlite.rows import APPLICATION_ID, PROGRESS, READ_COUNTERS, SETTLE
 
 # The file at one moment: a read transaction of its own. With the write-ahead log nobody blocks anybody.
@@ -35,6 +35,7 @@ class SqliteMoment(StoreMoment):
     def __init__(self, path: str, busy_ms: int, now_ms: Callable[[], int]) -> None:
         self._path = path
         self._busy_ms = busy_ms
+        self._damaged: dict[str, RecordCorrupt] = {}
         with translated(path, busy_ms):
             self._db = connect(path, busy_ms)
             self._db.execute("BEGIN")
@@ -43,12 +44,17 @@ class SqliteMoment(StoreMoment):
 
     def scan(self, prefix: str, after: str = "", limit: int = 1000) -> Page:
         with translated(self._path, self._busy_ms):
-            return decoded(page(self._db, prefix, after, limit, live=False))
+            return page_of(
+                lambda beyond, count: page(self._db, prefix, beyond, count, live=False), after, limit, self._damaged
+            )
 
     def events(self, after: int, limit: int) -> list[Event]:
         with translated(self._path, self._busy_ms):
             rows = selected(self._db, after, limit)
         return [decode_event(seq, body) for seq, body in rows]
+
+    def damaged(self) -> list[str]:
+        return sorted(self._damaged)
 
     def close(self) -> None:
         self._db.close()
@@ -75,6 +81,18 @@ def opened(path: str) -> Iterator[sqlite3.Connection]:
     """The file, and what it meets in our words."""
     with translated(path, WAIT_MS), closing(connect(path, WAIT_MS)) as db:
         yield db
+
+
+def unreadable(path: str) -> list[str]:
+    """The keys of the records in the file that cannot be read."""
+    moment = SqliteMoment(path, WAIT_MS, lambda: 0)
+    try:
+        after = ""
+        while found := moment.scan("", after):
+            after = found[-1][0]
+        return moment.damaged()
+    finally:
+        moment.close()
 
 
 def copy(path: str, draft: str) -> None:

@@ -23,7 +23,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.codec import FORMAT
 from dibs.stores.forks import listen
-from dibs.stores.port import Busy
+from dibs.stores.port import Busy, RecordCorrupt
 from dibs.stores.sqlite import opener
 from dibs.stores.sqlite.rows import APPLICATION_ID, PROGRESS
 
@@ -107,6 +107,7 @@ class SqliteConnection:
         self.format_before = FORMAT  # the format that was found; 0: the file was empty
         self.committing = False  # true while COMMIT runs: an error then may mean that the write happened
         self.trouble: DibsError | None = None  # the last error that is not over; damage never is
+        self.damaged: dict[str, RecordCorrupt] = {}  # records that could not be read
         self.writing_bytes = 0  # the size of the present commit
         self._failed_bytes = 0  # the size of the commit that failed
         self._failed_ms = 0
@@ -270,7 +271,9 @@ class SqliteConnection:
             self._discard()
 
     def _raise_translated(self, error: BaseException, *, unknown: bool) -> None:
-        if isinstance(error, StoreCorrupt):
+        if isinstance(error, RecordCorrupt):
+            self.damaged[error.key] = error
+        elif isinstance(error, StoreCorrupt):
             self.trouble = error
         if isinstance(error, sqlite3.Error | OSError | UnicodeEncodeError):
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -28,7 +28,7 @@ from itertools import islice
 
 from dibs.base.cheap import Any, Callable, Mapping, Sequence, sqlite3
 from dibs.base.errors import StoreCorrupt
-from dibs.stores.codec import FORMAT, decode
+from dibs.stores.codec import FORMAT, decode, text_of
 from dibs.stores.port import ABSENT, Conflict, Puts, Versioned
 
 Written = tuple[int, int]  # revision and time, as the file has them
@@ -42,6 +42,17 @@ DROPPED_AT_ONCE = 1_000
 _SHORT = 1024
 _KEYS_A_SELECT = 512
 _GUESS_PAUSE = 64  # recalls that read what they do not know, after a wrong guess
+
+
+def texts(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
+    """The rows of a SELECT with the column `body`. A body that is not UTF-8 comes as text that no record has."""
+    try:
+        return db.execute(sql, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+    found = db.execute(sql.replace(", body FROM", ", CAST(body AS BLOB) FROM"), values).fetchall()
+    return [(*row, text_of(body)) for *row, body in found]
 
 
 class RecordCache:
@@ -93,11 +104,12 @@ class RecordCache:
             # Few statements are prepared, not one for every number of keys: a list is filled up with its last key.
             size = 1 << (len(some) - 1).bit_length()
             marks = ",".join("?" * size)
-            rows = db.execute(
+            found = texts(
+                db,
                 f"SELECT key, version, body FROM records WHERE key IN ({marks})",
                 (*some, *[some[-1]] * (size - len(some))),
             )
-            for key, version, body in rows:
+            for key, version, body in found:
                 records[key] = Versioned(version=version, record=decode(key, body))
                 self._text += max(0, len(body) - _SHORT)
         return has_dropped
