@@ -33,6 +33,8 @@ STREAM_ID_MAX = 1 << 30  # a connection that had so many calls is replaced
 WINDOW_BYTES = (1 << 31) - 1  # as much as there is: a connection is replaced before it is used up
 FIRST_WINDOW_BYTES = 65_535
 
+TLS_ALERT = b"\x15\x03"  # how the refusal of a server begins that expects TLS; a frame of that size is none
+NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 ACK = END_STREAM = 0x1
 END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
@@ -255,6 +257,8 @@ class EtcdConnection:
         if not more:
             raise LostConnection("it closed the connection", sent=True)
         self._received += more
+        if self._received.startswith(TLS_ALERT) and self._scheme == "http":  # it is shorter than a frame's head
+            raise LostConnection("it speaks TLS", sent=False, mend="Write etcds:// instead of etcd://", lasts=True)
 
     def _flush(self) -> None:
         self._wait()
@@ -294,10 +298,14 @@ def _decoded(block: bytes) -> dict[str, str]:
 
 def _lost(error: Exception, *, sent: bool) -> LostConnection:
     if isinstance(error, LostConnection):
-        return LostConnection(error.why, sent=sent and error.sent)
+        return LostConnection(error.why, sent=sent and error.sent, mend=error.mend, lasts=error.lasts)
     # Compared by name: importing `ssl` takes longer than a claim, and is not needed without TLS.
     name = type(error).__name__
-    return LostConnection(_why(error, name), sent=sent, is_tls=name in ("SSLError", "SSLCertVerificationError"))
+    lasts = name in ("SSLError", "SSLCertVerificationError")
+    mend = "Check ca, cert and key in the URL" if lasts else ""
+    if getattr(error, "reason", None) in NO_TLS:  # also what a member says that is about to end
+        mend = "If it speaks no TLS, write etcd:// instead of etcds://"
+    return LostConnection(_why(error, name), sent=sent, mend=mend, lasts=lasts)
 
 
 def _why(error: Exception, name: str) -> str:
