@@ -66,8 +66,8 @@ class Refusal(Exception):
 
 
 class LostConnection(Exception):
-    """No answer came. `sent`: the request may have arrived. `mend`: what to do; empty: try again. `lasts`: a retry is of
-    no help."""
+    """No answer came. `sent`: the request may have arrived. `mend`: what to do; empty: try again. `lasts`: a retry does
+    not help."""
 
     def __init__(self, why: str, *, sent: bool, mend: str = "", lasts: bool = False) -> None:
         super().__init__(why)

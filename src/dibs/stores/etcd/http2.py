@@ -73,6 +73,7 @@ class EtcdConnection:
             raise _lost(error, sent=False) from None
         self._unsent = HELLO
         self._received = bytearray()
+        self._is_new = True  # nothing was received that may be HTTP/2
         self._stream = -3  # the number of the call; the first is 1
         self._stream_max = STREAM_ID_MAX
         self._may_send = FIRST_WINDOW_BYTES  # by the windows of the connection, of new streams, and of this one
@@ -116,6 +117,11 @@ class EtcdConnection:
                 raise LostConnection("its answer is empty", sent=True)
         except (OSError, HPACKError, LostConnection) as error:
             self.close()
+            # Whoever expects TLS takes our first bytes for nonsense, and closes the connection, often without a word.
+            is_cut = self._is_new and self._scheme == "http" and not isinstance(error, TimeoutError)
+            if is_cut and _speaks_tls(self.endpoint, self._deadline_ms - steady_ms()):
+                mend = "Write etcds:// instead of etcd://"
+                raise LostConnection("it speaks TLS", sent=False, mend=mend, lasts=True) from None
             raise _lost(error, sent=self._is_sent) from None
         return answer
 
@@ -257,8 +263,9 @@ class EtcdConnection:
         if not more:
             raise LostConnection("it closed the connection", sent=True)
         self._received += more
-        if self._received.startswith(TLS_ALERT) and self._scheme == "http":  # it is shorter than a frame's head
-            raise LostConnection("it speaks TLS", sent=False, mend="Write etcds:// instead of etcd://", lasts=True)
+        if self._is_new and self._received.startswith(TLS_ALERT):  # it is shorter than a frame's head
+            raise LostConnection("its answer is not HTTP/2", sent=True)
+        self._is_new = False
 
     def _flush(self) -> None:
         self._wait()
@@ -294,6 +301,22 @@ def _decoded(block: bytes) -> dict[str, str]:
     decoder = Decoder()
     decoder.header_table_size = decoder.max_allowed_table_size = 0
     return {name.decode("latin-1"): value.decode(errors="replace") for name, value in decoder.decode(block, raw=True)}
+
+
+def _speaks_tls(endpoint: tuple[str, int], timeout_ms: int) -> bool:
+    """Return whether a handshake of TLS comes to anything. Nothing is sent over it."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(endpoint, timeout=max(1, timeout_ms) / 1000) as plain:
+            context.wrap_socket(plain).close()
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+    return True
 
 
 def _lost(error: Exception, *, sent: bool) -> LostConnection:
