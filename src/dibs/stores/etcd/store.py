@@ -214,7 +214,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
         wide = self._wide.found(looked)
         if wide is None or not wide.is_decided:
             return False
-        self._wide.wait(wide)
+        # It cannot be finished while etcd has no room: who reads is told so at once, and not after its patience.
+        self._wide.wait(wide, 0 if isinstance(self._trouble, StoreFull) else None)
         return True
 
     def _found(self, key: str, kv: KeyValue) -> Versioned:
