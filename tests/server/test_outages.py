@@ -134,7 +134,7 @@ def test_a_claim_does_not_wait_for_upkeep(tmp_path: Path) -> None:
 def test_a_fault_of_ours_is_told_without_its_insides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FaultyStore):
         def scan(self, prefix: str, *args: object, **more: object) -> list[object]:  # type: ignore[override]
-            if prefix not in ("lock/", "session/", "pulse/", "credential/"):
+            if prefix not in ("", "lock/", "session/", "pulse/", "credential/"):
                 raise RuntimeError("secret insides")
             return []
 
