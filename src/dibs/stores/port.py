@@ -255,7 +255,7 @@ def read_sound(store: Store, keys: Iterable[str]) -> Snapshot:
 
 
 def still_damaged(store: Store, found: dict[str, RecordCorrupt]) -> list[str]:
-    """The keys of `found` that still cannot be read. The others are dropped from it, after a look at a few each time."""
+    """The keys of `found` that still cannot be read. The others are dropped from it, a few each time."""
     for key in list(found)[:LOOKS_AT_DAMAGE]:
         try:
             store.read((key,))
