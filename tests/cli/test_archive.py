@@ -59,7 +59,7 @@ def test_a_store_is_exported_and_what_is_in_it_is_said(terminal: Terminal) -> No
     ran = terminal("export")
     assert "wrote 1 job, 0 sessions, 0 places in line and 1 events" in ran.err
     lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert lines[0]["dibs_archive"] == 1
+    assert lines[0]["dibs_archive"] == 10
     assert lines[1]["key"] == "lock/default/issue-1842"
     assert lines[-1]["end"]["records"] == len(lines) - 3
     assert terminal("export", "-q").err == ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.client.settings import connect_as
-from dibs.stores.sqlite import rows as fileformat
+from dibs.stores.codec import FORMAT
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal
@@ -35,7 +35,7 @@ def test_a_file_of_a_newer_version_is_refused_and_the_way_back_is_a_backup(outsi
     assert claimed(outside, url) == 1
     assert outside("backup", str(backup), "--url", url).exit == 0
     db = sqlite3.connect(path)
-    db.execute(f"PRAGMA user_version = {fileformat.VERSION + 1}")
+    db.execute(f"PRAGMA user_version = {FORMAT + 1}")
     db.close()
     for command in (("claim", "job"), ("doctor",), ("migrate", url)):
         ran = outside(*command, *(() if command[0] == "migrate" else ("--url", url)))

@@ -318,7 +318,7 @@ def test_a_file_that_was_changed_is_refused(source: MemoryStore, target: MemoryS
     with pytest.raises(InvalidInput, match="continues after its end"):
         intake(target, file_of(text + text))
     with pytest.raises(InvalidInput, match="newer dibs"):
-        intake(target, file_of(text.replace('"dibs_archive":1', '"dibs_archive":2', 1)))
+        intake(target, file_of(text.replace('"dibs_archive":10', '"dibs_archive":11', 1)))
     with pytest.raises(InvalidInput, match="not made by dibs export"):
         intake(target, file_of('{"hello": 1}\n'))
     assert not target.scan("")

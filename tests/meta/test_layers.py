@@ -46,7 +46,7 @@ CORE_VALUES = {
 # The parts of dibs.contrib that need a library of that name.
 CONTRIB_LIBRARIES = {"apscheduler", "celery", "django", "pytest", "tooz"}
 # The parts of the stores that are no store.
-STORES_SHARED = {"port", "registry", "codec", "forks", "outside", "waiters"}
+STORES_SHARED = {"port", "registry", "codec", "forks", "formats", "outside", "waiters"}
 
 
 def within(module: str, package: str) -> bool:

@@ -6,6 +6,8 @@ import re
 from importlib.metadata import distributions
 from pathlib import Path
 
+import pytest
+
 from dibs._version import __version__
 from native.description import addresses, described, registry_name
 from scripts.packaging.contents import strays
@@ -75,13 +77,26 @@ def test_what_git_does_not_know_does_not_belong_into_a_wheel_or_an_sdist() -> No
     assert strays(["README.md", "PKG-INFO", "notes.txt"], tracked, is_wheel=False) == ["notes.txt"]
 
 
-def test_the_changelog_has_a_dated_section_for_this_version_and_one_for_the_next() -> None:
+@pytest.mark.fault("F-430")
+def test_the_version_is_that_of_a_dated_section_or_a_later_one_that_ends_in_dev() -> None:
+    """What is between two releases must not call itself by the name of either."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE)
-    assert "## [Unreleased]\n" in text
+    dated = re.findall(r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", text, re.MULTILINE)
+    unreleased = text.partition("## [Unreleased]\n")[2].partition("\n## ")[0].strip()
+    number, _, is_dev = __version__.partition(".dev")
+    if is_dev:
+        assert number not in dated
+        assert [int(part) for part in number.split(".")] > [int(part) for part in dated[0].split(".")]
+    else:
+        assert (number, unreleased) == (dated[0], ""), "after a release the version ends in .dev"
+
+
+def semantic(version: str) -> str:
+    """As npm and the plugins of agents want it."""
+    return version.replace(".dev", "-dev.")
 
 
 def test_everything_that_names_the_version_names_this_one() -> None:
     for path in ("plugin/.claude-plugin/plugin.json", "plugin/.codex-plugin/plugin.json"):
-        assert f'"version": "{__version__}"' in (ROOT / path).read_text(encoding="utf-8")
+        assert f'"version": "{semantic(__version__)}"' in (ROOT / path).read_text(encoding="utf-8")
     assert f"/dibs:{__version__}\n" in (ROOT / "deploy/kubernetes/dibs.yaml").read_text(encoding="utf-8")

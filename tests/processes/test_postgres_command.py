@@ -43,8 +43,8 @@ def test_migrate_makes_a_schema_once_and_doctor_finds_all_well(schema: Schema, t
     env = clean_env(tmp_path)
     off = f"{schema.url}&migrate=off"
     assert dibs(env, "claim", "job", "--url", off).exit == 69
-    assert dibs(env, "migrate", off).out == "The store is at version 2 now. It was made just now.\n"
-    assert dibs(env, "migrate", off).out == "The store is at version 2 already.\n"
+    assert dibs(env, "migrate", off).out == "The store is of format 10 now. It was made just now.\n"
+    assert dibs(env, "migrate", off).out == "The store is of format 10 already.\n"
     checked = dibs(env, "doctor", off)
     assert checked.exit == 0, checked
     assert "waiters are notified (LISTEN)" in checked.out

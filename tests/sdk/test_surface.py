@@ -77,7 +77,7 @@ def test_completion_offers_what_is_public_and_nothing_else() -> None:
 NOT_FOR_CALLERS = {
     *("NotOnRecord", "Unprocessable", "HookRefused"),
     *("ServerUnreachable", "ServerDraining", "Overloaded", "StoreUnavailable", "StoreFull", "StoreReplaced"),
-    *("StoreBroken", "StoreCorrupt", "StoreDenied", "StoreTooNew"),
+    *("StoreBroken", "StoreCorrupt", "StoreDenied", "StoreTooNew", "StoreTooOld"),
 }
 
 

@@ -12,14 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import StoreDenied
+from dibs.base.errors import (
+    FATE_UNKNOWN,
+    DibsError,
+    StoreCorrupt,
+    StoreDenied,
+    StoreFull,
+    StoreReplaced,
+    StoreTooNew,
+    StoreUnavailable,
+)
 from dibs.base.ids import new_id
 from dibs.core.commands import Freeze, Thaw
 from dibs.core.limits import PULSE_MS, READERS_MAX
 from dibs.engine.coordinator import Coordinator
-from dibs.server.http.response import answer_for_error
+from dibs.server.http.response import answer_for_error, trouble_log
+from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore, rows
 from dibs.stores.sqlite import store as store_module
+from dibs.testing.clock import ManualClock
+from dibs.testing.faulty import FaultyStore
 from dibs.wire.codes import NOT_NOW, kind_of
 from tests.server.harness import TOKENS, running
 
@@ -212,6 +224,54 @@ def test_a_probe_is_told_by_the_status_whether_a_job_ran_in_time(server: Server)
     assert told.json["last_success"]["result"] == "ok"
     wrong = server.ask("GET", "/locks/nightly/overdue?within_seconds=0")
     assert (wrong.status, wrong.json["code"]) == (400, "invalid_input")
+
+
+PLACES = ("etcd at 10.0.0.7:2379", "PostgreSQL at db.internal:5432", "/var/lib/dibs/dibs.db")
+
+
+@pytest.mark.fault("F-432")
+@pytest.mark.parametrize("kind", [StoreUnavailable, StoreFull, StoreReplaced, StoreDenied, StoreCorrupt, StoreTooNew])
+@pytest.mark.parametrize("where", PLACES)
+def test_no_trouble_of_a_store_tells_callers_where_it_is(kind: type[DibsError], where: str) -> None:
+    reply = answer_for_error(kind(f"{where} does not answer."))
+    assert (reply.status, (reply.body or {})["code"]) == (503, "upstream_unavailable")
+    assert kind_of(reply) == NOT_NOW
+    assert where not in reply.content.decode()
+    assert "server" in (reply.body or {})["details"]
+
+
+@pytest.mark.fault("F-432")
+def test_the_log_says_where_and_why_once_in_a_while(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trouble_log, "next_ms", 0)
+    for _ in range(100):
+        answer_for_error(StoreUnavailable("etcd at 10.0.0.7:2379 does not answer."))
+    assert caplog.text.count("10.0.0.7:2379 does not answer") == 1
+
+
+@pytest.mark.fault("F-432")
+def test_a_doubt_stays_one_without_the_place_of_the_store() -> None:
+    reply = answer_for_error(StoreUnavailable("etcd at 10.0.0.7:2379 does not answer.", unknown=True))
+    assert (reply.body or {})["details"].endswith(FATE_UNKNOWN)
+
+
+@pytest.mark.fault("F-432")
+def test_the_health_of_a_server_does_not_say_where_its_store_is(tmp_path: Path) -> None:
+    class Troubled(FaultyStore):
+        said: DibsError | None = None
+
+        def trouble(self) -> DibsError | None:
+            return self.said
+
+    store = Troubled(MemoryStore(ManualClock()))
+    with running(tmp_path, store=store) as server:
+        store.said = StoreCorrupt("/var/lib/dibs/dibs.db is damaged.")
+        for path in ("/health", "/ready"):
+            answer = server.ask("GET", path, who=None)
+            assert answer.status == 503
+            assert "/var/lib" not in answer.body.decode()
+            assert "is damaged" in answer.json["details"]
 
 
 @pytest.mark.fault("F-284")

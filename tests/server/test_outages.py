@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base.errors import StoreUnavailable
+from dibs.base.errors import StoreFull
 from dibs.core import limits
 from dibs.core.limits import COMMIT_QUEUE_MAX
 from dibs.stores.memory import MemoryStore
@@ -134,7 +134,7 @@ def test_a_claim_does_not_wait_for_upkeep(tmp_path: Path) -> None:
 def test_a_fault_of_ours_is_told_without_its_insides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FaultyStore):
         def scan(self, prefix: str, *args: object, **more: object) -> list[object]:  # type: ignore[override]
-            if prefix not in ("lock/", "session/", "pulse/", "credential/"):
+            if prefix not in ("", "lock/", "session/", "pulse/", "credential/"):
                 raise RuntimeError("secret insides")
             return []
 
@@ -152,7 +152,7 @@ def test_more_than_can_be_written_is_refused_with_a_time_to_come_back(tmp_path: 
     with running(tmp_path) as server:
         server.engine.batcher.queue_max = 0
         reply = server.acquire("job")
-        body = assert_error(reply, 409, "capacity_exceeded")
+        body = assert_error(reply, 503, "capacity_exceeded")
         assert (body["retry_after_ms"], reply.headers["retry-after"]) == (1_000, "1")
         assert "retry_after_ms" not in server.ask("GET", "/nowhere").json
 
@@ -188,15 +188,16 @@ def test_a_removed_line_is_a_revoked_token(tmp_path: Path) -> None:
         assert server.acquire("job").status == 200
 
 
-def test_a_store_error_that_carries_its_reason_tells_it(tmp_path: Path) -> None:
+def test_a_full_store_is_told_as_full(tmp_path: Path) -> None:
     class Full(FaultyStore):
         def read(self, keys: Iterable[str]) -> Snapshot:
             if list(keys):
-                raise StoreUnavailable("The disk is full.")
+                raise StoreFull("The disk that holds /srv/dibs.db is full.")
             return super().read(())
 
     clock = ManualClock()
     store = FaultyStore(MemoryStore(clock))
     with running(tmp_path, store=store, clock=clock) as server:
         store.__class__ = Full
-        assert assert_error(server.acquire("job"), 503, "upstream_unavailable")["details"] == "The disk is full."
+        told = assert_error(server.acquire("job"), 503, "upstream_unavailable")["details"]
+        assert told == StoreFull.public

@@ -113,11 +113,11 @@ def test_a_server_on_a_full_tablespace_says_so_as_long_as_it_lasts(
             body = {"metadata": "".join(chr(33 + number % 80) for number in range(1000))}
             full = [server.acquire(f"job-{number}", body) for number in range(150)][-1]
             assert full.status == 503
-            assert "has no room left" in full.json["details"]
+            assert "store is full" in full.json["details"]
             for _ in range(5):
                 answer = server.ask("GET", "/health")
                 assert (answer.status, answer.json["status"]) == (503, "degraded")
-                assert "has no room left" in answer.json["details"]
+                assert "store is full" in answer.json["details"]
             assert server.ask("GET", "/locks/kept").json["status"] == "held"
             small_disk.free()
             assert server.ask("GET", "/health").status == 200

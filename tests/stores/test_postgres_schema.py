@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import StoreCorrupt, StoreDenied, StoreTooNew, StoreUnavailable
-from dibs.stores.codec import encode
+from dibs.base.errors import StoreCorrupt, StoreDenied, StoreTooNew, StoreTooOld, StoreUnavailable
+from dibs.stores.codec import FORMAT, encode
 from dibs.stores.port import Opening
 from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.connection import PostgresConnection
-from dibs.stores.postgres.schema import MIGRATIONS, VERSION, migrated
+from dibs.stores.postgres.schema import MIGRATIONS, migrated
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import key_of, lock, put
@@ -40,8 +40,8 @@ def opened(url: str, *, migrate: bool | None = None) -> PostgresStore:
 
 def test_the_first_one_makes_it_and_the_next_one_finds_it(schema: Schema) -> None:
     first, second = opened(schema.url), opened(schema.url)
-    assert first.migrated() == (0, VERSION)
-    assert second.migrated() == (VERSION, VERSION)
+    assert first.migrated() == (0, FORMAT)
+    assert second.migrated() == (FORMAT, FORMAT)
     first.close()
     second.close()
 
@@ -75,11 +75,12 @@ NEXT = (
 )
 
 
-def bring_up(schema: Schema, *steps: tuple[str, ...]) -> None:
-    """As a newer dibs would."""
+def bring_up(schema: Schema, step: tuple[str, ...]) -> None:
+    """As a newer dibs would, beside which this one may be started."""
     location = PostgresLocation(schema.url)
     link = PostgresConnection(location.attempts[0], steady_ms() + 10_000)
-    migrated(link, location, steady_ms() + 10_000, [*MIGRATIONS, *steps])
+    step = (*step, f"UPDATE {{s}}.state SET version = {FORMAT + 1}")
+    migrated(link, location, steady_ms() + 10_000, {**MIGRATIONS, FORMAT + 1: step})
     link.close()
 
 
@@ -92,7 +93,7 @@ def test_a_server_of_this_version_goes_on_beside_a_newer_one_and_can_be_started_
     for each in (before, after):
         put(each, lock("x", token=2))
         assert each.read([key_of("x")]).records[key_of("x")].record == lock("x", token=2)
-    assert after.migrated() == (VERSION + 1, VERSION + 1)
+    assert after.migrated() == (FORMAT + 1, FORMAT + 1)
     before.close()
     after.close()
 
@@ -111,13 +112,13 @@ def commit_as_before(schema: Schema, version: int, record: LockRecord) -> None:
 def test_a_store_of_the_first_step_is_brought_up_and_a_server_of_that_step_goes_on_beside(schema: Schema) -> None:
     location, key = PostgresLocation(schema.url), key_of("x")
     link = PostgresConnection(location.attempts[0], steady_ms() + 10_000)
-    migrated(link, location, steady_ms() + 10_000, MIGRATIONS[:1])
+    migrated(link, location, steady_ms() + 10_000, {1: MIGRATIONS[1]}, 1)
     link.close()
     commit_as_before(schema, 0, lock("x", token=1))
-    with pytest.raises(StoreUnavailable, match=r"is at version 1.*needs version 2.*dibs migrate"):
+    with pytest.raises(StoreUnavailable, match=r"is of format 1.*needs format 10.*dibs migrate"):
         opened(f"{schema.url}&migrate=off")
     store = opened(schema.url)
-    assert store.migrated() == (1, VERSION)
+    assert store.migrated() == (1, FORMAT)
     assert store.read([key]).records[key].record == lock("x", token=1)
     for token in (2, 4):
         put(store, lock("x", token=token))
@@ -131,7 +132,7 @@ def test_a_migration_that_a_backup_keeps_waiting_does_not_hold_up_the_servers_of
     """Whoever waits to change a table keeps all others out of it meanwhile."""
     location = PostgresLocation(schema.url)
     link = PostgresConnection(location.attempts[0], steady_ms() + 10_000)
-    migrated(link, location, steady_ms() + 10_000, MIGRATIONS[:1])
+    migrated(link, location, steady_ms() + 10_000, {1: MIGRATIONS[1]}, 1)
     link.close()
     stores: list[PostgresStore] = []
     newer = threading.Thread(target=lambda: stores.append(opened(schema.url)))
@@ -143,7 +144,7 @@ def test_a_migration_that_a_backup_keeps_waiting_does_not_hold_up_the_servers_of
         commit_as_before(schema, 0, lock("x", token=1))
         assert not stores
     newer.join(WAIT_S_MAX)
-    assert stores[0].migrated() == (1, VERSION)
+    assert stores[0].migrated() == (1, FORMAT)
     assert stores[0].read([key_of("x")]).records[key_of("x")].record == lock("x", token=1)
     stores[0].close()
 
@@ -156,17 +157,27 @@ def test_reads_are_planned_once_for_each_session(schema: Schema) -> None:
 
 def test_a_schema_that_needs_a_newer_dibs_is_refused_and_left_alone(schema: Schema) -> None:
     schema.make()
-    bring_up(schema, (*NEXT, f"UPDATE {{s}}.state SET needs = {VERSION + 1}"))
+    bring_up(schema, (*NEXT, f"UPDATE {{s}}.state SET needs = {FORMAT + 1}"))
     for migrate in (None, True, False):
-        with pytest.raises(StoreTooNew, match=r"needs a dibs of version \d+.*Upgrade dibs"):
+        with pytest.raises(StoreTooNew, match=r"newer dibs: its format is 11.*reads formats up to 10.*Upgrade dibs"):
             opened(schema.url, migrate=migrate)
+
+
+@pytest.mark.fault("F-430")
+def test_a_schema_of_the_first_version_is_refused_with_its_version_and_left_alone(schema: Schema) -> None:
+    schema.make()
+    schema.run("UPDATE {s}.state SET version = 1, needs = 1")
+    schema.run("ALTER TABLE {s}.state DROP COLUMN due_from_ms")
+    with pytest.raises(StoreTooOld, match=r"written by dibs 0\.1\.0,.*\n.*dibs export.*with dibs 0\.1\.0"):
+        opened(schema.url)
+    assert schema.run("SELECT version FROM {s}.state") == [(1,)]
 
 
 def test_a_step_that_fails_leaves_nothing_behind(schema: Schema) -> None:
     schema.make()
     with pytest.raises(Exception, match="no_such_thing"):
         bring_up(schema, (NEXT[0], "SELECT no_such_thing"))
-    assert schema.run("SELECT version FROM {s}.state") == [(VERSION,)]
+    assert schema.run("SELECT version FROM {s}.state") == [(FORMAT,)]
     opened(schema.url).close()
     bring_up(schema, NEXT)
 
@@ -175,7 +186,7 @@ def test_with_migrate_off_nothing_is_made_and_the_command_is_named(schema: Schem
     off = f"{schema.url}&migrate=off"
     with pytest.raises(StoreUnavailable, match=r"is not there.*migrate=off.*dibs migrate"):
         opened(off)
-    assert opened(off, migrate=True).migrated() == (0, VERSION)
+    assert opened(off, migrate=True).migrated() == (0, FORMAT)
     opened(off).close()
 
 

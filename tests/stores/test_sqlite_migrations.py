@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import DibsError, StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, connection, opener, rows
+from dibs.stores import formats
+from dibs.stores.codec import FORMAT
+from dibs.stores.sqlite import SqliteStore, connection, opener
 from dibs.stores.sqlite import store as store_module
+from dibs.stores.sqlite.rows import PROGRESS
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
 
@@ -40,9 +43,14 @@ def released(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Pretend that these steps were added in a release."""
 
     def release(*steps: tuple[str, ...]) -> None:
-        monkeypatch.setattr(opener, "MIGRATIONS", (*opener.MIGRATIONS, *steps))
-        for module in (rows, opener, connection, store_module):
-            monkeypatch.setattr(module, "VERSION", len(opener.MIGRATIONS))
+        last = FORMAT + len(steps)
+        more = dict(zip(range(FORMAT + 1, last + 1), steps, strict=True))
+        monkeypatch.setattr(opener, "MIGRATIONS", {**opener.MIGRATIONS, **more})
+        for number in more:
+            row = formats.Format(formats.SQLITE, number, "9.9.9")
+            monkeypatch.setitem(formats._BY_NUMBER, (formats.SQLITE, number), row)
+        for module in (opener, connection, store_module):
+            monkeypatch.setattr(module, "FORMAT", last)
 
     return release
 
@@ -55,17 +63,13 @@ def inside(path: str) -> tuple[int, set[str]]:
     return version, tables
 
 
-def test_the_version_that_opening_expects_is_the_number_of_steps() -> None:
-    assert len(opener.MIGRATIONS) == rows.VERSION
-
-
 def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(path: str, released: Callable[..., None]) -> None:
     released(GOOD_STEP, ("CREATE TABLE more (text TEXT)",))
     store = SqliteStore(path)
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     assert put(store, lock("y"), events=(event("y"),)) == 2
     store.close()
-    assert inside(path) == (rows.VERSION, {*TABLES, "notes", "more"})
+    assert inside(path) == (FORMAT + 2, {*TABLES, "notes", "more"})
 
 
 @pytest.mark.promise("durable")
@@ -79,7 +83,7 @@ def test_a_step_that_fails_changes_nothing_and_the_old_version_still_opens_it(
             SqliteStore(path)
         patched.undo()
     monkeypatch.undo()
-    assert inside(path) == before == (rows.VERSION, TABLES)
+    assert inside(path) == before == (FORMAT, TABLES)
     store = SqliteStore(path)
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     store.close()
@@ -88,7 +92,7 @@ def test_a_step_that_fails_changes_nothing_and_the_old_version_still_opens_it(
 def test_of_several_that_find_an_old_file_one_does_the_work(path: str, released: Callable[..., None]) -> None:
     released(GOOD_STEP)
     in_threads([lambda: SqliteStore(path).close() for _ in range(6)])
-    assert inside(path) == (rows.VERSION, {*TABLES, "notes"})
+    assert inside(path) == (FORMAT + 1, {*TABLES, "notes"})
 
 
 def test_a_copy_without_the_write_ahead_log_gets_it_back(path: str, tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ def test_when_a_newer_version_changes_the_format_nothing_is_written_by_any_call(
     put(store, lock("early", expires_ms=now_ms + 60_000))
     clock.advance(10)
     newer = sqlite3.connect(path)
-    newer.execute("DROP VIEW progress")
+    newer.execute(f"DROP VIEW {PROGRESS}")
     before = list(newer.iterdump())
     calls: tuple[Callable[[], object], ...] = (
         lambda: put(store, lock("early", expires_ms=now_ms + 90_000)),
@@ -130,7 +134,7 @@ def test_when_a_newer_version_changes_the_format_nothing_is_written_by_any_call(
 
 _STOPS_IN_THE_MIDDLE = """
 import sys, time
-from dibs.stores.sqlite import SqliteStore, connection, opener, rows
+from dibs.stores.sqlite import SqliteStore, connection, opener
 
 def stop():
     print("here", flush=True)
@@ -141,8 +145,8 @@ def prepare(db, *more):
     return known(db, *more)
 
 known, opener.prepare = opener.prepare, prepare
-opener.MIGRATIONS = (*opener.MIGRATIONS, ("CREATE TABLE notes (text TEXT)", "SELECT stop()"))
-connection.VERSION = opener.VERSION = 2
+connection.FORMAT = opener.FORMAT = opener.FORMAT + 1
+opener.MIGRATIONS[opener.FORMAT] = ("CREATE TABLE notes (text TEXT)", "SELECT stop()")
 SqliteStore(sys.argv[1])
 """
 
@@ -155,7 +159,7 @@ def test_a_process_killed_in_the_middle_changes_nothing(path: str) -> None:
     child.send_signal(signal.SIGKILL)
     child.wait(60)
     child.stdout.close()
-    assert inside(path) == (rows.VERSION, TABLES)
+    assert inside(path) == (FORMAT, TABLES)
     store = SqliteStore(path)
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     store.close()

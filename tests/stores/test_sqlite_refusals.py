@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreTooNew, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreTooNew, StoreTooOld, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.client.store_admin import backup, restore
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
+from dibs.stores.codec import FORMAT
 from dibs.stores.sqlite import SqliteStore, opener
 from dibs.stores.sqlite import errors as trouble
-from dibs.stores.sqlite.rows import VERSION
+from dibs.stores.sqlite.rows import PROGRESS
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:
@@ -69,10 +70,23 @@ def test_an_empty_file_is_made_a_store(path: Path) -> None:
 def test_a_file_from_a_newer_dibs_is_refused_with_both_versions(path: Path) -> None:
     filled(path)
     with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 7")
+        db.execute("PRAGMA user_version = 77")
     db.close()
     before = path.read_bytes()
-    with pytest.raises(StoreTooNew, match=rf"version 7.*up to {VERSION}.*Upgrade"):
+    with pytest.raises(StoreTooNew, match=rf"newer dibs.*format is 77.*up to {FORMAT}.*Upgrade"):
+        SqliteStore(str(path))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.fault("F-430")
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_a_file_of_the_first_version_is_refused_with_its_version_and_the_way_out(path: Path, number: int) -> None:
+    filled(path)
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version = {number}")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreTooOld, match=r"written by dibs 0\.1\.0,.*\n.*dibs export.*with dibs 0\.1\.0"):
         SqliteStore(str(path))
     assert path.read_bytes() == before
 
@@ -243,7 +257,7 @@ def test_a_file_that_a_newer_version_migrates_meanwhile_is_told_and_left_alone(p
     store = SqliteStore(str(path))
     put(store, lock("x"))
     with closing(sqlite3.connect(path)) as newer:
-        newer.execute("DROP VIEW progress")
+        newer.execute(f"DROP VIEW {PROGRESS}")
     with pytest.raises(StoreUnavailable, match="a newer dibs has brought it up to date"):
         put(store, lock("y"))
     assert [key for key, _ in store.scan("lock/")] == [key_of("x")]

@@ -27,7 +27,7 @@ OCTOSTORE = {
     "session_expired": (410, "Session expired"),
     "lease_not_current": (404, "Lease is not current"),
     "conflict": (409, "Conflict"),
-    "capacity_exceeded": (409, "Capacity exceeded"),
+    "capacity_exceeded": (503, "Capacity exceeded"),
     "rate_limited": (429, "Rate limit exceeded"),
     "internal_error": (500, "Internal server error"),
 }

@@ -18,6 +18,9 @@ class DibsError(Exception):
     """Base of all errors. `code` is the stable word for programs, `details` the sentence for people."""
 
     code = "internal_error"
+    # What a server tells its callers instead of `details`, which say where its store is and who may use it. Its log and
+    # `dibs doctor` at the store have the details. None: they are for everybody.
+    public: str | None = None
 
     def __init__(self, details: str) -> None:
         super().__init__(details)
@@ -131,6 +134,8 @@ class Overloaded(Unavailable):
 class StoreUnavailable(Unavailable):
     """The store did not answer. `unknown` is true if a write was sent and its result is not known."""
 
+    public: str | None = "The server's store does not answer. Ask another server, or try again in a moment."
+
     def __init__(self, details: str, *, unknown: bool = False) -> None:
         super().__init__(details)
         self.unknown = unknown
@@ -139,27 +144,41 @@ class StoreUnavailable(Unavailable):
 class StoreFull(StoreUnavailable):
     """Raised when the disk or the store has no room for the write."""
 
+    public = "The server's store is full. Ask another server, or who runs this one."
+
 
 class StoreReplaced(StoreUnavailable):
     """Raised when the store's file was deleted or replaced while it was in use. Connect again."""
+
+    public = "The server's store was deleted or replaced while in use. Ask who runs the server."
 
 
 class StoreBroken(DibsError):
     """Raised for a store that is there and cannot be used until somebody acts."""
 
     code = "upstream_unavailable"
+    public = "The server cannot use its store. Who runs the server finds the reason in its log. Ask another server."
 
 
 class StoreDenied(StoreBroken):
     """Raised when the store does not let this program in: a wrong user or password, or a right that is missing."""
 
+    public = "The store does not let this server in. Who runs it finds the reason in its log. Ask another server."
+
 
 class StoreCorrupt(StoreBroken):
     """Raised for a store whose records cannot be read. Restore a backup."""
 
+    public = "The server's store is damaged. Who runs the server finds more in its log. Ask another server."
+
 
 class StoreTooNew(StoreBroken):
     """Raised for a store of a newer version of dibs. Update dibs."""
+
+
+class StoreTooOld(StoreBroken):
+    """Raised for a store of a version of dibs that this one does not read. `details` names the version, and how its
+    records are moved."""
 
 
 class MissingExtra(DibsError):

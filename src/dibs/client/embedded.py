@@ -129,6 +129,7 @@ class EmbeddedDoor:
         self._naming = naming
         self._caller = caller
         self._opened: Coordinator | None = None
+        self._left_out: Sequence[str] = ()  # records that the last list could not read
         self._seen_seq: int | None = None
 
     @classmethod
@@ -188,6 +189,7 @@ class EmbeddedDoor:
         if ended:
             page = claimed(self.store(), ns, prefix, after, limit, states, pools=pools)
         found = list_document(page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after)
+        self._left_out = self.store().damaged()
         return Reply(200, found)
 
     def _history(self, asked: Ask, ns: str) -> Reply:
@@ -265,7 +267,12 @@ class EmbeddedDoor:
             self._seen_seq = newest[-1].seq if newest else 0
 
     def notices(self) -> list[str]:
-        return [] if self._opened is None else self._opened.store.notices()
+        said = [] if self._opened is None else self._opened.store.notices()
+        if self._left_out:
+            some, more = ", ".join(self._left_out[:3]), len(self._left_out) - 3
+            some += f" and {more} more" if more > 0 else ""
+            said = [*said, f"left out, because it cannot be read: {some}. See `dibs doctor`."]
+        return said
 
     def close(self) -> None:
         if self._opened is not None:

@@ -6,6 +6,7 @@ One of the few client modules that may import stores and the engine. Everything 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -14,10 +15,18 @@ from shutil import copyfileobj
 from typing import Any, BinaryIO, TextIO
 
 from dibs.base.clock import wall_ms
-from dibs.base.errors import DibsError, HookRefused, InvalidInput, StoreFull, Unavailable
+from dibs.base.errors import (
+    DibsError,
+    HookRefused,
+    InvalidInput,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+    Unavailable,
+)
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id
-from dibs.base.jsontext import Document
+from dibs.base.jsontext import Document, encode
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
 from dibs.core.credentials import CredentialRegister, credential_key
@@ -27,25 +36,25 @@ from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Outcome
 from dibs.core.records import LOCK_PREFIX, META_KEY, REGISTER_KEY, LockRecord, Meta, Stored, lock_key
 from dibs.core.upkeep import is_swept
-from dibs.engine.archive import FORMAT as ARCHIVE
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential
 from dibs.engine.intake import floor_after, intake, number_after
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
 from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
+from dibs.stores.codec import FORMAT
 from dibs.stores.port import Opening, Store, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite import backup as copies
 from dibs.stores.sqlite.errors import translated
 from dibs.stores.sqlite.opener import connect
-from dibs.stores.sqlite.rows import VERSION as SQLITE
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
 
 # Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
 
 PRIVATE = 0o600
+STORE_FORMAT = FORMAT  # what this dibs writes
 
 
 def export_to_stream(store: Store, stream: TextIO, *, freeze: bool) -> Document:
@@ -137,8 +146,9 @@ def _written(what: str) -> Iterator[None]:
 __all__ = ["backup", "restore", "sqlite_path"]
 
 
-def backup(store: Store, path: str) -> Document:
-    """Copy an SQLite store into the new file `path`, while others use it."""
+def backup(store: Store, path: str, *, takes_damage: bool = False) -> Document:
+    """Copy an SQLite store into the new file `path`, while others use it. A store with a damaged record is refused,
+    because the copy may take the place of an older one that has the record; `takes_damage` copies it all the same."""
     if not isinstance(store, SqliteStore):
         raise InvalidInput(
             f"dibs backup copies SQLite files, and this is a {store.capabilities.name} store. Use its own tools, or "
@@ -146,8 +156,14 @@ def backup(store: Store, path: str) -> Document:
         )
     with new_file(path) as draft:
         copies.copy(store.path, draft)
+        damaged = copies.unreadable(draft)
+        if damaged and not takes_damage:
+            raise StoreCorrupt(
+                f"The store has damaged records: {', '.join(damaged[:SHOWN_MAX])}. Nothing was copied: "
+                f"older backups may have them.\n{SET_ASIDE} --damaged copies it all the same."
+            )
         size = os.stat(draft).st_size
-    return {"path": path, "bytes": size}
+    return {"path": path, "bytes": size, "damaged": damaged}
 
 
 def restore(source: str, path: str) -> Document:
@@ -265,8 +281,42 @@ def push_with_claim(store: Store, command: Renew, branch: str | None, folder: st
     return Coordinator(store).one(command), pushed
 
 
+SHOWN_MAX = 5
+SET_ASIDE = "To set one aside, with its text in a file: dibs doctor --set-aside KEY."
+
+
+def damaged(store: Store) -> list[str]:
+    """The keys of all records that cannot be read."""
+    for _ in scan_records(store, ""):
+        pass
+    return store.damaged()
+
+
+def set_aside(store: Store, key: str) -> Document:
+    """Remove a record that cannot be read. Its text is in a new file first. What it said of fencing tokens is lost, so
+    the floor under all of them is raised, as an import does."""
+    if key not in damaged(store):
+        raise InvalidInput(f"There is no damaged record under {key!a}. Nothing was changed; `dibs doctor` names them.")
+    path = os.path.abspath(f"dibs-set-aside-{new_id()[:8]}.json")
+    tokens = [store.read(()).now_ms]
+
+    def keep(text: str) -> None:
+        with new_file(path) as draft, _written(path), open(draft, "w", encoding="utf-8") as file:
+            file.write(encode({"key": key, "text": text}) + "\n")
+            file.flush()
+            to_disk(file.fileno())
+        tokens.extend(int(number) for number in re.findall(r'"token(?:_floor)?": ?(\d{1,15})\b', text))
+
+    if key != META_KEY:  # the record of the floor
+        raise_floor(store, tokens[0])
+    if not maintenance_of(store).set_aside(key, keep):
+        raise StoreUnavailable(f"Somebody has just changed {key!a}. Look again: dibs doctor.")
+    return {"key": key, "path": path, "token_floor": raise_floor(store, max(tokens))}
+
+
 def sweep(store: Store) -> Document:
     """Sweep all jobs: write expiries as events, delete long idle records. Then tidy the store."""
+    store.read((META_KEY,))  # without it nothing can be decided, and nothing is due then
     coordinator = Coordinator(store)
     swept: Document = {"jobs": 0, "expired": 0, "forgotten": 0}
     seen: set[str] = set()
@@ -355,15 +405,3 @@ def flags_to_send(url: str) -> list[str]:
     is_private = target.host == "localhost" if is_name else is_refused(target.host)
     wanted = {"--webhook-allow-http": not target.is_tls, "--webhook-allow-private": is_private}
     return [flag for flag, is_needed in wanted.items() if is_needed]
-
-
-def formats() -> dict[str, int]:
-    """The newest format of each kind that can be read and written here."""
-    from dibs.stores.git.entries import FORMAT as GIT
-
-    found = {"sqlite": SQLITE, "git": GIT, "export": ARCHIVE}
-    try:
-        from dibs.stores.postgres.schema import VERSION
-    except ImportError:  # without psycopg
-        return found
-    return {**found, "postgresql": VERSION}

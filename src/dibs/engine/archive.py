@@ -1,6 +1,6 @@
 """A whole store as text, to be moved to another one: the file of `dibs export` and `dibs import`, and the export.
 
-    {"dibs_archive": 1, "dibs": "0.1", "store": "sqlite", "at_ms": ..., "frozen": true, "last_seq": ...}
+    {"dibs_archive": 10, "dibs": "0.3.0", "store": "sqlite", "at_ms": ..., "frozen": true, "last_seq": ...}
     {"key": "lock/default/issue-1842", "record": {...}}
     {"event": {...}}
     {"end": {"records": 3, "events": 1, "checksum": "..."}}
@@ -30,6 +30,8 @@ from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.records import META_KEY, FreezeMark, Meta, Stored
 from dibs.engine.coordinator import Coordinator
+from dibs.stores import formats
+from dibs.stores.codec import FORMAT
 from dibs.stores.outside import key_of, wrong_field
 from dibs.stores.port import Store, StoreMoment, maintenance_of
 
@@ -37,7 +39,6 @@ T = TypeVar("T", bound=Record)
 Write = Callable[[str], object]
 
 NUMBER_MAX = 2**53  # integers that every JSON reader and every database keep exactly
-FORMAT = 1
 LINE_BYTES_MAX = 64 * 1024 * 1024
 _ABOUT = "dibs_archive"
 
@@ -67,10 +68,12 @@ class ArchiveReader:
         version = document.get(_ABOUT)
         if version is None:
             raise InvalidInput("This file was not made by dibs export: its first line is not a header.")
-        if not isinstance(version, int) or version > FORMAT:
-            raise InvalidInput(
-                f"A newer dibs made this file: its format is {version!a}, and this dibs knows {FORMAT}. Upgrade dibs."
-            )
+        if not isinstance(version, int):
+            raise InvalidInput(f"This file was not made by dibs export: its format is {version!a}.")
+        try:
+            formats.refuse_unread(formats.COPY, version, "This file")
+        except DibsError as error:
+            raise InvalidInput(error.details) from None
         try:
             header = ArchiveHeader.load(document)
         except (LookupError, TypeError, ValueError):
@@ -189,6 +192,7 @@ class Exported(Record):
     counts: dict[str, int]  # records by kind
     events: int
     frozen: bool
+    damaged: tuple[str, ...] = ()  # the keys of records that cannot be read, and were left out
 
 
 def _copy(
@@ -211,7 +215,8 @@ def _copy(
         events += 1
         line({"event": event.dump()})
     line({"end": {"records": counts.total(), "events": events, "checksum": checksum.hexdigest()}})
-    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=events, frozen=header.frozen)
+    damaged = tuple(reader.damaged())
+    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=events, frozen=header.frozen, damaged=damaged)
     return done, seen.hexdigest()
 
 

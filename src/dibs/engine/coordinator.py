@@ -47,6 +47,8 @@ Result = Outcome | BaseException
 class Contended(StoreUnavailable):
     """Other commands kept changing the same records. The store works; nothing of this command was written."""
 
+    public = None
+
 
 class CallerGone(Unavailable):
     """The caller hung up before its command was decided. Nothing was done."""
@@ -54,6 +56,8 @@ class CallerGone(Unavailable):
 
 class StoreFault(StoreUnavailable):
     """A commit failed in a way it should not, and may have been written."""
+
+    public = "The server's store failed in a way it should not. Who runs the server finds the reason in its log."
 
 
 class _Batch:

@@ -30,13 +30,14 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, collect
 from dibs.engine.liveness import EngineThread
 from dibs.engine.queries import recount, scan_records
-from dibs.stores.port import Store
+from dibs.stores.port import RecordCorrupt, Store
 from dibs.wire import credentials as wire
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.lease_documents import gap_document, named_event
 from dibs.wire.requests import shape
 
 _NEVER_MS = 2**63
+UNREADABLE = -2  # instead of the number of changes: the register is damaged
 OF_ANOTHER = "A token with this hash is known, and is not of your namespace."
 
 
@@ -279,7 +280,16 @@ class CredentialDirectory(EngineThread):
 
     def _look(self) -> None:
         now_ms = self._steady()
-        snapshot = self._store.read((REGISTER_KEY,))
+        try:
+            snapshot = self._store.read((REGISTER_KEY,))
+        except RecordCorrupt as error:
+            # Nobody can make or end a token while the register is damaged, so what is known stays true.
+            self._ahead_ms = self._store.read(()).now_ms - now_ms
+            if self._changes != UNREADABLE:
+                log.error("tokens can neither be made nor ended: %s", error.details)
+                self._known, self._keys = self._load()
+            self._changes, self._looked_ms = UNREADABLE, now_ms
+            return
         register = snapshot.records[REGISTER_KEY].record
         if not isinstance(register, rules.CredentialRegister):
             register = rules.CredentialRegister()

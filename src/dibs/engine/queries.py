@@ -24,7 +24,7 @@ from dibs.core.records import Stored
 from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import position_at, read_on
-from dibs.stores.port import Store
+from dibs.stores.port import RecordCorrupt, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,13 +130,16 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
 
 
 def _live(store: Store, tickets: list[records.Ticket]) -> tuple[int, list[TicketState]]:
-    """Those that still wait, all of one moment."""
+    """Those that still wait, all of one moment. If a record cannot be read, each is looked at alone."""
     keys: set[str] = set()
     for ticket in tickets:
         keys |= {records.ticket_key(ticket.ns, ticket.name, ticket.number), records.lock_key(ticket.ns, ticket.name)}
         if ticket.session is not None:
             keys.add(records.session_key(ticket.session))
     now_ms, found = _decided(store, {"": keys}, lambda view, _: [_state(Draft(view), ticket) for ticket in tickets])
+    if "" not in found and len(tickets) > 1:
+        each_alone = [_live(store, [ticket]) for ticket in tickets]
+        return max(at_ms for at_ms, _ in each_alone), [state for _, states in each_alone for state in states]
     return now_ms, [state for state in found.get("", ()) if state is not None]
 
 
@@ -292,12 +295,20 @@ def _decided(
     store: Store, needs: dict[str, set[str]], ask: Callable[[View, str], Answer]
 ) -> tuple[int, dict[str, Answer]]:
     """Return the time of the last read, and the answer of `ask` for each of `needs`. What is known to be needed is read
-    at once, and again with what a rule asked for besides: each answer is of one moment, and many cost few reads."""
+    at once, and again with what a rule asked for besides: each answer is of one moment, and many cost few reads. There
+    is no answer where a record cannot be read."""
     now_ms = 0
     found: dict[str, Answer] = {}
     todo = {each: keys for each, keys in needs.items() if keys}
     while todo:
-        snapshot = store.read({records.META_KEY, *[key for keys in todo.values() for key in keys]})
+        try:
+            snapshot = store.read({records.META_KEY, *[key for keys in todo.values() for key in keys]})
+        except RecordCorrupt as error:
+            sound = {each: keys for each, keys in todo.items() if error.key not in keys}
+            if len(sound) == len(todo):
+                raise
+            todo = sound
+            continue
         now_ms = snapshot.now_ms
         view = View(now_ms, {key: versioned.record for key, versioned in snapshot.records.items()})
         for each in list(todo):
@@ -324,7 +335,7 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
         some = sessions[first : first + SESSIONS_AT_ONCE]
         needs = {session.id: {records.session_key(session.id), *session.holds} for session in some}
         states = _decided(store, needs, lambda view, each: decide(view, asked.replace(session=each)).outcome)[1]
-        found += [each for session in some if isinstance(each := states[session.id], SessionState) and each.live]
+        found += [each for session in some if isinstance(each := states.get(session.id), SessionState) and each.live]
     return found
 
 

@@ -119,8 +119,9 @@ class Tally:
                 each.clear()
             self.live = self.sessions = 0
             self._seen_seq, self._began_ms = seen_seq, now_ms
-            # What quotas need comes first. Failed jobs are in no index of live records: all jobs are read for them.
-            self._after, self._uncounted = "", [(SESSION_PREFIX, True), (LOCK_PREFIX, True), (LOCK_PREFIX, False)]
+            # What quotas need comes first. Failed jobs are in no index of live records, so all records are read for
+            # them. That also finds those that are damaged (`Store.damaged`).
+            self._after, self._uncounted = "", [(SESSION_PREFIX, True), (LOCK_PREFIX, True), ("", False)]
             self.is_counting = True
 
     def count_page(self, store: Store) -> None:

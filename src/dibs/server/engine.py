@@ -26,7 +26,7 @@ from dibs.engine.waiters import Waiters
 from dibs.engine.webhooks import TargetPolicy, registered
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
 from dibs.engine.webhooks.sender import Sender
-from dibs.stores.port import Store
+from dibs.stores.port import RecordCorrupt, Store
 
 
 class Engine:
@@ -105,7 +105,11 @@ class Engine:
         self.sweeper.start()
         self.store.on_gone(self._gone)
         self.watcher.start()
-        if registered(self.store).entries:
+        try:
+            has_webhooks = bool(registered(self.store).entries)
+        except RecordCorrupt:  # the dispatcher tells it, and goes on when the record is set aside
+            has_webhooks = True
+        if has_webhooks:
             self.dispatcher.start()
 
     def learn_name(self) -> None:

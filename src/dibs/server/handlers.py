@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, StoreUnavailable
+from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, Unavailable
 from dibs.base.reply import Reply
 from dibs.core import limits
 from dibs.core.commands import Acquire, AcquireAll, Command
@@ -264,7 +264,7 @@ class Api:
         try:
             return await self._probe.ask(limits.HEALTH_MS_MAX)
         except TimeoutError:
-            raise StoreUnavailable(f"The store did not answer within {limits.HEALTH_MS_MAX} ms.") from None
+            raise Unavailable(f"The store did not answer within {limits.HEALTH_MS_MAX} ms.") from None
 
     async def ready(self) -> Reply:
         """Tell whether new claims are taken here, for load balancers."""

@@ -14,7 +14,11 @@ from dibs.base.errors import InvalidInput, StoreTooNew
 from dibs.core import class_of
 from dibs.core.events import Event
 from dibs.core.records import Stored
-from dibs.stores.port import RecordCorrupt
+from dibs.stores.port import Page, RecordCorrupt, Versioned
+
+# The number of the layout of everything that stores and copies keep. CONTRIBUTING.md says when to raise it; it is never
+# lowered. Its rows are in `formats.py`.
+FORMAT = 10
 
 # Keys as text in the order of code points.
 
@@ -105,8 +109,52 @@ def decode(key: str, text: str) -> Stored:
         return kind.load(_from_text(text))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise RecordCorrupt(
-            f"The record under {key!r} cannot be read ({error!r}). Restore the store from a backup."
+            f"The record under {key!r} cannot be read ({error!r}). What needs it is refused, all else goes on.\n"
+            f"To set it aside, with its text in a file:  dibs doctor --set-aside {quoted(key)}",
+            key,
         ) from None
+
+
+def is_readable(key: str, text: str) -> bool:
+    try:
+        decode(key, text)
+    except RecordCorrupt:
+        return False
+    return True
+
+
+def text_of(body: bytes) -> str:
+    """The text of a record. Bytes that are not UTF-8 give a text that no record has."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return "not UTF-8: " + body.decode(errors="backslashreplace")
+
+
+def quoted(key: str) -> str:
+    """A key as a shell takes it."""
+    is_plain = all(each.isalnum() or each in "/-_.:@%+=," for each in key)
+    return key if is_plain and key.isascii() else "'" + key.replace("'", "'\\''") + "'"
+
+
+def page_of(
+    rows: Callable[[str, int], list[tuple[str, int, str]]], after: str, limit: int, damaged: dict[str, RecordCorrupt]
+) -> Page:
+    """Up to `limit` records from `rows`, which gives key, version and text of the next so many after a key. Those that
+    cannot be read are left out and noted in `damaged`, and others take their place: a short page is the last one."""
+    found: Page = []
+    while len(found) < limit:
+        wanted = limit - len(found)
+        some = rows(after, wanted)
+        for key, version, text in some:
+            try:
+                found.append((key, Versioned(version=version, record=decode(key, text))))
+            except RecordCorrupt as error:
+                damaged[key] = error
+        if len(some) < wanted:
+            break
+        after = some[-1][0]
+    return found
 
 
 def decode_event(seq: int, text: str) -> Event:

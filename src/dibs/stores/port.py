@@ -4,8 +4,9 @@ A store keeps records under string keys, each with a version, and a log of event
 inside a record except to ask `record.due_ms()` and `record.is_live()`, and it never decides anything.
 `dibs.testing.contract` is the suite that every store passes, the ones shipped here and yours.
 
-A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Six more have a
-default that a store may replace: `recall`, `at_once`, `newest_seq`, `until_gone`, `on_gone`, `notices`, `trouble`.
+A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Eight more have a
+default that a store may replace: `recall`, `at_once`, `newest_seq`, `until_gone`, `on_gone`, `notices`, `trouble`,
+`damaged`.
 `Maintenance` is optional.
 
 Five things hold for every method:
@@ -47,7 +48,13 @@ class CommitTooLarge(InvalidInput):
 
 
 class RecordCorrupt(StoreCorrupt):
-    """One record or event cannot be read. The store answers."""
+    """One record or event cannot be read. The store answers. `key` is the record's; empty for an event."""
+
+    public = "A record that this needs is damaged. Who runs the server finds its key in the log, and sets it aside."
+
+    def __init__(self, details: str, key: str = "") -> None:
+        super().__init__(details)
+        self.key = key
 
 
 def concerns_all(error: BaseException) -> bool:
@@ -67,6 +74,7 @@ class Versioned(Record):
 
 
 ABSENT = Versioned(version=0, record=None)
+LOOKS_AT_DAMAGE = 100  # a server's health asks often, and a whole file may be damaged
 
 
 class Snapshot(Record):
@@ -155,7 +163,8 @@ class Store(ABC):
     @abstractmethod
     def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         """Up to `limit` records whose key begins with `prefix` and comes after `after`, in key order; with `live` only
-        those whose `is_live()` is true. The cost depends on what it returns, not on the size of the store."""
+        those whose `is_live()` is true. Fewer mean that there are no more. The cost depends on what it returns, not on
+        the size of the store. A record that cannot be read is left out, and `damaged` has it from then on."""
 
     @abstractmethod
     def due(self, limit: int) -> Due:
@@ -220,9 +229,40 @@ class Store(ABC):
         call raises at once need not be remembered here."""
         return None
 
+    def damaged(self) -> list[str]:
+        """The keys of the records that calls of this store found unreadable, and that still are. A store that is not
+        made of text has none."""
+        return []
+
     @abstractmethod
     def close(self) -> None:
         """Close connections and files. Calling it again does nothing."""
+
+
+def read_sound(store: Store, keys: Iterable[str]) -> Snapshot:
+    """Like `Store.read`, but a record that cannot be read is told as absent. For who does without it, and no rule."""
+    left, damaged = list(keys), []
+    while True:
+        try:
+            found = store.read(left)
+        except RecordCorrupt as error:
+            if error.key not in left:
+                raise
+            left.remove(error.key)
+            damaged.append(error.key)
+            continue
+        return found.replace(records={**found.records, **dict.fromkeys(damaged, ABSENT)}) if damaged else found
+
+
+def still_damaged(store: Store, found: dict[str, RecordCorrupt]) -> list[str]:
+    """The keys of `found` that still cannot be read. The others are dropped from it, a few each time."""
+    for key in list(found)[:LOOKS_AT_DAMAGE]:
+        try:
+            store.read((key,))
+        except RecordCorrupt:
+            continue
+        found.pop(key, None)
+    return sorted(found)
 
 
 class StoreMoment(ABC):
@@ -237,6 +277,10 @@ class StoreMoment(ABC):
     @abstractmethod
     def events(self, after: int, limit: int) -> list[Event]:
         """Like `Store.events`."""
+
+    def damaged(self) -> list[str]:
+        """The keys of the records that `scan` left out."""
+        return []
 
     @abstractmethod
     def close(self) -> None:
@@ -266,6 +310,11 @@ class Maintenance:
     def migrated(self) -> tuple[int, int] | None:
         """The version of the format on opening (0: there was no store), and now. None: it has no versions."""
         return None
+
+    def set_aside(self, key: str, keep: Callable[[str], None]) -> bool:
+        """Remove the record under `key`, which cannot be read, after `keep` was given its text. False, and nothing is
+        changed, if there is none, it can be read, or somebody has just changed it."""
+        return False
 
     def probe(self) -> list[dict[str, Any]]:
         """Test what the store's location allows, and leave nothing behind. Each test: `check`, `ok` and `says`."""
@@ -345,4 +394,5 @@ class StoreProxy(Store):
     prune = _forwarded(Store.prune)
     notices = _forwarded(Store.notices)
     trouble = _forwarded(Store.trouble)
+    damaged = _forwarded(Store.damaged)
     close = _forwarded(Store.close)

@@ -114,7 +114,7 @@ CODES: dict[str, CodeRow] = {
         CodeRow("lease_not_current", 404, NOT_YOURS, "Lease is not current", NOT_ANY_MORE),
         CodeRow("conflict", 409, NOT_YOURS, "Conflict", NEVER_LIKE_THIS),
         CodeRow("deadlock", 409, DEADLOCK, "Waiting would deadlock", NEVER_LIKE_THIS),
-        CodeRow("capacity_exceeded", 409, TRY_LATER, "Capacity exceeded", NOT_NOW),
+        CodeRow("capacity_exceeded", 503, TRY_LATER, "Capacity exceeded", NOT_NOW),
         CodeRow("rate_limited", 429, TRY_LATER, "Rate limit exceeded", NOT_NOW),
         CodeRow("upstream_unavailable", 503, UNREACHABLE, "Store unavailable", NOT_NOW),
         CodeRow("draining", 503, UNREACHABLE, "Server draining", NOT_NOW),

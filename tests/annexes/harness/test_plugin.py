@@ -25,7 +25,7 @@ def test_its_skill_is_the_skill() -> None:
 def test_its_manifests_agree_and_name_this_version() -> None:
     manifests = [".claude-plugin/plugin.json", ".codex-plugin/plugin.json"]
     for manifest in [json.loads((PLUGIN / name).read_text()) for name in manifests]:
-        assert (manifest["name"], manifest["version"]) == ("dibs", __version__)
+        assert (manifest["name"], manifest["version"]) == ("dibs", __version__.replace(".dev", "-dev."))
     assert json.loads((PLUGIN / ".mcp.json").read_text()) == {"mcpServers": {"dibs": SERVER}}
     market = json.loads((ROOT / ".claude-plugin/marketplace.json").read_text())
     assert (ROOT / market["plugins"][0]["source"]).resolve() == PLUGIN

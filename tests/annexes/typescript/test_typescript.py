@@ -185,7 +185,7 @@ def test_a_page_of_another_origin_may_send_every_header_of_the_client() -> None:
 def test_the_package_has_the_version_of_dibs_and_no_dependency_and_its_lock_names_no_host() -> None:
     package: dict[str, Any] = json.loads((CLIENT / "package.json").read_text())
     lock = (CLIENT / "package-lock.json").read_text()
-    assert package["version"] == __version__
+    assert package["version"] == __version__.replace(".dev", "-dev.")
     assert package["private"] is True
     assert "dependencies" not in package
     assert "://" not in lock

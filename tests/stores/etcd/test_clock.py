@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import StoreTooNew
 from dibs.base.ids import new_token
+from dibs.stores.codec import FORMAT
 from dibs.stores.etcd.clock import CHECK_MS, RECOVER_MS, ClockOff, EtcdTime
+from dibs.stores.etcd.messages import delete_op, put_op, range_op
 from dibs.stores.etcd.store import EtcdStore
 from dibs.testing.contract_base import event, lock, put
 
@@ -306,6 +309,36 @@ def test_notes_of_boots_of_long_ago_are_tidied_away(world: World) -> None:
     assert store.tidy() == {"boots": 3}
     assert store.tidy() == {"boots": 0}
     assert now_of(world.open(Machine(world, "old-1"))) <= world.store_ms()
+
+
+@pytest.mark.fault("F-431")
+@pytest.mark.parametrize("note", [b'{"offset_ms":1,"before_ms":2,"after_ms":3}', b"{", b"[]", b"\xff"])
+def test_a_note_of_this_boot_that_another_version_wrote_is_made_anew(world: World, note: bytes) -> None:
+    machine = Machine(world)
+    first = world.open(machine)
+    write(first)
+    key = first._layout.boot(machine.boot)
+    first._client.txn([put_op(key, note)])
+    world.passed_ms += 1_700
+    assert world.store_ms() - 20 <= now_of(world.open(machine)) <= world.store_ms()
+    assert first._client.range(key)[0].value != note
+    assert first.tidy() == {"boots": 0}
+
+
+@pytest.mark.fault("F-430")
+def test_a_prefix_of_a_newer_format_is_refused_and_one_without_a_number_is_brought_up(world: World) -> None:
+    first = world.open(Machine(world))
+    assert first.migrated() == (0, FORMAT)
+    key = first._layout.format
+    first._client.txn([delete_op(key)])
+    assert world.open(Machine(world)).migrated() == (1, FORMAT)
+    assert first._client.range(key)[0].value == b"%d" % FORMAT
+    first._client.txn([put_op(key, b"%d" % (FORMAT + 1))])
+    revision = first._client.txn([range_op(key)]).revision
+    with pytest.raises(StoreTooNew, match=r"newer dibs: its format is 11.*Upgrade dibs"):
+        now_of(world.open(Machine(world, "two")))
+    assert first._client.txn([range_op(key)]).revision == revision, "nothing was written"
+    write(first)  # a server that runs goes on
 
 
 @pytest.mark.promise("lease:never-early")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dibs.base.errors import StoreDenied, StoreUnavailable
+from dibs.core.limits import ETCD_TRY_MS_MAX
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.etcd.messages import message
 from dibs.stores.etcd.store import EtcdStore
@@ -17,6 +19,7 @@ from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, key_of, lock, put
 from tests import etcd
 from tests.programs import WAIT_S_MAX, wait_until
+from tests.stalls import is_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -229,6 +232,30 @@ def test_tls_with_a_client_certificate_and_no_other_way_in(etcd_program: str, ke
                 stranger.read(())
             stranger.close()
         store.close()
+
+
+@pytest.mark.fault("F-434")
+def test_a_url_without_tls_at_a_port_with_it_is_told_so_at_once(etcd_program: str, keys: Path) -> None:
+    options = ["--cert-file", f"{keys}/server.crt", "--key-file", f"{keys}/server.key"]
+    with etcd.running(etcd_program, options=options, tls=keys, ca=f"{keys}/ca.crt") as cluster:
+        store = EtcdStore(cluster.location().replace(tls=False, ca=None))
+        began_s = time.monotonic()
+        with pytest.raises(StoreUnavailable) as caught:
+            store.read(())
+        assert is_in_time(began_s, ETCD_TRY_MS_MAX / 1_000)
+        assert "it speaks TLS). Write etcds:// instead of etcd://" in caught.value.details
+        with pytest.raises(StoreUnavailable) as caught:
+            store.commit({}, {}, (event("x"),))
+        assert not caught.value.unknown
+        store.close()
+
+
+@pytest.mark.fault("F-434")
+def test_a_url_with_tls_at_a_port_without_it_is_told_so(etcd_cluster: Cluster) -> None:
+    store = EtcdStore(etcd_cluster.location().replace(tls=True))
+    with pytest.raises(StoreUnavailable, match="If it speaks no TLS, write etcd:// instead of etcds://"):
+        store.read(())
+    store.close()
 
 
 @pytest.fixture(scope="module")

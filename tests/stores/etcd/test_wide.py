@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import StoreUnavailable
+from dibs.base.errors import StoreFull, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import (
     Acquire,
@@ -28,6 +29,7 @@ from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put, versions
+from tests.stalls import is_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -324,3 +326,38 @@ def test_the_largest_claim_that_the_rules_allow_is_taken(world: World) -> None:
     (granted,) = world.run(claim_all("a", *names, metadata="😀" * METADATA_CHARS_MAX))
     assert isinstance(granted, GrantedAll)
     assert len(world.store.events(0, 200)) == 100
+
+
+@pytest.mark.fault("F-435")
+def test_while_there_is_no_room_to_finish_a_commit_readers_are_told_so_at_once(
+    store: EtcdStore, connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died after the decision. What it decided is there when there is room again."""
+
+    def die(_: object) -> None:
+        raise StoreUnavailable("dead")
+
+    monkeypatch.setattr(wide, "PART_OPS", 100)
+    monkeypatch.setattr(store._wide, "_write_parts", die)
+    records = {key_of(name): lock(name) for name in NAMES}
+    with pytest.raises(StoreUnavailable, match="dead"):
+        store.commit(dict.fromkeys(records, 0), records, ())
+    reader = connect()
+    reader._time.ready()
+    write = reader._client.write
+
+    def full(_: bytes) -> None:
+        raise StoreFull("etcd has no room.")
+
+    monkeypatch.setattr(reader._client, "write", full)
+    with pytest.raises(StoreFull):
+        reader.read((key_of(NAMES[0]),))
+    began_s = time.monotonic()
+    for _ in range(3):
+        with pytest.raises(StoreFull):
+            reader.read((key_of(NAMES[0]),))
+    assert is_in_time(began_s, wide.WIDE_MS / 1_000)
+    assert isinstance(reader.trouble(), StoreFull)
+    monkeypatch.setattr(reader._client, "write", write)
+    assert len([each for each in reader.read(records).records.values() if each.record is not None]) == len(NAMES)
+    assert reader.trouble() is None

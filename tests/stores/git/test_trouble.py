@@ -136,18 +136,25 @@ def test_a_record_that_somebody_broke_concerns_its_job_alone(remote: Remote) -> 
             assert isinstance(acquire(each, "other", "two"), Held)
             assert [key for key, _ in each.scan("lock/")] == ["lock/default/other"]
             assert list(each.tidy()["broken"]) == [JOB]
-    git(remote.path, "update-ref", "-d", JOB)
+    kept: list[str] = []
+    assert store.damaged() == [JOB]
+    assert store.set_aside(JOB, kept.append)
+    assert len(kept) == 1
+    assert (store.damaged(), git(remote.path, "for-each-ref", JOB)) == ([], "")
     assert isinstance(acquire(store, "job"), Granted)
 
 
 def test_a_record_of_a_newer_dibs_is_not_read_as_something_else(remote: Remote) -> None:
     store = store_at(remote.clone("one"))
     granted(store, "job")
-    text = git(remote.path, "cat-file", "commit", JOB).replace('{"dibs":1,', '{"dibs":2,')
+    text = git(remote.path, "cat-file", "commit", JOB).replace('{"dibs":10,', '{"dibs":11,')
     oid = git(remote.path, *"hash-object -t commit -w --stdin".split(), given=text.encode())
     git(remote.path, "update-ref", JOB, oid)
-    with pytest.raises(StoreCorrupt, match="newer dibs"):
+    with pytest.raises(StoreCorrupt, match="newer dibs") as caught:
         acquire(store, "job")
+    assert "--set-aside" not in caught.value.details
+    assert not store.set_aside(JOB, lambda text: None)
+    assert (store.damaged(), git(remote.path, "rev-parse", JOB)) == ([], oid)
 
 
 def test_credentials_are_never_asked_for_and_never_shown(remote: Remote, http: GitHttp) -> None:

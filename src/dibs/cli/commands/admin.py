@@ -24,6 +24,7 @@ from dibs.client.settings import servers_at
 from dibs.core.limits import CLOSURE_MS_MAX, SLOTS_MAX, TOKEN_FLOOR_MAX
 from dibs.core.names import check_name
 from dibs.wire.parts import timestamp
+from dibs.wire.sentences import few
 
 
 def migrate(call: Call) -> Answer:
@@ -34,11 +35,11 @@ def migrate(call: Call) -> Answer:
     done = bring_up_to_date(call.settings.url)
     was, now = done["was"], done["version"]
     if now is None:
-        says = f"Stores of the kind {done['store']} have no versions: there is nothing to do."
+        says = f"A store of the kind {done['store']} is not brought up to date as a whole: there is nothing to do."
     elif was == now:
-        says = f"The store is at version {now} already."
+        says = f"The store is of format {now} already."
     else:
-        says = f"The store is at version {now} now. It was {f'at version {was}' if was else 'made just now'}."
+        says = f"The store is of format {now} now. It was {f'of format {was}' if was else 'made just now'}."
     return yes(done, says)
 
 
@@ -149,7 +150,8 @@ def export(call: Call) -> Answer:
         with StopSignals():
             if path not in (None, "-"):
                 done = export_to_file(store, path, freeze=freeze)
-                return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done, thawing)}")
+                after = _frozen(done, thawing) + _left_out(done, "left out")
+                return yes(done, f"Wrote {_counted(done)} to {path}.{after}")
             if call.stdout is None:
                 raise InvalidInput("dibs export writes to standard output, which is closed. Name a file with --to.")
             done = export_to_stream(store, call.stdout, freeze=freeze)
@@ -162,7 +164,7 @@ def export(call: Call) -> Answer:
             call.complain(how_to_thaw)
         raise
     if call.stderr is not None and not call.values.get("quiet"):
-        call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done, thawing)}\n")
+        call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done, thawing)}{_left_out(done, 'left out')}\n")
     return Answer(0, done, "", is_said=True)
 
 
@@ -235,8 +237,16 @@ def backup(call: Call) -> Answer:
     from dibs.client.store_admin import backup as back_up
 
     path = call.values["file"]
-    done = back_up(present_store(call), path)
-    return yes(done, f"Copied the store to {path} ({done['bytes']} bytes).", quiet=path)
+    done = back_up(present_store(call), path, takes_damage=bool(call.values.get("damaged")))
+    return yes(done, f"Copied the store to {path} ({done['bytes']} bytes).{_left_out(done, 'damaged')}", quiet=path)
+
+
+def _left_out(done: Document, what: str) -> str:
+    """What a copy says of records that cannot be read."""
+    keys = done.get("damaged")
+    if not keys:
+        return ""
+    return f"\n{len(keys)} record(s) cannot be read, and are {what}: {plain(few(list(keys), 5))}. See `dibs doctor`."
 
 
 _TOKENS_SHOWN = 3
@@ -379,7 +389,8 @@ backup
     Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means while it is
         in use. The copy has lease ids and the secrets of webhooks; only you can read it.
     $ dibs backup /var/backups/dibs-$(date +%F).db -q  # every night, from cron
-    exits 0 copied | 64 the file exists, or the store is not SQLite | 69 no room
+        A store with a damaged record is not copied: the copy might take the place of an older one that has it.
+    exits 0 copied | 64 the file exists, or the store is not SQLite | 69 no room, or a damaged record
 restore
     Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at the
         present time in milliseconds, and numbers of events in microseconds: above all that were given since the backup.
@@ -446,7 +457,12 @@ COMMANDS = {
         Option("--add", "add the copy's namespaces to a store that has others"),
         Option("--from FILE", "read this file instead of standard input", filled=True),
     ),
-    "backup": Command(backup, Argument("FILE", "the copy; the file must not exist"), STORE),
+    "backup": Command(
+        backup,
+        Argument("FILE", "the copy; the file must not exist"),
+        STORE,
+        Option("--damaged", "copy also a store with damaged records"),
+    ),
     "restore": Command(restore, Argument("FILE", "a copy that dibs backup made"), STORE),
     "thaw": Command(thaw, STORE),
     "pool set": Command(

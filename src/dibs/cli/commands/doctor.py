@@ -16,7 +16,8 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.job_names import here
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import STORE, Command
+from dibs.cli.framework.spec import STORE, Command, Option
+from dibs.cli.text.words import plain
 from dibs.client import store_admin
 from dibs.client.door import Ask, Door
 from dibs.client.embedded import EmbeddedDoor, default_store_url
@@ -121,6 +122,8 @@ def check_server(found: Findings, call: Call, address: ServerAddress) -> list[st
 
 def _health(found: Findings, door: HttpDoor) -> Document:
     health = door.health()
+    if health.get("damaged"):
+        found.bad("records", f"{health['damaged']} cannot be read. Run dibs doctor at the server's store")
     if health.get("details"):
         found.bad("answers", str(health["details"]))
     elif "dibs" not in health:
@@ -246,6 +249,8 @@ def check_store(found: Findings, call: Call) -> None:
     found.good("open", f"{facts['kind']}{schema}, {_size(facts['size_bytes'])}")
     _store_clock(found, facts)
     _disk(found, facts["path"])
+    if damaged := store_admin.damaged(door.store()):
+        found.bad("records", f"{plain(few(damaged, SHOWN_MAX))} cannot be read. {store_admin.SET_ASIDE}")
     if wrong := store_admin.miscounted(door.store()):
         found.bad("limits", f"what {', '.join(wrong[:5])} may have is counted wrong. Run: dibs gc")
     look_at_jobs(found, door)
@@ -317,10 +322,21 @@ def build_facts() -> Document:
             facts[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             facts[name] = "not installed"
-    return {**facts, "store formats": ", ".join(f"{kind} {number}" for kind, number in store_admin.formats().items())}
+    return {**facts, "store format": store_admin.STORE_FORMAT}
+
+
+def _set_aside(call: Call, key: str) -> Answer:
+    from dibs.cli.commands.admin import store_of
+
+    refusal = "For a server, run this on its store: --url sqlite:///path."
+    done = store_admin.set_aside(store_of(call, f"--set-aside works on a store. {refusal}"), key)
+    says = f"Set aside {plain(key)}: what it said is in {done['path']}. What it held is free; owners are told at their "
+    return yes(done, f"{says}next heartbeat.\nNew fencing tokens are above {done['token_floor']}.", quiet=done["path"])
 
 
 def doctor(call: Call) -> Answer:
+    if (key := call.values.get("set_aside")) is not None:
+        return _set_aside(call, key)
     found = Findings()
     found.good("version", f"dibs {__version__} ({build_kind()}), Python {sys.version.split()[0]}")
     try:
@@ -377,12 +393,17 @@ doctor
     Shows which store or server is used and why, whether it answers, and with which token. Of a server also its version,
         clock and speed. Tells of parked jobs, of those who wait for more than ten minutes, and of tokens that end
         within a week. For a git store it also tests what the remote allows, on refs that it deletes again, and suggests
-        a prefix and a TTL.
+        a prefix and a TTL. --set-aside removes a record that cannot be read, after its text is in a new file of this
+        folder. From then on all new fencing tokens are above the present time in milliseconds.
     $ dibs doctor  # the settings of this folder
     $ dibs doctor --url https://dibs.example.org  # before a deployment
     $ dibs doctor --url git:origin  # what a git remote allows
     exits 0 it works; lines marked !! say what to look at | 69 something is broken; the lines marked BAD say what
 """
 COMMANDS = {
-    "doctor": Command(doctor, STORE),
+    "doctor": Command(
+        doctor,
+        STORE,
+        Option("--set-aside KEY", "remove this record, which cannot be read; a new file has its text", filled=True),
+    ),
 }

@@ -32,10 +32,10 @@ from dibs.sdk.async_doors import connected
 from dibs.server.handlers import Api
 from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.request import HttpRequest
-from dibs.server.http.response import ClientGone, answer_document, answer_for_error, encode, encoded
+from dibs.server.http.response import ClientGone, answer_document, answer_for_error, encode, encoded, public_reply
 from dibs.server.routes.operations import operations_in, routed
 from dibs.server.routes.table import Table
-from dibs.wire.documents import reply_for_error, reply_to
+from dibs.wire.documents import reply_to
 from dibs.wire.operations import Operation, Schema, in_path, in_query
 from dibs.wire.requests import command_for, shape
 
@@ -353,7 +353,7 @@ class Gateway:
             command = command_for(verb, run.namespace, key, shape(verb, document), run.caller)
             return reply_to(verb, await self._batcher.submit(command))
         except DibsError as error:
-            return reply_for_error(error)
+            return public_reply(error)
 
     # Runs
 

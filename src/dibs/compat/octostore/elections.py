@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl, Overloaded
+from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl
 from dibs.base.ids import dashed, new_room_id
 from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
@@ -36,7 +36,7 @@ from dibs.server.handlers import Api
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.request import HttpRequest
-from dibs.server.http.response import answer_document, answer_for
+from dibs.server.http.response import HttpError, answer_document, answer_for
 from dibs.server.routes.operations import operations_in, routed
 from dibs.server.routes.table import Handler, Table
 from dibs.server.settings import PublicElections
@@ -417,7 +417,8 @@ class ElectionRoutes:
             self._api.undelivered(command, outcome)
         if public and isinstance(outcome, outcomes.QuotaExceeded):
             says = f"{outcome.most} public elections have a leader, which is the limit of this server."
-            raise Overloaded(says, retry_after_ms=limits.PUBLIC_FULL_RETRY_MS)
+            # OctoStore's status. The server is not overloaded: it has as many as it may.
+            raise HttpError(says, 409, code="capacity_exceeded", retry_after_ms=limits.PUBLIC_FULL_RETRY_MS)
         document = election_document(room, outcome)
         return answer_for(outcome) if document is None else answer_document(document)
 

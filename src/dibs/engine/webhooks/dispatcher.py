@@ -36,7 +36,7 @@ from dibs.engine.credentials import every_credential
 from dibs.engine.event_log import EventFilter, EventPage, read_page
 from dibs.engine.webhooks import registered
 from dibs.engine.webhooks.sender import DeliveryResult, Sender, delivery_headers
-from dibs.stores.port import Snapshot, Store
+from dibs.stores.port import Snapshot, Store, read_sound
 from dibs.wire.webhooks import payload
 
 # The store as the rounds read and write it, on one thread: the duty, the webhooks, their events and progress.
@@ -101,7 +101,7 @@ class WebhookLedger:
         """All that are to be served. Stops those whose owner has no valid token any more."""
         ids = [each.id for each in registered(self._store).entries]
         keys = [key(each) for each in ids for key in (webhook_key, progress_key, dead_letters_key)]
-        snapshot = self._store.read((*keys, REGISTER_KEY))
+        snapshot = read_sound(self._store, (*keys, REGISTER_KEY))  # a damaged webhook waits; the others do not
         found = []
         self._look_at_owners(snapshot)
         in_file = self.holders()

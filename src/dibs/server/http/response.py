@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from dibs.base.errors import DibsError, StoreDenied
+from dibs.base.clock import steady_ms
+from dibs.base.errors import FATE_UNKNOWN, DibsError
 from dibs.base.ids import new_request_id
 from dibs.base.logger import log
 from dibs.base.reply import NO_HEADERS, Reply
@@ -81,8 +82,28 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> Reply:
         return answer_for_error(error)
 
 
-# Trouble between a server and its store is not the caller's, who is not told where the store is and who may use it.
-_DENIED = "The store does not let this server in. Who runs the server finds the reason in its log. Ask another server."
+class TroubleLog:
+    """Trouble of the store is in the log once in EVERY_MS, however many are refused for it."""
+
+    EVERY_MS = 10_000
+    next_ms = 0
+
+    def note(self, request_id: str, error: DibsError) -> None:
+        now_ms = steady_ms()
+        if now_ms >= self.next_ms:
+            self.next_ms = now_ms + self.EVERY_MS
+            log.warning("the store: %s (request %s, and others perhaps)", error.details, request_id)
+
+
+trouble_log = TroubleLog()
+
+
+def public_reply(error: BaseException) -> Reply:
+    """The reply for an error, in words for callers. Trouble between a server and its store is not theirs."""
+    reply = reply_for_error(error)
+    if reply.body is not None and isinstance(error, DibsError) and error.public is not None:
+        reply.body["details"] = f"{error.public} {FATE_UNKNOWN}" if getattr(error, "unknown", False) else error.public
+    return reply
 
 
 def answer_for_error(error: BaseException) -> Reply:
@@ -91,13 +112,13 @@ def answer_for_error(error: BaseException) -> Reply:
     if isinstance(error, HttpError):
         told = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
         reply = Reply(error.status, told, headers=error.headers)
-    elif isinstance(error, StoreDenied):  # the logs of who looks after the store say where and why
-        reply = reply_for_error(StoreDenied(_DENIED))
     else:
-        reply = reply_for_error(error)
+        reply = public_reply(error)
     body = reply.body = {**(reply.body or {}), "request_id": request_id}
     if body["code"] == "internal_error":
         log.error("request %s failed", request_id, exc_info=error)
+    elif isinstance(error, DibsError) and error.public is not None:
+        trouble_log.note(request_id, error)
     note(outcome=body["code"])
     retry_after_ms = getattr(error, "retry_after_ms", None)
     if retry_after_ms is not None:

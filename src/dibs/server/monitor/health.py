@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from dibs._version import __version__
-from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.base.errors import DibsError, StoreUnavailable, Unavailable
 from dibs.base.reply import Reply
 from dibs.core.records import META_KEY, Stored
 from dibs.engine.queries import why_frozen
@@ -50,7 +50,7 @@ def known_trouble(store: Store, meta: Stored | None) -> DibsError | None:
         with contextlib.suppress(StoreUnavailable):
             store.commit({}, {}, ())
     why = why_frozen(meta)
-    return store.trouble() or (StoreUnavailable(f"The store is frozen: {why}") if why else None)
+    return store.trouble() or (Unavailable(f"The store is frozen: {why}") if why else None)
 
 
 def health_of(store: Store) -> Reply:
@@ -66,7 +66,9 @@ def health_of(store: Store) -> Reply:
         "db_size_bytes": maintenance.size_bytes(),
         "now": timestamp(found.now_ms),
     }
+    if damaged := store.damaged():  # costs only who needs them: the server is as well as before
+        document["damaged"] = len(damaged)
     trouble = known_trouble(store, found.records[META_KEY].record)
     if trouble is None:
         return answer_document(document)
-    return answer_document({**document, "status": "degraded", "details": trouble.details}, 503)
+    return answer_document({**document, "status": "degraded", "details": trouble.public or trouble.details}, 503)

@@ -134,6 +134,8 @@ healthy
     schema number?: the version of its format; null if it has none
     db_size_bytes number: how much room it takes
     now text: the time of the store's clock
+    damaged number-: how many records cannot be read, if any: what needs one is refused. `dibs doctor` at the store
+        names them
 alive
     status text: `ok`: the process answers
 ready

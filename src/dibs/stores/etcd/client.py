@@ -98,7 +98,7 @@ class EtcdClient:
                 failed += 1
                 # Unreachable members get less time than members that answer.
                 ends_ms = began_ms + (ETCD_TRY_MS_MAX if _is_unsent(error) else ETCD_MS_MAX)
-                by_tls = isinstance(error, LostConnection) and error.is_tls and failed >= len(self.location.endpoints)
+                by_tls = isinstance(error, LostConnection) and error.lasts and failed >= len(self.location.endpoints)
                 if self._is_final(error, writes) or by_tls or steady_ms() >= ends_ms:
                     if refusals and isinstance(error, Refusal):
                         raise
@@ -201,7 +201,9 @@ class EtcdClient:
             call = AUTHENTICATE, who, None, timeout_ms
             self._token = self._asked(endpoint, timeout_ms, call, messages.token)
         except LostConnection as error:
-            raise LostConnection(error.why, sent=False, is_tls=error.is_tls) from None  # the call itself was not sent
+            raise LostConnection(
+                error.why, sent=False, mend=error.mend, lasts=error.lasts
+            ) from None  # the call itself was not sent
         return self._token
 
     def stream(self, path: str, requests: Sequence[bytes], silence_ms: int) -> tuple[EtcdConnection, Iterator[bytes]]:

@@ -31,6 +31,8 @@ from contextlib import suppress
 from dibs.base import clock as machine
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.base.jsontext import decode, encode
+from dibs.stores import formats
+from dibs.stores.codec import FORMAT
 from dibs.stores.etcd import messages
 from dibs.stores.etcd.client import LEASE_GRANT, LEASE_LEFT, LEASE_REVOKE, EtcdClient
 from dibs.stores.etcd.errors import Refusal
@@ -202,6 +204,7 @@ class EtcdTime:
             layout.time, layout.wide + b"\0"
         )  # the time, and beside it the last commit's name and `wide`
         self.trouble: DibsError | None = None
+        self.format_before: int | None = None  # when it was opened, 0: there was no store; None: it was not opened
 
     def ready(self) -> None:
         """Before a read or a commit: see that the clock is set and compared. Raises ClockOff if it is off."""
@@ -235,8 +238,8 @@ class EtcdTime:
         boots = self._layout.boot("")
         old = []
         for kv in self._client.range(boots, end_of(boots)):
-            note = BootNote.load(decode(kv.value.decode()))
-            if note.offset_ms + note.reading.after_ms < self.now_ms() - BOOT_KEPT_MS:
+            note = _note(kv)
+            if note is None or note.offset_ms + note.reading.after_ms < self.now_ms() - BOOT_KEPT_MS:
                 old.append(kv.key)
         for at in range(0, len(old), OPS_MAX):
             self._client.txn([messages.delete_op(key) for key in old[at : at + OPS_MAX]])
@@ -248,7 +251,12 @@ class EtcdTime:
         state = state or self._state()
         if state is None:
             raise StoreUnavailable("The store's keys in etcd were deleted while it was opened. Try again.")
-        mark_ms, (revision, started_ms, lease), (note_revision, note) = state
+        mark_ms, (revision, started_ms, lease), (note_revision, note), found = state
+        if self.format_before is None:
+            self.format_before = 0 if is_mine else found[1]
+        if not self._keep_format(*found):
+            self._begin()
+            return
         reading = self._reading(lease)
         if reading is not None and not is_mine and not (note is not None and note.agrees_with(reading)):
             before_ms = reading.after_ms
@@ -261,11 +269,18 @@ class EtcdTime:
             return
         self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
 
+    def _keep_format(self, revision: int, number: int) -> bool:
+        """Refuse a prefix of a format that this dibs does not read, before anything is written there. One of an older
+        format is brought up to this one: programs of older versions are refused from then on, when they start. False:
+        another process has just done so."""
+        formats.refuse_unread(formats.ETCD, number, f"The store below {self._layout.root.decode()} in etcd")
+        return number == FORMAT or self._put_if(self._layout.format, revision, b"%d" % FORMAT)
+
     def _check(self) -> None:
         state = self._state()
         if state is None:
             raise StoreUnavailable("The store's keys in etcd were deleted while it was open. Start this process again.")
-        mark_ms, (revision, started_ms, lease), (note_revision, note) = state
+        mark_ms, (revision, started_ms, lease), (note_revision, note), _ = state
         reading = self._reading(lease)
         off_ms = self._clock.check(mark_ms, started_ms, reading)
         if off_ms:
@@ -283,23 +298,24 @@ class EtcdTime:
             self._write_note(note_revision)  # the leader has changed: an older note is useless to new processes
         self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
 
-    def _state(self) -> tuple[int, tuple[int, int, str], tuple[int, BootNote | None]] | None:
-        """`time`, and the stopwatch and this boot's note with their revisions; None: the prefix is not in use."""
-        keys = (self._layout.time, self._layout.stopwatch, self._layout.boot(self._boot_id()))
+    def _state(self) -> tuple[int, tuple[int, int, str], tuple[int, BootNote | None], tuple[int, int]] | None:
+        """`time`, and the stopwatch, this boot's note and the format with their revisions; None: the prefix is not in
+        use."""
+        keys = (self._layout.time, self._layout.stopwatch, self._layout.boot(self._boot_id()), self._layout.format)
         answer = self._client.txn([messages.range_op(key) for key in keys])
-        time, watch, note = [each.first for each in answer.ranges]
+        time, watch, note, number = [each.first for each in answer.ranges]
         if time is None or watch is None:
             return None
         started = decode(watch.value.decode())
         stopwatch = (watch.mod_revision, int(started["at_ms"]), str(started["lease"]))
-        found = (0, None) if note is None else (note.mod_revision, BootNote.load(decode(note.value.decode())))
-        return int(time.value), stopwatch, found
+        noted = (0, None) if note is None else (note.mod_revision, _note(note))
+        return int(time.value), stopwatch, noted, (0, 1) if number is None else (number.mod_revision, int(number.value))
 
     def _make(self) -> bool:
         """Begin to use a new prefix. The wall clock is read only here. False: somebody else was first."""
         lease, now_ms = self._stopwatch.start(), self._wall_ms()
         keys = self._layout
-        puts = {keys.time: b"%016d" % now_ms, keys.stopwatch: _started(now_ms, lease)}
+        puts = {keys.time: b"%016d" % now_ms, keys.stopwatch: _started(now_ms, lease), keys.format: b"%d" % FORMAT}
         made = self._client.txn(
             [messages.put_op(key, value) for key, value in puts.items()],
             [messages.compare_revision(key, 0) for key in puts],
@@ -348,6 +364,14 @@ class EtcdTime:
 
     def _put_if(self, key: bytes, revision: int, value: bytes) -> bool:
         return self._client.txn([messages.put_op(key, value)], [messages.compare_revision(key, revision)]).succeeded
+
+
+def _note(kv: KeyValue) -> BootNote | None:
+    """None: another version wrote it, and it is made anew, as one that disagrees."""
+    try:
+        return BootNote.load(decode(kv.value.decode()))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
 
 
 def _started(at_ms: int, lease: str) -> bytes:

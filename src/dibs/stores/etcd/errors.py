@@ -71,20 +71,22 @@ class Refusal(Exception):
 
 
 class LostConnection(Exception):
-    """No answer came. `sent`: the request may have arrived. `is_tls`: certificates do not match; a retry is no help."""
+    """No answer came. `sent`: the request may have arrived. `mend`: what to do; empty: try again. `lasts`: a retry does
+    not help."""
 
-    def __init__(self, why: str, *, sent: bool, is_tls: bool = False) -> None:
+    def __init__(self, why: str, *, sent: bool, mend: str = "", lasts: bool = False) -> None:
         super().__init__(why)
         self.why = why
         self.sent = sent
-        self.is_tls = is_tls
+        self.mend = mend
+        self.lasts = lasts
 
 
 def translated(error: Refusal | LostConnection, where: str, *, writes: bool) -> DibsError:
     """The error of dibs. `writes`: the call was a commit, whose outcome may be unknown."""
     if isinstance(error, LostConnection):
         unknown = writes and error.sent
-        what = "Check ca, cert and key in the URL" if error.is_tls else "Try again in a moment"
+        what = error.mend or "Try again in a moment"
         return StoreUnavailable(f"etcd at {where} does not answer ({error.why}). {what}.", unknown=unknown)
     unknown = writes and not error.is_before_write
     if error.is_full:

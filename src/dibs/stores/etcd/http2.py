@@ -33,6 +33,8 @@ STREAM_ID_MAX = 1 << 30  # a connection that had so many calls is replaced
 WINDOW_BYTES = (1 << 31) - 1  # as much as there is: a connection is replaced before it is used up
 FIRST_WINDOW_BYTES = 65_535
 
+TLS_ALERT = b"\x15\x03"  # how the refusal of a server begins that expects TLS; a frame of that size is none
+NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 ACK = END_STREAM = 0x1
 END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
@@ -71,6 +73,7 @@ class EtcdConnection:
             raise _lost(error, sent=False) from None
         self._unsent = HELLO
         self._received = bytearray()
+        self._is_new = True  # nothing was received that may be HTTP/2
         self._stream = -3  # the number of the call; the first is 1
         self._stream_max = STREAM_ID_MAX
         self._may_send = FIRST_WINDOW_BYTES  # by the windows of the connection, of new streams, and of this one
@@ -114,6 +117,11 @@ class EtcdConnection:
                 raise LostConnection("its answer is empty", sent=True)
         except (OSError, HPACKError, LostConnection) as error:
             self.close()
+            # Whoever expects TLS takes our first bytes for nonsense, and closes the connection, often without a word.
+            is_cut = self._is_new and self._scheme == "http" and not isinstance(error, TimeoutError)
+            if is_cut and _speaks_tls(self.endpoint, self._deadline_ms - steady_ms()):
+                mend = "Write etcds:// instead of etcd://"
+                raise LostConnection("it speaks TLS", sent=False, mend=mend, lasts=True) from None
             raise _lost(error, sent=self._is_sent) from None
         return answer
 
@@ -255,6 +263,9 @@ class EtcdConnection:
         if not more:
             raise LostConnection("it closed the connection", sent=True)
         self._received += more
+        if self._is_new and self._received.startswith(TLS_ALERT):  # it is shorter than a frame's head
+            raise LostConnection("its answer is not HTTP/2", sent=True)
+        self._is_new = False
 
     def _flush(self) -> None:
         self._wait()
@@ -292,12 +303,32 @@ def _decoded(block: bytes) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode(errors="replace") for name, value in decoder.decode(block, raw=True)}
 
 
+def _speaks_tls(endpoint: tuple[str, int], timeout_ms: int) -> bool:
+    """Return whether a handshake of TLS comes to anything. Nothing is sent over it."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(endpoint, timeout=max(1, timeout_ms) / 1000) as plain:
+            context.wrap_socket(plain).close()
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+    return True
+
+
 def _lost(error: Exception, *, sent: bool) -> LostConnection:
     if isinstance(error, LostConnection):
-        return LostConnection(error.why, sent=sent and error.sent)
+        return LostConnection(error.why, sent=sent and error.sent, mend=error.mend, lasts=error.lasts)
     # Compared by name: importing `ssl` takes longer than a claim, and is not needed without TLS.
     name = type(error).__name__
-    return LostConnection(_why(error, name), sent=sent, is_tls=name in ("SSLError", "SSLCertVerificationError"))
+    lasts = name in ("SSLError", "SSLCertVerificationError")
+    mend = "Check ca, cert and key in the URL" if lasts else ""
+    if getattr(error, "reason", None) in NO_TLS:  # also what a member says that is about to end
+        mend = "If it speaks no TLS, write etcd:// instead of etcds://"
+    return LostConnection(_why(error, name), sent=sent, mend=mend, lasts=lasts)
 
 
 def _why(error: Exception, name: str) -> str:

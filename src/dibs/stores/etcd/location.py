@@ -157,6 +157,7 @@ def _decoded(text: str) -> str:
 #     floor                      the lowest number of an event that is not pruned
 #     time, stopwatch, boot/ID   see clock.py
 #     time.name                  the random name of the last commit, see client.py
+#     format                     the number of this layout, see stores/formats.py
 #     time.wide, w/ID/NUMBER     a commit that is too large for one transaction, see transaction.py
 #
 # Keys are UTF-8, whose order is the order of code points.
@@ -173,6 +174,7 @@ class Layout:
         self.floor = self.root + b"floor"
         self.time = self.root + b"time"
         self.stopwatch = self.root + b"stopwatch"
+        self.format = self.root + b"format"
         self.name = self.root + b"time.name"  # beside `time`: one range reads all three
         self.wide = self.root + b"time.wide"
         self.records = self.root + b"r/"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from dibs.base.errors import DibsError, StoreFull
@@ -18,7 +19,7 @@ from dibs.base.logger import log
 from dibs.core.events import Event
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_READ_KEYS_MAX, ETCD_SILENCE_MS
 from dibs.core.records import META_KEY, Meta, Stored
-from dibs.stores.codec import decode, encode
+from dibs.stores.codec import FORMAT, decode, encode, is_readable, text_of
 from dibs.stores.etcd import messages
 from dibs.stores.etcd import transaction as txn
 from dibs.stores.etcd.client import STATUS, WATCH, EtcdClient
@@ -42,7 +43,20 @@ from dibs.stores.etcd.messages import (
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.etcd.upkeep import Pruner, probe
 from dibs.stores.forks import Forgetful, listen
-from dibs.stores.port import ABSENT, Conflict, Due, Job, Maintenance, Page, Puts, Snapshot, Store, Versioned
+from dibs.stores.port import (
+    ABSENT,
+    Conflict,
+    Due,
+    Job,
+    Maintenance,
+    Page,
+    Puts,
+    RecordCorrupt,
+    Snapshot,
+    Store,
+    Versioned,
+    still_damaged,
+)
 from dibs.stores.waiters import StoreWaiter, StoreWaiters, mark_of
 
 # One stream from etcd for all waiters of this process: it reports new events and deleted records.
@@ -140,6 +154,7 @@ OTHER_OPS = 3  # further operations of a commit: its name, the time, and a look 
 EPOCH = 1 << 63  # a version is a revision, and so many times the epoch in which it was read (`client.py`)
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
 INNER_OPS_MAX = 64
+DUE_DIGITS = 16  # of a time in the index of what is due
 
 
 class EtcdStore(Store, Maintenance, Forgetful):
@@ -193,6 +208,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
             self.location.shown(),
             floor,
         )
+        self._damaged: dict[str, RecordCorrupt] = {}
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         self._time.ready()
@@ -226,7 +242,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
         wide = self._wide.found(looked)
         if wide is None or not wide.is_decided:
             return False
-        self._wide.wait(wide)
+        # It cannot be finished while etcd has no room: who reads is told so at once, and not after its patience.
+        self._wide.wait(wide, 0 if isinstance(self._trouble, StoreFull) else None)
         return True
 
     def _saw(self, looked: list[KeyValue], revision: int) -> None:
@@ -238,7 +255,10 @@ class EtcdStore(Store, Maintenance, Forgetful):
     def _found(self, key: str, kv: KeyValue, epoch: int) -> Versioned:
         try:
             version = kv.mod_revision + epoch * EPOCH
-            found = Versioned(version=version, record=decode(key, kv.value.decode()))
+            found = Versioned(version=version, record=decode(key, text_of(kv.value)))
+        except RecordCorrupt as error:
+            self._damaged[key] = error
+            raise
         except DibsError as error:
             self._trouble = error
             raise
@@ -381,14 +401,34 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._time.ready()
         root = self._layout.live if live else self._layout.records
         whole = self._layout.live_mark(prefix) if live else self._layout.record(prefix)
-        begin = root + after.encode() + b"\0" if after >= prefix and after else whole
-        epoch = self._client.epoch
-        kvs = self._ask(range_op(begin, txn.end_of(whole), limit=limit, keys_only=live)).kvs
-        keys = [kv.key[len(root) :].decode() for kv in kvs]
-        if not live:
-            return [(key, self._found(key, kv, epoch)) for key, kv in zip(keys, kvs, strict=True)]
-        # Records deleted between the two reads are left out; the page is then shorter, but not wrong.
-        found = self.read(keys).records
+        found: Page = []
+        while len(found) < limit:  # a short page is the last one: others take the place of those that are left out
+            begin = root + after.encode() + b"\0" if after >= prefix and after else whole
+            wanted, epoch = limit - len(found), self._client.epoch
+            kvs = self._ask(range_op(begin, txn.end_of(whole), limit=wanted, keys_only=live)).kvs
+            keys = [kv.key[len(root) :].decode() for kv in kvs]
+            found += self._live(keys) if live else self._readable(keys, kvs, epoch)
+            if len(kvs) < wanted:
+                break
+            after = keys[-1]
+        return found
+
+    def _readable(self, keys: list[str], kvs: list[KeyValue], epoch: int) -> Page:
+        found: Page = []
+        for key, kv in zip(keys, kvs, strict=True):
+            with suppress(RecordCorrupt):  # noted
+                found.append((key, self._found(key, kv, epoch)))
+        return found
+
+    def _live(self, keys: list[str]) -> Page:
+        """Those of the keys whose record is there, can be read and is live. It may have changed since."""
+        try:
+            found = self.read(keys).records
+        except RecordCorrupt:
+            found = {}
+            for key in keys:
+                with suppress(RecordCorrupt):  # noted
+                    found |= self.read((key,)).records
         return [(key, each) for key, each in found.items() if each.record is not None and each.record.is_live()]
 
     def due(self, limit: int) -> Due:
@@ -462,6 +502,28 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def trouble(self) -> DibsError | None:
         return self._time.trouble or self._trouble
+
+    def damaged(self) -> list[str]:
+        return still_damaged(self, self._damaged)
+
+    def set_aside(self, key: str, keep: Callable[[str], None]) -> bool:
+        """Nothing says which entry the record has in the index of what is due, so all entries are looked at."""
+        self._time.ready()
+        keys = self._layout
+        found = self._ask(range_op(keys.record(key))).first
+        if found is None or is_readable(key, text_of(found.value)):
+            return False
+        keep(text_of(found.value))
+        dues = self._client.range(keys.dues, txn.end_of(keys.dues), keys_only=True)
+        stale = [kv.key for kv in dues if kv.key[len(keys.dues) + DUE_DIGITS + 1 :] == key.encode()]
+        gone = [keys.record(key), keys.live_mark(key), *stale]
+        compares = [messages.compare_revision(keys.record(key), found.mod_revision), self._wide.absent]
+        self._damaged.pop(key, None)
+        return self._client.txn([delete_op(each) for each in gone], compares).succeeded
+
+    def migrated(self) -> tuple[int, int]:
+        self._time.ready()
+        return self._time.format_before or 0, FORMAT
 
     def size_bytes(self) -> int:
         """The size of the whole etcd, including other users: etcd has no figure for a prefix."""

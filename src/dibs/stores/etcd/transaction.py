@@ -169,10 +169,11 @@ class WideCommits:
             if other is not None:
                 self.wait(other)
 
-    def wait(self, wide: WideCommit) -> None:
-        """Wait until this commit of somebody else is over. Finish it or give it up if nobody else does."""
+    def wait(self, wide: WideCommit, wait_ms: int | None = None) -> None:
+        """Wait until this commit of somebody else is over. Finish it or give it up if nobody else does, at first within
+        `wait_ms`."""
         left: WideCommit | None = wide
-        until_ms = steady_ms() + WIDE_MS
+        until_ms = steady_ms() + (WIDE_MS if wait_ms is None else wait_ms)
         while left is not None and left.id == wide.id:
             if left.revision != wide.revision:  # its process is alive
                 until_ms = steady_ms() + WIDE_MS

@@ -2,7 +2,7 @@
 
     dibs: lock default/issue-42 acquired by agent-7
 
-    {"dibs":1,"key":"lock/default/issue-42","version":1731628800,"record":{...},"nonce":"...",...}
+    {"dibs":10,"key":"lock/default/issue-42","version":1731628800,"record":{...},"nonce":"...",...}
 
 So `git log` of a job's ref is that job's history. `version` rises with each change. A touch only marks that the record
 was looked at; it keeps version, nonce and times. `with` names the keys that were changed in the same step, with their
@@ -17,18 +17,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dibs.base import jsontext
-from dibs.base.errors import DibsError, StoreFull
+from dibs.base.errors import DibsError, StoreFull, StoreTooNew, StoreTooOld
 from dibs.base.ids import new_id
 from dibs.core import class_of
 from dibs.core.events import Event
 from dibs.core.limits import GIT_ITEMS_MAX, GIT_RECORD_BYTES_MAX
 from dibs.core.records import Stored
-from dibs.stores.codec import utf8
+from dibs.stores import formats
+from dibs.stores.codec import FORMAT, utf8
 from dibs.stores.outside import key_of, wrong_field
 
 # A bad record makes only its own job unusable.
 NUMBER_MAX = 2**62
-FORMAT = 1
 WHO = "dibs <dibs@localhost>"
 _SUBJECT_CHARS_MAX = 120
 _HEAD_BYTES_MAX = 1024
@@ -36,6 +36,10 @@ _HEAD_BYTES_MAX = 1024
 
 class BadEntry(Exception):
     """The commit is not one that dibs wrote."""
+
+
+class ForeignEntry(BadEntry):
+    """Another version of dibs wrote the commit."""
 
 
 def tail_of(key: str) -> str:
@@ -73,12 +77,13 @@ def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
     parents = [line[7:].decode() for line in head.split(b"\n") if line.startswith(b"parent ")]
     try:
         body = jsontext.decode(message.decode().partition("\n\n")[2].strip())
-        if body["dibs"] > FORMAT:
-            raise BadEntry("a newer dibs wrote it; update this one")
+        formats.refuse_unread(formats.GIT, body["dibs"], "it")
         entry = Entry(oid, parents[0] if parents else "", body)
         _check(entry)
     except BadEntry:
         raise
+    except (StoreTooNew, StoreTooOld) as error:
+        raise ForeignEntry(error.details) from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, DibsError) as error:
         raise BadEntry(f"it does not hold a record ({error!r:.200})") from None
     if tail is not None and tail_of(entry.key) != tail:

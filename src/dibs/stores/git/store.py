@@ -17,6 +17,7 @@ from dibs.base.ids import new_fraction
 from dibs.core.events import Event
 from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
 from dibs.core.records import META_KEY
+from dibs.stores.codec import text_of
 from dibs.stores.git import plan as history
 from dibs.stores.git.branch_push import BranchUpdate
 from dibs.stores.git.entries import Entry, tail_of
@@ -177,6 +178,24 @@ class GitStore(Store, Maintenance):
             broken = {refs.name(tail): why for tail, why in sorted(self.tips.broken.items())}
             refs.shrink()
         return {"removed": removed, "broken": broken}
+
+    def damaged(self) -> list[str]:
+        """The names of refs, as last seen: what they hold says no key that can be relied on. What another version wrote
+        is whole."""
+        return sorted(map(self.refs.name, self.tips.broken.keys() - self.tips.foreign))
+
+    def set_aside(self, key: str, keep: Callable[[str], None]) -> bool:
+        """`key` may be the name of a ref."""
+        with self.tips.lock:
+            tail = next((tail for tail in self.tips.broken if key in (tail, self.refs.name(tail))), tail_of(key))
+            self.tips.look([tail])
+            oid = self.refs.look([tail]).get(tail)
+            if oid is None or tail not in self.tips.broken or tail in self.tips.foreign:
+                return False
+            keep(text_of(self.refs.objects({oid})[oid][1]))
+            is_gone = self.refs.swap([Swap(tail, oid, "")])
+            self.tips.look([tail])
+            return is_gone
 
     def notices(self) -> list[str]:
         return self.tips.notices()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from dibs.core.limits import GIT_TOKENS_KEPT, GIT_TORN_TRIES_MAX
 from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, shifted
-from dibs.stores.git.entries import BadEntry, Entry, parse, tail_of
+from dibs.stores.git.entries import BadEntry, Entry, ForeignEntry, parse, tail_of
 from dibs.stores.git.location import GitLocation
 from dibs.stores.git.refs import Refs
 from dibs.stores.git.repository import file_lock, load_json, save_json
@@ -87,6 +87,7 @@ class Tips:
         self.refs = refs
         self.lock = RLock()
         self.broken: dict[str, str] = {}  # refs that cannot be read, and why
+        self.foreign: set[str] = set()  # those of them that another version of dibs wrote
         self.time = StoreTime(
             location.folder, clocks or Clocks(), location.skew_ms, stated=location.skew_is_stated, remote=refs.clock
         )
@@ -103,12 +104,15 @@ class Tips:
             self.broken = {
                 tail: why for tail, why in self.broken.items() if not any(tail.startswith(each) for each in tails)
             }
+            self.foreign &= self.broken.keys()
             entries: dict[str, Entry] = {}
             for tail, oid in found.items():
                 try:
                     entries[tail] = seen.get((tail, oid)) or parse(oid, tail, *raw[oid])
                 except BadEntry as error:
                     self.broken[tail] = str(error)
+                    if isinstance(error, ForeignEntry):
+                        self.foreign.add(tail)
             self.time.notice(tails, entries)
             self._notice_tokens(tails, entries)
             for tail in tails:
@@ -150,10 +154,13 @@ class Tips:
         """Return what was last seen of a key. Raises RecordCorrupt if it cannot be read."""
         tail = tail_of(key)
         if tail in self.broken:
+            name, why = self.refs.name(tail), self.broken[tail]
+            if tail in self.foreign:
+                raise RecordCorrupt(f"The record of {key!r} cannot be read. {name}: {why}", key)
             raise RecordCorrupt(
-                f"The record of {key!r} is invalid: {self.refs.name(tail)} was not written by dibs: "
-                f"{self.broken[tail]}. See `git log`, then delete the ref. "
-                "Its fencing tokens start again."
+                f"The record of {key!r} is invalid: {name} was not written by dibs: {why}.\n"
+                f"To set it aside, with its text in a file:  dibs doctor --set-aside {name}",
+                key,
             )
         return self.known.get(tail)
 

@@ -1,21 +1,23 @@
-"""The schema as numbered steps. A released step is never changed; new ones are appended.
+"""The schema as steps, each with the format that it leads to. A released step is never changed.
 
 All missing steps are applied in one transaction, under an advisory lock that ends with it: if several servers start at
 once, one does the work and the others find it done. The lock belongs to the transaction and not to the session, so all
 of this works behind pgbouncer.
 
-Steps only add: a server of an older version continues beside a newer one, with the functions it knows. A step that
-older versions cannot work with raises `state.needs`, the oldest version that may use the schema from then on.
+Steps only add: a server of an older version that runs continues beside a newer one, with the functions it knows, and is
+refused when it starts again: `state.needs` is the oldest format whose programs may open the schema.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
+from dibs.base.errors import StoreCorrupt, StoreUnavailable
+from dibs.stores import formats
+from dibs.stores.codec import FORMAT
 from dibs.stores.postgres.connection import PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import LOCKED, MISSING, quoted
 from dibs.stores.postgres.location import PostgresLocation
@@ -72,6 +74,8 @@ class Queries:
         self.last_seq = said("SELECT last_seq FROM {s}.state")
         self.event = said("SELECT seq, body FROM {s}.events WHERE seq <= $1 ORDER BY seq DESC LIMIT 1")
         self.number_from = said("UPDATE {s}.state SET last_seq = greatest(last_seq, $1)")
+        self.text_of = said("SELECT version, body FROM {s}.records WHERE key = $1")
+        self.set_aside = said("DELETE FROM {s}.records WHERE key = $1 AND version = $2 RETURNING body")
         self.exists = said("SELECT 1 FROM {s}.records WHERE key = $1")
         self.first_kept = said("SELECT seq FROM {s}.events WHERE at_ms >= $1 ORDER BY seq LIMIT 1")
         self.first_above = said("SELECT min(seq) FROM {s}.events WHERE seq > $1")
@@ -100,53 +104,58 @@ MIGRATE_MS_MAX = 60_000  # how long a server waits for another server's migratio
 STEP_MS_MAX = 1_000
 STEP_PAUSE_MS = 1_000
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_step("step_1.sql"), _step("step_2.sql"))
-VERSION = len(MIGRATIONS)
+MIGRATIONS: dict[int, tuple[str, ...]] = {1: _step("step_1.sql"), 2: _step("step_2.sql")}
+# What 0.1.0 wrote has the same number as what 0.2.0 did, and not this column.
+_SINCE_0_2_0 = "due_from_ms"
 
 
 def prepare(pool: Pool, location: PostgresLocation, *, migrate: bool) -> tuple[int, int]:
-    """The version that was found (0: none), and the schema's version now."""
+    """The format that was found (0: none), and the schema's format now."""
     found = pool.call(lambda link, deadline_ms: _look(link, location, deadline_ms))
-    if found >= VERSION:
+    if found >= FORMAT:
         return found, found
     if not migrate:
-        what = f"is at version {found}" if found else "is not there"
+        what = f"is of format {found}" if found else "is not there"
         raise StoreUnavailable(
-            f"The schema {location.schema} {what}, this dibs needs version {VERSION}, and migrate=off. Run, as a role "
+            f"The schema {location.schema} {what}, this dibs needs format {FORMAT}, and migrate=off. Run, as a role "
             f"that may change it: dibs migrate URL"
         )
     pool.call(lambda link, deadline_ms: migrated(link, location, deadline_ms), timeout_ms=MIGRATE_MS_MAX)
-    return found, VERSION
+    return found, FORMAT
 
 
 def _look(link: PostgresConnection, location: PostgresLocation, deadline_ms: int) -> int:
-    """The schema's version, if this dibs may use it; 0: there is no schema."""
+    """The schema's format, if this dibs may use it; 0: there is no schema."""
     if link.server_version < SERVER_VERSION_MIN:
         raise StoreUnavailable(
             f"PostgreSQL 13 or newer is needed; the one at {location.shown} is {link.server_version // 10_000}."
         )
     schema = quoted(location.schema)
     try:
-        (row,) = link.query(f"SELECT version, needs FROM {schema}.state".encode(), (), deadline_ms)
+        look = f"SELECT version, needs, to_jsonb(s) ? '{_SINCE_0_2_0}' FROM {schema}.state s"
+        (row,) = link.query(look.encode(), (), deadline_ms)
     except QueryRefused as error:
         if error.sqlstate not in MISSING:
             raise
         return 0
-    version, needs = (int(each or 0) for each in row)
-    if needs > VERSION:
-        raise StoreTooNew(
-            f"The schema {location.schema} is at version {version} and needs a dibs of version {needs}; "
-            f"this one knows up to {VERSION}. Upgrade dibs; nothing was changed."
-        )
-    return version
+    found, needs, where = int(row[0] or 0), int(row[1] or 0), f"The schema {location.schema}"
+    if found == 1 and row[2] != b"t":
+        raise formats.too_old("0.1.0", where)
+    if found <= FORMAT or needs > FORMAT:
+        formats.refuse_unread(formats.POSTGRESQL, found, where)
+    return found
 
 
 def migrated(
-    link: PostgresConnection, location: PostgresLocation, deadline_ms: int, steps: Sequence[Sequence[str]] = MIGRATIONS
+    link: PostgresConnection,
+    location: PostgresLocation,
+    deadline_ms: int,
+    steps: Mapping[int, Sequence[str]] = MIGRATIONS,
+    number: int = FORMAT,
 ) -> None:
     while True:
         try:
-            return _migrate(link, location, deadline_ms, steps)
+            return _migrate(link, location, deadline_ms, steps, number)
         except QueryRefused as error:
             if error.sqlstate != LOCKED or steady_ms() + STEP_PAUSE_MS + STEP_MS_MAX >= deadline_ms:
                 raise
@@ -154,7 +163,11 @@ def migrated(
 
 
 def _migrate(
-    link: PostgresConnection, location: PostgresLocation, deadline_ms: int, steps: Sequence[Sequence[str]]
+    link: PostgresConnection,
+    location: PostgresLocation,
+    deadline_ms: int,
+    steps: Mapping[int, Sequence[str]],
+    number: int,
 ) -> None:
     schema = quoted(location.schema)
     literal = "'dibs:" + location.schema.replace("'", "''") + "'"
@@ -177,12 +190,12 @@ def _migrate(
             )
         if schemas == b"0":
             link.script(f"CREATE SCHEMA {schema}", deadline_ms)
-        version = _look(link, location, deadline_ms) if ours != b"0" else 0
+        found = _look(link, location, deadline_ms) if ours != b"0" else 0
         link.script(f"SET LOCAL lock_timeout = '{STEP_MS_MAX}ms'", deadline_ms)
-        for each in [each.replace("{s}", schema) for step in steps[version:] for each in step]:
+        for each in [each.replace("{s}", schema) for step in steps if step > found for each in steps[step]]:
             link.script(each, deadline_ms)
-        if version < len(steps):
-            link.script(f"UPDATE {schema}.state SET version = {len(steps)}", deadline_ms)
+        if found < number:
+            link.script(f"UPDATE {schema}.state SET version = {number}, needs = {number}", deadline_ms)
         link.script("COMMIT", deadline_ms)
     except QueryRefused as error:
         link.script("ROLLBACK", deadline_ms)  # for every other error the connection is closed

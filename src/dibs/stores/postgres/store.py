@@ -25,7 +25,7 @@ from dibs.base.ids import new_number
 from dibs.base.logger import log
 from dibs.core.events import Event
 from dibs.core.records import META_KEY, Meta
-from dibs.stores.codec import decode, decode_event, encode, end_of
+from dibs.stores.codec import decode, decode_event, encode, end_of, is_readable, page_of
 from dibs.stores.port import (
     ABSENT,
     Conflict,
@@ -34,11 +34,13 @@ from dibs.stores.port import (
     Maintenance,
     Page,
     Puts,
+    RecordCorrupt,
     Snapshot,
     Store,
     Versioned,
     beyond,
     checked,
+    still_damaged,
 )
 from dibs.stores.postgres import connection as arrays
 from dibs.stores.postgres.clock import StepWatch
@@ -78,6 +80,7 @@ class PostgresStore(Store, Maintenance):
         self._cache: dict[str, Versioned] = {}
         self._notices: list[str] = []
         self._trouble: DibsError | None = None
+        self._damaged: dict[str, RecordCorrupt] = {}
         self._held_back: str | None = None
         self._seen = 0  # the highest revision that an answer had
         self._seen_seq = 0  # the last event that this process knows of
@@ -101,7 +104,11 @@ class PostgresStore(Store, Maintenance):
             if body is None:
                 found[name] = known[name]
             else:
-                found[name] = Versioned(version=int(version or 0), record=decode(name, _text(body)))
+                try:
+                    found[name] = Versioned(version=int(version or 0), record=decode(name, _text(body)))
+                except RecordCorrupt as error:
+                    self._damaged[name] = error
+                    raise
         self._keep(found)
         return Snapshot(now_ms=now_ms, records=found)
 
@@ -286,17 +293,18 @@ class PostgresStore(Store, Maintenance):
         )
 
     def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
-        begins_after = after >= prefix
         end = end_of(prefix)
-        values = [arrays.text(after if begins_after else prefix), arrays.number(max(0, limit))]
-        if end is not None:
-            values.append(arrays.text(end))
-        sql = self._queries.scan(begins_after=begins_after, ends=end is not None, live=live)
-        found = []
-        for key, version, body in self._pool.rows(sql, values):
-            name = _text(key)
-            found.append((name, Versioned(version=int(version or 0), record=decode(name, _text(body)))))
-        return found
+
+        def rows(beyond: str, count: int) -> list[tuple[str, int, str]]:
+            begins_after = beyond >= prefix
+            values = [arrays.text(beyond if begins_after else prefix), arrays.number(count)]
+            if end is not None:
+                values.append(arrays.text(end))
+            sql = self._queries.scan(begins_after=begins_after, ends=end is not None, live=live)
+            found = self._pool.rows(sql, values)
+            return [(_text(key), int(version or 0), _text(body)) for key, version, body in found]
+
+        return page_of(rows, after, limit, self._damaged)
 
     def due(self, limit: int) -> Due:
         rows, now_ms, mark = self._timed(self._queries.due, (arrays.number(max(1, limit)),))
@@ -369,6 +377,19 @@ class PostgresStore(Store, Maintenance):
 
     def number_from(self, seq: int) -> None:
         self._pool.rows(self._queries.number_from, (arrays.number(seq),))
+
+    def damaged(self) -> list[str]:
+        return still_damaged(self, self._damaged)
+
+    def set_aside(self, key: str, keep: Callable[[str], None]) -> bool:
+        asked = arrays.text(key)
+        found = self._pool.rows(self._queries.text_of, (asked,))
+        if not found or is_readable(key, _text(found[0][1])):
+            return False
+        keep(_text(found[0][1]))
+        gone = self._pool.rows(self._queries.set_aside, (asked, arrays.number(int(found[0][0] or 0))))
+        self._damaged.pop(key, None)
+        return bool(gone)
 
     def size_bytes(self) -> int:
         schema = quoted(self._location.schema).replace("'", "''")

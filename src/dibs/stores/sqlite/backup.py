@@ -21,12 +21,12 @@ from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.events import Event
 from dibs.core.records import CREDENTIAL_PREFIX, LockRecord, Meta, Stored
-from dibs.stores.codec import decode, decode_event, end_of
-from dibs.stores.port import Page, StoreMoment
+from dibs.stores.codec import decode, decode_event, end_of, page_of
+from dibs.stores.port import Page, RecordCorrupt, StoreMoment
 from dibs.stores.sqlite.errors import check, translated
-from dibs.stores.sqlite.opener import connect, give, heir_in
-from dibs.stores.sqlite.queries import decoded, page, selected
-from dibs.stores.sqlite.rows import APPLICATION_ID, READ_COUNTERS, SETTLE
+from dibs.stores.sqlite.opener import connect, give, heir_in, view_of_progress
+from dibs.stores.sqlite.queries import page, selected
+from dibs.stores.sqlite.rows import APPLICATION_ID, PROGRESS, READ_COUNTERS, SETTLE
 
 # The file at one moment: a read transaction of its own. With the write-ahead log nobody blocks anybody.
 
@@ -35,6 +35,7 @@ class SqliteMoment(StoreMoment):
     def __init__(self, path: str, busy_ms: int, now_ms: Callable[[], int]) -> None:
         self._path = path
         self._busy_ms = busy_ms
+        self._damaged: dict[str, RecordCorrupt] = {}
         with translated(path, busy_ms):
             self._db = connect(path, busy_ms)
             self._db.execute("BEGIN")
@@ -43,12 +44,17 @@ class SqliteMoment(StoreMoment):
 
     def scan(self, prefix: str, after: str = "", limit: int = 1000) -> Page:
         with translated(self._path, self._busy_ms):
-            return decoded(page(self._db, prefix, after, limit, live=False))
+            return page_of(
+                lambda beyond, count: page(self._db, prefix, beyond, count, live=False), after, limit, self._damaged
+            )
 
     def events(self, after: int, limit: int) -> list[Event]:
         with translated(self._path, self._busy_ms):
             rows = selected(self._db, after, limit)
         return [decode_event(seq, body) for seq, body in rows]
+
+    def damaged(self) -> list[str]:
+        return sorted(self._damaged)
 
     def close(self) -> None:
         self._db.close()
@@ -77,6 +83,18 @@ def opened(path: str) -> Iterator[sqlite3.Connection]:
     """The file, and what it meets in our words."""
     with translated(path, WAIT_MS), closing(connect(path, WAIT_MS)) as db:
         yield db
+
+
+def unreadable(path: str) -> list[str]:
+    """The keys of the records in the file that cannot be read."""
+    moment = SqliteMoment(path, WAIT_MS, lambda: 0)
+    try:
+        after = ""
+        while found := moment.scan("", after):
+            after = found[-1][0]
+        return moment.damaged()
+    finally:
+        moment.close()
 
 
 def copy(path: str, draft: str) -> None:
@@ -112,7 +130,7 @@ def raise_counters(draft: str, least: Counters) -> None:
     """Let the file go on from there. It gets an id of its own: it is not the one it was."""
     with opened(draft) as db:
         db.execute("BEGIN IMMEDIATE")
-        db.execute(SETTLE)
+        db.execute(_here(db, SETTLE))
         db.execute(
             "UPDATE counters SET revision = max(revision, ?) + 1, last_seq = max(last_seq, ?), store_id = ?",
             (least.revision, least.last_seq, new_id().replace("-", "")),
@@ -124,10 +142,13 @@ _COUNTED = (
     "SELECT key, body FROM records WHERE key = 'meta' OR key BETWEEN 'lock/' AND 'lock0'"
     f" OR key BETWEEN '{CREDENTIAL_PREFIX}' AND '{end_of(CREDENTIAL_PREFIX)}'"
 )
+def _here(db: sqlite3.Connection, statement: str) -> str:
+    """A statement about PROGRESS, for a file of any format."""
+    return statement.replace(PROGRESS, view_of_progress(db) or PROGRESS)
 
 
 def counters(db: sqlite3.Connection) -> Counters:
-    revision, last_seq, time_ms = db.execute(READ_COUNTERS).fetchone()
+    revision, last_seq, time_ms = db.execute(_here(db, READ_COUNTERS)).fetchone()
     (version,) = db.execute("SELECT max(version) FROM records").fetchone()
     revision = max(revision, version or 0)
     token = 0

@@ -21,10 +21,11 @@ from _thread import RLock, get_ident
 from dibs.base.cheap import Callable, sqlite3
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
+from dibs.stores.codec import FORMAT
 from dibs.stores.forks import listen
-from dibs.stores.port import Busy
+from dibs.stores.port import Busy, RecordCorrupt
 from dibs.stores.sqlite import opener
-from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
+from dibs.stores.sqlite.rows import APPLICATION_ID, PROGRESS
 
 # Wall and steady time; None if the file has no anchor for the clock of this process.
 Anchor = tuple[int | None, int | None]
@@ -68,10 +69,10 @@ FORK_WAIT_S = 6.0  # longer than a statement waits for others
 _left_behind: list[sqlite3.Connection] = []  # connections of a parent process, which must not be closed here
 OPENINGS_MAX = 10  # how often a file that is being put in place is opened again
 # Everything that opening needs to know, in one statement. It fails on a file without our tables: a new one.
-_LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
+_LOOK = f"""SELECT (SELECT user_version FROM pragma_user_version),
     (SELECT application_id FROM pragma_application_id), (SELECT journal_mode FROM pragma_journal_mode),
     revision, store_id, time_ms, anchors.wall_ms, anchors.steady_ms
-    FROM progress LEFT JOIN anchors ON clock = ?"""
+    FROM {PROGRESS} LEFT JOIN anchors ON clock = ?"""
 TROUBLE_MS = 10_000  # a failed write is remembered for so long, whatever smaller ones say
 
 
@@ -103,9 +104,10 @@ class SqliteConnection:
     ) -> None:
         self.path = path
         self.made = False  # whether this connection made the file
-        self.version_before = VERSION  # the version of the format that was found; 0: the file was empty
+        self.format_before = FORMAT  # the format that was found; 0: the file was empty
         self.committing = False  # true while COMMIT runs: an error then may mean that the write happened
         self.trouble: DibsError | None = None  # the last error that is not over; damage never is
+        self.damaged: dict[str, RecordCorrupt] = {}  # records that could not be read
         self.writing_bytes = 0  # the size of the present commit
         self._failed_bytes = 0  # the size of the commit that failed
         self._failed_ms = 0
@@ -223,8 +225,8 @@ class SqliteConnection:
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # that one: "no such table"
                 raise
             row = None
-        if row is None or row[:2] != (VERSION, APPLICATION_ID):
-            self.version_before = opener.prepare(db, self.path, self._busy_ms)
+        if row is None or row[:2] != (FORMAT, APPLICATION_ID):
+            self.format_before = opener.prepare(db, self.path, self._busy_ms)
             row = db.execute(_LOOK, (self._clock(),)).fetchone()
         elif row[2] != "wal" and not self._frozen:  # a copy made with VACUUM INTO, say
             opener.use_wal(db, self._busy_ms)
@@ -269,7 +271,9 @@ class SqliteConnection:
             self._discard()
 
     def _raise_translated(self, error: BaseException, *, unknown: bool) -> None:
-        if isinstance(error, StoreCorrupt):
+        if isinstance(error, RecordCorrupt):
+            self.damaged[error.key] = error
+        elif isinstance(error, StoreCorrupt):
             self.trouble = error
         if isinstance(error, sqlite3.Error | OSError | UnicodeEncodeError):
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF

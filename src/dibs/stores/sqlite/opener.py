@@ -8,8 +8,9 @@ import time
 from dibs.base import ways
 from dibs.base.cheap import sqlite3
 from dibs.base.clock import wall_ms
-from dibs.base.errors import StoreCorrupt, StoreReplaced, StoreTooNew
-from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
+from dibs.base.errors import StoreCorrupt, StoreReplaced
+from dibs.stores.codec import FORMAT
+from dibs.stores.sqlite.rows import APPLICATION_ID, PROGRESS
 
 # Checks that a connection still works on the files at its path. A process that keeps writing to a deleted or moved
 # file, while others use a new one at the same path, would give out every job a second time. So this is checked before
@@ -151,14 +152,15 @@ def is_read_only_media(path: str, error: sqlite3.OperationalError) -> bool:
     )
 
 
-# The schema of the file, as numbered steps. A released step is never changed; new steps are appended.
+# The schema of the file, as steps, each with the format that it leads to. A released step is never changed. A format
+# that changes no table has none.
 #
-# All missing steps are applied in one transaction with the new version number, so a file is always at one version. If
-# two processes find an old file, one of them migrates it and the other finds it migrated. A step renames the view
-# `progress`, which every commit reads: so it keeps out processes of the version before that have the file open.
+# All missing steps are applied in one transaction with the new number, so a file always has one format. If two
+# processes find an old file, one of them migrates it and the other finds it migrated. The view PROGRESS gets another
+# name with each format.
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
+MIGRATIONS: dict[int, tuple[str, ...]] = {
+    1: (
         # Rows of their own, found through an index of keys: a new record goes to the end of the table, where its
         # neighbours in the batch go too. Rows inside the index (WITHOUT ROWID) took twice as long for random names.
         # `due_ms` may be early (`rows.py`).
@@ -177,13 +179,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO counters VALUES (1, 0, 0, 0, lower(hex(randomblob(16))))",
         # One row for each steady clock (`rows.py`).
         "CREATE TABLE anchors (clock TEXT PRIMARY KEY, wall_ms INTEGER NOT NULL, steady_ms INTEGER NOT NULL)",
-        # How far the file has come (`rows.py`).
-        "CREATE VIEW progress AS"
-        " SELECT max(c.revision, ifnull(e.revision, 0)) AS revision,"
-        " max(c.last_seq, CASE WHEN e.revision > c.revision THEN e.seq ELSE 0 END) AS last_seq,"
-        " max(c.time_ms, CASE WHEN e.revision > c.revision THEN e.at_ms ELSE 0 END) AS time_ms, c.store_id AS store_id"
-        " FROM counters AS c LEFT JOIN (SELECT seq, at_ms, revision FROM events ORDER BY seq DESC LIMIT 1) AS e",
     ),
+}
+# How far the file has come (`rows.py`).
+_VIEW = (
+    f"CREATE VIEW {PROGRESS} AS"
+    " SELECT max(c.revision, ifnull(e.revision, 0)) AS revision,"
+    " max(c.last_seq, CASE WHEN e.revision > c.revision THEN e.seq ELSE 0 END) AS last_seq,"
+    " max(c.time_ms, CASE WHEN e.revision > c.revision THEN e.at_ms ELSE 0 END) AS time_ms, c.store_id AS store_id"
+    " FROM counters AS c LEFT JOIN (SELECT seq, at_ms, revision FROM events ORDER BY seq DESC LIMIT 1) AS e"
 )
 
 _WAL_PAUSE_S = 0.005
@@ -256,29 +260,39 @@ def give(path: str, owner: tuple[int, int], how: int = 0) -> None:
 
 
 def prepare(db: sqlite3.Connection, path: str, busy_ms: int) -> int:
-    """Bring a file that is empty or of an older version up to this one. Anything else is refused, and left alone.
-    Returns the version that it had; 0: it was empty."""
+    """Bring a file that is empty or of an older format up to this one. Anything else is refused, and left alone.
+    Returns the format that it had; 0: it was empty."""
     _refuse_foreign(db, path)
     db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     use_wal(db, busy_ms)
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = _refuse_foreign(db, path)
-        for step in MIGRATIONS[version:]:
-            for statement in step:
+        found = _refuse_foreign(db, path)
+        for number, step in MIGRATIONS.items():
+            for statement in step if number > found else ():
                 db.execute(statement)
+        if found != FORMAT:
+            if (view := view_of_progress(db)) is not None:
+                db.execute(f"DROP VIEW {view}")
+            db.execute(_VIEW)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        db.execute(f"PRAGMA user_version = {FORMAT}")
         db.execute("COMMIT")
-        return version
+        return found
     except BaseException:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
 
 
+def view_of_progress(db: sqlite3.Connection) -> str | None:
+    """The name of the view PROGRESS in a file of any format; None: it has none."""
+    found = db.execute("SELECT name FROM sqlite_master WHERE type = 'view' AND name GLOB 'progress*'").fetchone()
+    return None if found is None else str(found[0])
+
+
 def _refuse_foreign(db: sqlite3.Connection, path: str) -> int:
-    """Return the file's version, if it is ours or empty."""
+    """Return the file's format, if it is ours and this dibs reads it; 0: it is empty."""
     if os.path.getsize(path) and not db.execute("PRAGMA page_count").fetchone()[0]:
         # SQLite takes a file that is too short for a header for an empty one, and would write over it.
         raise StoreCorrupt(f"{path} is not an SQLite file. Nothing was changed; give dibs a path of its own.")
@@ -290,11 +304,10 @@ def _refuse_foreign(db: sqlite3.Connection, path: str) -> int:
         raise StoreCorrupt(
             f"{path} is an SQLite file of another program. Nothing in it was changed; give dibs a path of its own."
         )
-    if version > VERSION:
-        raise StoreTooNew(
-            f"{path} was written by a newer dibs: its format is version {version}, this dibs knows up to {VERSION}. "
-            "Upgrade dibs; nothing in the file was changed."
-        )
+    if version:
+        from dibs.stores import formats  # not needed by a claim in a file of this format, or a new one
+
+        formats.refuse_unread(formats.SQLITE, version, path)
     return version
 
 

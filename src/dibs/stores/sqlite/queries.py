@@ -5,12 +5,12 @@ from __future__ import annotations
 from binascii import crc32
 
 from dibs.base.cheap import Callable, Iterable, sqlite3
-from dibs.base.errors import StoreBroken, StoreCorrupt
+from dibs.base.errors import StoreBroken
 from dibs.core.events import Event
-from dibs.stores.codec import decode, decode_event, end_of
-from dibs.stores.port import ABSENT, Due, Job, Page, Versioned, beyond
+from dibs.stores.codec import decode, decode_event, end_of, is_readable, page_of
+from dibs.stores.port import ABSENT, Due, Job, Page, beyond
 from dibs.stores.sqlite.connection import SqliteConnection
-from dibs.stores.sqlite.rows import BLOCK, SETTLE, RecordCache, read_counters
+from dibs.stores.sqlite.rows import BLOCK, SETTLE, RecordCache, read_counters, texts
 
 Row = tuple[str, int, str]
 
@@ -23,13 +23,11 @@ _LIVE = "records INDEXED BY records_live WHERE live AND"
 
 
 def scan(link: SqliteConnection, prefix: str, after: str, limit: int, *, live: bool) -> Page:
-    with link.turn, link as db:
-        rows = page(db, prefix, after, limit, live=live)
-    try:
-        return decoded(rows)
-    except StoreCorrupt as error:
-        link.trouble = error
-        raise
+    def rows(beyond: str, count: int) -> list[Row]:
+        with link.turn, link as db:
+            return page(db, prefix, beyond, count, live=live)
+
+    return page_of(rows, after, limit, link.damaged)
 
 
 def page(db: sqlite3.Connection, prefix: str, after: str, limit: int, *, live: bool) -> list[Row]:
@@ -41,11 +39,7 @@ def page(db: sqlite3.Connection, prefix: str, after: str, limit: int, *, live: b
     if end is not None:
         sql += " AND key < ?"
         values.append(end)
-    return db.execute(f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit))).fetchall()
-
-
-def decoded(rows: list[Row]) -> Page:
-    return [(key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows]
+    return texts(db, f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit)))
 
 
 def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable[[], int]) -> Due:
@@ -199,3 +193,22 @@ def number_from(link: SqliteConnection, seq: int, forget: Callable[[], None]) ->
         db.execute("UPDATE counters SET last_seq = max(last_seq, ?)", (seq,))
         db.execute("COMMIT")
         forget()
+
+
+def set_aside(link: SqliteConnection, key: str, keep: Callable[[str], None], forget: Callable[[], None]) -> bool:
+    """See the port. `forget` drops what the store remembers."""
+    with link.turn, link as db:
+        db.execute("BEGIN IMMEDIATE")
+        found = next(iter(texts(db, "SELECT version, body FROM records WHERE key = ?", (key,))), None)
+        if found is None or is_readable(key, found[1]):
+            db.execute("ROLLBACK")
+            return False
+        keep(found[1])
+        db.execute(SETTLE)
+        # A version never repeats: whoever deletes a record raises the revision above its version.
+        db.execute("UPDATE counters SET revision = max(revision, ?) + 1", (found[0],))
+        db.execute("DELETE FROM records WHERE key = ?", (key,))
+        db.execute("COMMIT")
+        forget()
+    link.damaged.pop(key, None)
+    return True

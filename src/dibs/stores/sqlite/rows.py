@@ -28,7 +28,7 @@ from itertools import islice
 
 from dibs.base.cheap import Any, Callable, Mapping, Sequence, sqlite3
 from dibs.base.errors import StoreCorrupt
-from dibs.stores.codec import decode
+from dibs.stores.codec import FORMAT, decode, text_of
 from dibs.stores.port import ABSENT, Conflict, Puts, Versioned
 
 Written = tuple[int, int]  # revision and time, as the file has them
@@ -42,6 +42,17 @@ DROPPED_AT_ONCE = 1_000
 _SHORT = 1024
 _KEYS_A_SELECT = 512
 _GUESS_PAUSE = 64  # recalls that read what they do not know, after a wrong guess
+
+
+def texts(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
+    """The rows of a SELECT with the column `body`. A body that is not UTF-8 comes as text that no record has."""
+    try:
+        return db.execute(sql, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+    found = db.execute(sql.replace(", body FROM", ", CAST(body AS BLOB) FROM"), values).fetchall()
+    return [(*row, text_of(body)) for *row, body in found]
 
 
 class RecordCache:
@@ -93,11 +104,12 @@ class RecordCache:
             # Few statements are prepared, not one for every number of keys: a list is filled up with its last key.
             size = 1 << (len(some) - 1).bit_length()
             marks = ",".join("?" * size)
-            rows = db.execute(
+            found = texts(
+                db,
                 f"SELECT key, version, body FROM records WHERE key IN ({marks})",
                 (*some, *[some[-1]] * (size - len(some))),
             )
-            for key, version, body in rows:
+            for key, version, body in found:
                 records[key] = Versioned(version=version, record=decode(key, body))
                 self._text += max(0, len(body) - _SHORT)
         return has_dropped
@@ -236,20 +248,23 @@ def write(
 # commit.
 #
 # A commit with events writes its revision into them, and leaves the row of the table `counters` alone: a page less for
-# each claim. So the counters are those of the last event, or those of the row if it is further. The view `progress` has
+# each claim. So the counters are those of the last event, or those of the row if it is further. The view PROGRESS has
 # both. Before events are deleted, the row is brought up to them.
+#
+# The view's name has the number of the format. Every commit reads it. So a process of another version, which opened the
+# file before its format was raised, writes nothing more.
 #
 # A commit that only changes records, such as a renewal, leaves the counters as they are: a page less again. The
 # versions of its records are then above the revision, and the next commit that looks at one of them goes on from there.
 # So a version never repeats: whoever deletes a record raises the revision above its version. The time in the file is at
 # most UNWRITTEN_MS behind the last renewal. It is needed after a reboot only, if the clock came up in the past (below).
 
-READ_COUNTERS = "SELECT revision, last_seq, time_ms FROM progress"
+PROGRESS = f"progress_{FORMAT}"
+READ_COUNTERS = f"SELECT revision, last_seq, time_ms FROM {PROGRESS}"
 WRITE_COUNTERS = "UPDATE counters SET revision = ?, last_seq = ?, time_ms = ?"
 # Brings the row up to the last event.
 SETTLE = f"UPDATE counters SET (revision, last_seq, time_ms) = ({READ_COUNTERS})"
 APPLICATION_ID = 0x64696273  # "dibs": whose file it is
-VERSION = 1  # of the format: how many steps opener.py has
 BLOCK = 256  # how many events a row of event_blocks is about
 EVENT_AGE_MS_MAX = 1_000  # an event that was decided longer ago than this has not the commit's time
 UNWRITTEN_MS = 1_000

@@ -11,11 +11,23 @@ from dibs.base import clock
 from dibs.base.cheap import Any, Callable, Iterable, Mapping, Sequence, sqlite3
 from dibs.base.errors import DibsError
 from dibs.core.events import Event
-from dibs.stores.codec import encode
-from dibs.stores.port import Capabilities, Due, Job, Maintenance, Page, Puts, Snapshot, Store, can_be_written, checked
+from dibs.stores.codec import FORMAT, encode
+from dibs.stores.port import (
+    Capabilities,
+    Due,
+    Job,
+    Maintenance,
+    Page,
+    Puts,
+    Snapshot,
+    Store,
+    can_be_written,
+    checked,
+    still_damaged,
+)
 from dibs.stores.sqlite import rows
 from dibs.stores.sqlite.connection import Anchor, Impatience, SqliteConnection
-from dibs.stores.sqlite.rows import BLOCK, EVENT_AGE_MS_MAX, VERSION, WRITE_COUNTERS, kept_by, read_counters, write
+from dibs.stores.sqlite.rows import BLOCK, EVENT_AGE_MS_MAX, WRITE_COUNTERS, kept_by, read_counters, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -269,8 +281,16 @@ class SqliteStore(Store, Maintenance):
     def trouble(self) -> DibsError | None:
         return self._link.trouble
 
+    def damaged(self) -> list[str]:
+        return still_damaged(self, self._link.damaged)
+
+    def set_aside(self, key: str, keep: Callable[[str], None]) -> bool:
+        from dibs.stores.sqlite.queries import set_aside
+
+        return set_aside(self._link, key, keep, self._forget)
+
     def migrated(self) -> tuple[int, int]:
-        return self._link.version_before, VERSION
+        return self._link.format_before, FORMAT
 
     def size_bytes(self) -> int:
         sizes = 0
