@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
+    from dibs.core.records import Ticket
 
-    Rule = Callable[[Draft, Any], Outcome]
+    Rule = Callable[[Draft, Any], Outcome | Ticket]
 
 
 def put_rule(monkeypatch: pytest.MonkeyPatch, kind: type[Any], make: Callable[[Rule], Rule]) -> None:

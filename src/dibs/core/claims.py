@@ -17,23 +17,24 @@ from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree, is_resource
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
 from dibs.core.proof import allowed, ended, held_by, not_current, own_claim, own_session, put_list, session_owner
-from dibs.core.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
+from dibs.core.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Ending, Holder, LockRecord, SessionRecord, Ticket
-from dibs.core.tickets import NOBODY, forget_want, is_known, keep, next_seat, note_want, note_wanted, session_places
+from dibs.core.tickets import NOBODY, forget_want, is_known, keep, next_seat, note_want, session_places
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
 _PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that time may change
 _WANTS = (outcomes.Held, outcomes.Delayed, outcomes.Closed, outcomes.Deadlock)
-_SERVED = (outcomes.Granted, outcomes.Queued)
-_WANT_STAYS = (outcomes.Granted, outcomes.Queued, outcomes.SessionOver)
+_SERVED = (outcomes.Granted, Ticket)
+_WANT_STAYS = (outcomes.Granted, Ticket, outcomes.SessionOver)
 _FINAL = (outcomes.Granted, outcomes.Forbidden, outcomes.KeySpent, outcomes.NotCurrent)
 # Refusals about the ask. They take away no place that another ask of the same caller may wait at. Who comes with the
 # ticket waits there itself: with its last answer the place goes, or nobody would be there when it is served.
 ABOUT_THE_ASK = (outcomes.KeySpent, outcomes.NotCurrent, outcomes.Differs)
 
 
-def acquire(draft: Draft, command: Acquire) -> Outcome:
+def acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
+    """The answer to a claim, or the place in line that it has now."""
     if command.max_attempts and (refused := never_parked(draft, command, (command.name,))) is not None:
         return refused
     outcome = _acquire(draft, command)
@@ -55,7 +56,7 @@ def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
     draft.tell(events.REFUSED, command.ns, command.name, owner=owner, principal=command.principal, reason=reason)
 
 
-def _acquire(draft: Draft, command: Acquire) -> Outcome:
+def _acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
     if command.session is not None and (refused := check_session(draft, command)) is not None:
         return refused
     lock = refresh(draft, command.ns, command.name, command.mode)
@@ -68,7 +69,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         verdict = grant_again(draft, command, command.name, verdict)
     if ticket is not None:
         if isinstance(verdict, _PASSES):
-            return other_units(draft, command, ticket) or queued(draft, keep(draft, ticket, command))
+            return other_units(draft, command, ticket) or keep(draft, ticket, command)
         if ticket.lease_id != command.ticket_id:
             if isinstance(verdict, ABOUT_THE_ASK):
                 return verdict
@@ -120,9 +121,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         over = over_waiting(draft, command, command.name)
         if over is not None:
             return over
-    place = queued(draft, join_line(draft, command, (command.name,)))
-    note_wanted(draft, place)
-    return place
+    return join_line(draft, command, (command.name,))
 
 
 def _other_list(draft: Draft, command: Acquire, lock: LockRecord) -> outcomes.AclDiffers | None:

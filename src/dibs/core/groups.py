@@ -19,18 +19,18 @@ from hashlib import sha256
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.draft import Draft
 from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_MAX, REPLACED_MS
-from dibs.core.outcomes import Outcome, Superseded
+from dibs.core.outcomes import QuotaExceeded, Superseded, TooMany
 from dibs.core.proof import session_owner
-from dibs.core.queue import advance, join_line, queued
+from dibs.core.queue import advance, join_line
 from dibs.core.quota import over_waiting, payer_of
 from dibs.core.records import Group, LockRecord, Ticket
-from dibs.core.tickets import drop, forget_want, names_of, note_wanted, parts_of
+from dibs.core.tickets import drop, forget_want, names_of, parts_of
 
 REPLACED = "superseded"  # the reason in the history
 _MARK_CHARS = 12
 
 
-def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Outcome:
+def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | QuotaExceeded | TooMany:
     """Take a place at the end of each line, in which the older places of the group leave. That may free the job for the
     newcomer itself: a ticket for several jobs holds them back until it has all. A place that it replaces does not count
     against the limit of its principal."""
@@ -44,12 +44,7 @@ def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
     for name in names:
         _note_newest(draft, draft.lock(ask.ns, name), ask, ticket)
     _send_away(draft, ask, older)
-    for handed in draft.handed:
-        if (handed.ns, handed.name, handed.number) == (ticket.ns, ticket.name, ticket.number):
-            return handed.outcome
-    place = queued(draft, ticket)
-    note_wanted(draft, place)
-    return place
+    return ticket
 
 
 def replace_older(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> None:

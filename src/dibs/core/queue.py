@@ -260,7 +260,7 @@ def drop_unfit(draft: Draft, ns: str, name: str) -> None:
     names = [name]
     for each, number in places:
         ticket = draft.ticket(ns, each, number)
-        if ticket is None or each not in [part.name for part in tickets.needed_parts(draft, ticket)]:
+        if ticket is None or not tickets.needed_names(draft, ticket, ticket.session, (each,)):
             continue
         reason = _unfit(draft, draft.lock(ns, each), ticket)
         if reason is not None:
