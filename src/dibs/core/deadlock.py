@@ -499,10 +499,12 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
 
 def leave_circles(draft: Draft, losses: list[tuple[str, str, str]]) -> dict[str, tuple[str, ...]]:
     """Look at the losses of a decision (`decide.py` finds them). A change of a pool may bring many, so those that wait
-    for nobody who is stuck are sorted out together. Returns the cycles of the places that were given up, by the id of
-    the ticket."""
+    for nobody who is stuck are sorted out together, and again after each place that is given up: mostly the others have
+    what they wait for then. Returns the cycles of the places that were given up, by the id of the ticket."""
     cycles: dict[str, tuple[str, ...]] = {}
-    stuck = _stuck(draft, {each[0] for each in losses}) if len(losses) > 1 else {losses[0][0]}
+    stuck = {each[0] for each in losses}
+    if len(losses) > 1:
+        stuck = _stuck(draft, stuck)
     for session_id, ns, name in losses:
         if session_id not in stuck:
             continue
@@ -511,6 +513,8 @@ def leave_circles(draft: Draft, losses: list[tuple[str, str, str]]) -> dict[str,
             if cycle:
                 cycles[ticket.lease_id] = cycle
                 give_up(draft, ticket, "deadlock")
+                if len(stuck) > 1:
+                    stuck = _stuck(draft, stuck)
     return cycles
 
 

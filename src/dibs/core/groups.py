@@ -18,7 +18,7 @@ from hashlib import sha256
 
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.draft import Draft
-from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_MAX, REPLACED_MS
+from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_LEAST, REPLACED_MAX, REPLACED_MS
 from dibs.core.outcomes import QuotaExceeded, Superseded, TooMany
 from dibs.core.proof import session_owner
 from dibs.core.queue import advance, join_line
@@ -103,20 +103,32 @@ def _note_newest(draft: Draft, lock: LockRecord, ask: Acquire | AcquireAll, tick
     number = next(part.number for part in parts_of(ticket) if part.name == lock.name)
     known = _find(lock, ask.replaces)
     newest = Group(mark=_digest(ask.replaces or ""), number=number, at_ms=draft.now_ms)
+    # All groups are in the job's record, which every heartbeat reads: many of them remember less each.
+    most = max(REPLACED_LEAST, REPLACED_MAX // (1 + len(lock.groups)))
     if known is not None:
-        most = REPLACED_MAX if draft.now_ms - known.at_ms < REPLACED_MS else REPLACED_KEPT
-        newest = newest.replace(replaced=known.replaced[: most * _MARK_CHARS])
-    others = [each for each in lock.groups if each.mark != newest.mark]
+        kept = most if draft.now_ms - known.at_ms < REPLACED_MS else min(most, REPLACED_KEPT)
+        newest = newest.replace(replaced=known.replaced[: kept * _MARK_CHARS])
     # Groups whose place is in the line are needed; of the others, the last ones.
-    gone = [each for each in others if each.number not in lock.line][:GROUPS_KEPT]
-    draft.put(lock.replace(groups=(newest, *[each for each in others if each.number in lock.line or each in gone])))
+    line, groups, gone = frozenset(lock.line), [newest], 0
+    for each in lock.groups:
+        if each.mark == newest.mark:
+            continue
+        if each.number not in line:
+            gone += 1
+            if gone > GROUPS_KEPT:
+                continue
+        if len(each.replaced) > most * _MARK_CHARS:
+            each = each.replace(replaced=each.replaced[: most * _MARK_CHARS])  # noqa: PLW2901 - the same group
+        groups.append(each)
+    draft.put(lock.replace(groups=tuple(groups)))
 
 
 def _note_replaced(draft: Draft, lock: LockRecord, ticket: Ticket) -> None:
     group = _find(lock, ticket.replaces)
     if group is not None:
         mark = _digest(ticket.principal, ticket.request_key or ticket.lease_id)
-        kept = group.replace(replaced=(mark + group.replaced)[: REPLACED_MAX * _MARK_CHARS])
+        most = max(REPLACED_LEAST, REPLACED_MAX // len(lock.groups))
+        kept = group.replace(replaced=(mark + group.replaced)[: most * _MARK_CHARS])
         draft.put(lock.replace(groups=tuple([kept if each is group else each for each in lock.groups])))
 
 

@@ -73,11 +73,12 @@ REGRANT_MS = 1_000  # for how long a lease is as good as new, if its TTL is at l
 WAIT_MS_MAX = 3600 * 1000
 EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
 WANT_MS = 5 * 60 * 1000
-# Of a job with groups of which only the newest waits: how many groups without a place in line it remembers, and of each
-# group how many asks that were replaced. A repeat of one of them is recognised. After REPLACED_MS without a newcomer
-# most of them have come, and REPLACED_KEPT are enough.
+# Of a job with groups of which only the newest waits: how many groups without a place in line it remembers, and how many
+# asks that were replaced, in all its groups, and of each at least REPLACED_LEAST. A repeat of one of them is recognised.
+# After REPLACED_MS without a newcomer most of them have come, and REPLACED_KEPT are enough.
 GROUPS_KEPT = 8
 REPLACED_KEPT = 32
+REPLACED_LEAST = 4
 REPLACED_MAX = 1_024
 REPLACED_MS = 60_000
 
