@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core import lease_outcomes, outcomes
-from dibs.core.commands import Acquire, AcquireAll, OpenSession, Release, Transfer
+from dibs.core.commands import Acquire, AcquireAll, OpenSession, Release, Sweep, Transfer
 from dibs.core.decide import CHECKS, decide
 from dibs.core.draft import Decision, Draft, Missing, View
 from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
+from dibs.core.limits import LEAVE_AT_ONCE_MAX, OWNERS_NAMED_MAX
 from dibs.core.outcomes import Deadlock, Granted, Held, Outcome, Queued
 from dibs.core.records import META_KEY, Ticket, lock_key
 from dibs.core.tickets import drop
 from dibs.testing.decisions import REFUSALS, check, wrong
+from dibs.wire.documents import reply_to
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
@@ -55,8 +57,8 @@ class Store:
         fresh = {"fresh_lease_id": f"L{self.asked}", "owner": session, "session": session, "ttl_ms": 60_000}
         return {"ns": NS, "principal": "p", **fresh, **more}
 
-    def claim(self, session: str, name: str, **more: Any) -> Any:
-        return self.run(Acquire(name=name, **self.terms(session, more)))
+    def claim(self, who: str, name: str, **more: Any) -> Any:
+        return self.run(Acquire(name=name, **self.terms(who, more)))
 
     def claim_all(self, session: str, *names: str, **more: Any) -> Any:
         return self.run(AcquireAll(names=names, wait=True, **self.terms(session, more)))
@@ -143,7 +145,7 @@ def test_an_answer_that_is_not_what_was_written_is_found(
     store.claim("S1", "a")
     store.claim("S2", "a", wait=True)
     rule, says = BROKEN[broken]
-    put_rule(monkeypatch, Acquire, lambda real: rule)
+    put_rule(monkeypatch, Acquire, lambda real: rule, checked=True)
     command = Acquire(name="a", **store.terms("S3", {"principal": "q"}))
     with pytest.raises(AssertionError, match=says):
         store.run(command)
@@ -159,3 +161,35 @@ def test_a_place_that_is_told_and_not_there_is_found(store: Store) -> None:
     view.records = {META_KEY: None, **store.records}
     assert wrong(view, command, Decision(outcome=told)) is None
     assert "position" in str(wrong(view, command, Decision(outcome=told.replace(position=2))))
+
+
+@pytest.mark.fault("F-393")
+def test_an_answer_names_the_owners_that_end_first_and_says_how_many_there_are(store: Store) -> None:
+    for number in range(150):
+        store.claim("S1", f"path:src/{number}", ttl_ms=60_000 + 100 * (number % 7))
+    for more in ({}, {"wait": True}):
+        told = store.claim("S2", "repo:x", **more)
+        assert (len(told.blockers), told.in_way) == (OWNERS_NAMED_MAX, 150)
+        named = [each.holder.expires_ms for each in told.blockers]
+        assert max(named) <= store.now_ms + 60_500
+        body = reply_to("acquire", told).body or {}
+        assert (len(body["holders"]), body["holder_count"]) == (OWNERS_NAMED_MAX, 150)
+
+
+@pytest.mark.promise("answer")
+@pytest.mark.parametrize("ends", [{"done_ms": 60_000}, {"failed": True}])
+def test_all_who_wait_for_a_job_are_told_when_it_is_done_or_parked(store: Store, ends: dict[str, Any]) -> None:
+    """Of very many the rest is told by the sweep that comes at once."""
+    store.claim("S1", "a", max_attempts=1)
+    for number in range(LEAVE_AT_ONCE_MAX + 20):
+        store.claim(f"W{number}", "a", wait=True, **{"session": None} if number else {"again": True, "session": None})
+    store.run(Release(ns=NS, name="a", principal="p", session="S1", **ends))
+    lock: Any = store.records[lock_key(NS, "a")]
+    if "failed" in ends:
+        assert len(lock.line) == 20
+        assert lock.due_ms() <= store.now_ms
+        store.run(Sweep(key=lock_key(NS, "a")))
+        lock = store.records[lock_key(NS, "a")]
+        assert lock.line == ()
+    else:  # the first claims it again, and it is not done any more
+        assert (lock.holders[0].owner, lock.done, len(lock.line)) == ("W0", None, LEAVE_AT_ONCE_MAX + 19)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dibs.core import events, outcomes
 from dibs.core.commands import Acquire, AcquireTerms, Inspect
 from dibs.core.draft import Draft
-from dibs.core.exclusion import blockers, closure_of, covered, is_paused, misfit
+from dibs.core.exclusion import blockers, closure_of, covered, is_paused, misfit, named
 from dibs.core.expiry import capped_ms, end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, for_session, grant, swap
 from dibs.core.limits import REGRANT_MS
@@ -200,7 +200,8 @@ def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Hol
         waiting = waiting if session_places(draft, ask.session, ask.ns, name) else 0
     paused = lock.pooled and is_paused(lock)
     if in_way or paused:
-        return outcomes.Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting, paused=paused)
+        blocked = outcomes.Held(now_ms=now_ms, name=name, blockers=named(in_way), in_way=len(in_way))
+        return blocked.replace(waiting=waiting, paused=paused) if waiting or paused else blocked
     if now_ms < lock.delay_until_ms and not (lock.holders and waiting):
         return _delayed(lock, now_ms)
     if waiting:

@@ -118,7 +118,7 @@ def _note_newest(draft: Draft, lock: LockRecord, ask: Acquire | AcquireAll, tick
             if gone > GROUPS_KEPT:
                 continue
         if len(each.replaced) > most * _MARK_CHARS:
-            each = each.replace(replaced=each.replaced[: most * _MARK_CHARS])  # noqa: PLW2901 - the same group
+            each = each.replace(replaced=each.replaced[: most * _MARK_CHARS])
         groups.append(each)
     draft.put(lock.replace(groups=tuple(groups)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
 from dibs.core.draft import Draft
-from dibs.core.exclusion import blockers, units_of
+from dibs.core.exclusion import blockers, named, units_of
 from dibs.core.expiry import capped_ms, end_hold, own_deadline_ms, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
 from dibs.core.lease_outcomes import (
@@ -112,7 +112,7 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
     if not (lease.slot_numbers and (lock.pooled or lock.slots == 1)):  # the slots of a pool, or of one that was removed
         in_way = blockers(draft, rest, lease.mode, rest.slots, lease.session, units)
     if in_way:
-        return Held(now_ms=draft.now_ms, name=lock.name, blockers=in_way)
+        return Held(now_ms=draft.now_ms, name=lock.name, blockers=named(in_way), in_way=len(in_way))
     heir = draft.session(lease.session) if lease.session is not None else None
     if heir is None or not heir.waits:
         return None
