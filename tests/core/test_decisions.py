@@ -169,7 +169,7 @@ def test_an_answer_names_the_owners_that_end_first_and_says_how_many_there_are(s
         store.claim("S1", f"path:src/{number}", ttl_ms=60_000 + 100 * (number % 7))
     for more in ({}, {"wait": True}):
         told = store.claim("S2", "repo:x", **more)
-        assert (len(told.blockers), told.in_way) == (OWNERS_NAMED_MAX, 150)
+        assert (len(told.blockers), told.unnamed) == (OWNERS_NAMED_MAX, 50)
         named = [each.holder.expires_ms for each in told.blockers]
         assert max(named) <= store.now_ms + 60_500
         body = reply_to("acquire", told).body or {}

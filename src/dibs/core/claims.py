@@ -200,8 +200,9 @@ def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Hol
         waiting = waiting if session_places(draft, ask.session, ask.ns, name) else 0
     paused = lock.pooled and is_paused(lock)
     if in_way or paused:
-        blocked = outcomes.Held(now_ms=now_ms, name=name, blockers=named(in_way), in_way=len(in_way))
-        return blocked.replace(waiting=waiting, paused=paused) if waiting or paused else blocked
+        few = named(in_way)
+        unnamed = len(in_way) - len(few)
+        return outcomes.Held(now_ms=now_ms, name=name, blockers=few, unnamed=unnamed, waiting=waiting, paused=paused)
     if now_ms < lock.delay_until_ms and not (lock.holders and waiting):
         return _delayed(lock, now_ms)
     if waiting:

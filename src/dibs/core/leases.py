@@ -112,7 +112,8 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
     if not (lease.slot_numbers and (lock.pooled or lock.slots == 1)):  # the slots of a pool, or of one that was removed
         in_way = blockers(draft, rest, lease.mode, rest.slots, lease.session, units)
     if in_way:
-        return Held(now_ms=draft.now_ms, name=lock.name, blockers=named(in_way), in_way=len(in_way))
+        few = named(in_way)
+        return Held(now_ms=draft.now_ms, name=lock.name, blockers=few, unnamed=len(in_way) - len(few))
     heir = draft.session(lease.session) if lease.session is not None else None
     if heir is None or not heir.waits:
         return None

@@ -318,6 +318,7 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         for lock, _ in places
         for blocker in blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units)
     }
+    few = named(tuple(in_way.values()))
     return Queued(
         now_ms=draft.now_ms,
         ns=ticket.ns,
@@ -326,8 +327,8 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         ticket_id=ticket.lease_id,
         seat=ticket.seat,
         position=1 + max([ahead(draft, lock, number, ticket.mode) for lock, number in places]),
-        blockers=named(tuple(in_way.values())),
-        in_way=len(in_way),
+        blockers=few,
+        unnamed=len(in_way) - len(few),
         delay_until_ms=max([lock.delay_until_ms for lock, _ in places]),
         closure=_closure_of_ticket(draft, ticket) if draft.meta().closures else None,
         paused=any(is_paused(lock) for lock, _ in places),

@@ -52,8 +52,7 @@ def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, outcomes.
         verdict = circles.get(name) or judge(draft, command, lock)
         own = own_hold(draft, lock, command.session, command.mode)
         if verdict is None and own is not None:  # one of several owners already
-            own_claim = (outcomes.Blocker(name=name, holder=own),)
-            verdict = outcomes.Held(now_ms=draft.now_ms, name=name, blockers=own_claim, in_way=1)
+            verdict = outcomes.Held(now_ms=draft.now_ms, name=name, blockers=(outcomes.Blocker(name=name, holder=own),))
         if verdict is None:
             grants.append(grant(draft, command, lock, command.fresh_lease_id))
             if (circle := closed_circle(draft, command, (name,))) is not None:

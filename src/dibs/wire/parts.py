@@ -148,7 +148,7 @@ def closure_document(closure: Closure, now_ms: int) -> Document:
     return document
 
 
-def in_the_way(name: str, blockers: tuple[Blocker, ...], count: int, now_ms: int) -> Document:
+def in_the_way(name: str, blockers: tuple[Blocker, ...], unnamed: int, now_ms: int) -> Document:
     """Return what blocks a claim: in full the hold that ends first, because that is the one to wait for."""
     if not blockers:
         return {"holder_id": None, "owner": None, "expires_at": None, "remaining_ms": None, "metadata": None}
@@ -158,8 +158,8 @@ def in_the_way(name: str, blockers: tuple[Blocker, ...], count: int, now_ms: int
         document["conflict"] = first.name  # in a tree it overlaps the one asked for; else it is another of several
     if len(blockers) > 1:
         document["holders"] = [picked(each, "name owner=holder.owner fencing_token=holder.token") for each in blockers]
-    if count > len(blockers):
-        document["holder_count"] = count
+    if unnamed:
+        document["holder_count"] = len(blockers) + unnamed
     return document
 
 
