@@ -9,7 +9,7 @@ import pytest
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import Acquire, AcquireAll, OpenSession, Release, Sweep, Transfer
 from dibs.core.decide import CHECKS, decide
-from dibs.core.draft import Decision, Draft, Missing, View
+from dibs.core.draft import Decision, Draft, HandedOver, Missing, View
 from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, OWNERS_NAMED_MAX
@@ -36,6 +36,7 @@ class Store:
         self.records: dict[str, Stored | None] = {}
         self.now_ms = 1_000_000
         self.asked = 0
+        self.handed: tuple[HandedOver, ...] = ()
 
     def run(self, command: Command) -> Any:
         view = View(self.now_ms, dict(self.records))
@@ -46,6 +47,7 @@ class Store:
             except Missing as missing:
                 view.records.update(dict.fromkeys(missing.keys))
         self.records.update(decision.writes)
+        self.handed = decision.handed
         return decision.outcome
 
     def open(self, *sessions: str) -> None:
@@ -193,3 +195,14 @@ def test_all_who_wait_for_a_job_are_told_when_it_is_done_or_parked(store: Store,
         assert lock.line == ()
     else:  # the first claims it again, and it is not done any more
         assert (lock.holders[0].owner, lock.done, len(lock.line)) == ("W0", None, LEAVE_AT_ONCE_MAX + 19)
+
+
+@pytest.mark.fault("F-394")
+@pytest.mark.promise("answer")
+def test_who_is_served_by_its_own_release_is_not_told_that_it_has_the_job(store: Store) -> None:
+    store.claim("S1", "a", ttl_ms=5_000, session=None)
+    place = store.claim("S2", "a", wait=True, session=None)
+    store.now_ms += 6_000
+    gone = store.run(Release(ns=NS, name="a", principal="p", lease_id=place.ticket_id))
+    assert isinstance(gone, lease_outcomes.Released)
+    assert store.handed == ()

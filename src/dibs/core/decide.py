@@ -37,7 +37,7 @@ from dibs.core.commands import Command
 from dibs.core.draft import Decision, Draft, View
 from dibs.core.expiry import shown
 from dibs.core.names import in_tree
-from dibs.core.outcomes import Deadlock, GrantedAll, JobOutcome, Outcome, Refused
+from dibs.core.outcomes import Deadlock, Granted, GrantedAll, JobOutcome, Outcome, Refused
 from dibs.core.queue import keep_places, leave, queued
 from dibs.core.records import Holder, LockRecord, Ticket, ticket_key
 from dibs.core.tickets import note_want, note_wanted
@@ -73,7 +73,9 @@ def decide(view: View, command: Command) -> Decision:
     if handed:  # what somebody was served with may be a lease that was told before
         held = _held(draft)
         outcome = _present(draft, held, outcome)
-        handed = [each.replace(outcome=_present(draft, held, each.outcome)) for each in handed]
+        handed = [
+            each.replace(outcome=_present(draft, held, each.outcome)) for each in handed if _has(held, each.outcome)
+        ]
     decision = Decision(outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(handed))
     for check in CHECKS:
         check(view, command, decision)
@@ -173,6 +175,12 @@ def _held(draft: Draft) -> dict[tuple[str, str], Holder]:
     """The leases of the jobs that are written, by name and id. A claim of several has one id for all."""
     locks = [each for each in draft.writes.values() if isinstance(each, LockRecord)]
     return {(lock.name, holder.lease_id): holder for lock in locks for holder in lock.holders}
+
+
+def _has(held: dict[tuple[str, str], Holder], outcome: Granted | GrantedAll) -> bool:
+    """Return whether a waiter that was served still has its lease: its own release may be what came."""
+    grants = outcome.grants if isinstance(outcome, GrantedAll) else (outcome,)
+    return all((each.name, each.lease.lease_id) in held for each in grants)
 
 
 def _present(draft: Draft, held: dict[tuple[str, str], Holder], outcome: Outcome) -> Any:
