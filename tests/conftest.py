@@ -17,6 +17,8 @@ import pytest
 from hypothesis import settings
 
 from dibs.base import ways
+from dibs.core.decide import CHECKS
+from dibs.testing.decisions import check
 from tests import stalls
 from tests.build import tries
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 # On a busy machine an example may take any time: a deadline would fail a property that holds.
 settings.register_profile("dibs", deadline=None, max_examples=tries(100))
 settings.load_profile("dibs")
+
+CHECKS.append(check)  # every decision of every test, in this process
 
 FAULTS = Path(__file__).with_name("faults")
 

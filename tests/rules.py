@@ -15,12 +15,18 @@ if TYPE_CHECKING:
 
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
+    from dibs.core.records import Ticket
 
-    Rule = Callable[[Draft, Any], Outcome]
+    Rule = Callable[[Draft, Any], Outcome | Ticket]
 
 
-def put_rule(monkeypatch: pytest.MonkeyPatch, kind: type[Any], make: Callable[[Rule], Rule]) -> None:
-    """`make` gets the rule of the command and returns the one to use instead."""
+def put_rule(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Any], make: Callable[[Rule], Rule], *, checked: bool = False
+) -> None:
+    """`make` gets the rule of the command and returns the one to use instead. It may be wrong: nobody looks at what is
+    decided, unless `checked`."""
+    if not checked:
+        monkeypatch.setattr(decide_module, "CHECKS", [])
     rules = decide_module._RULES
     if Release not in rules:  # they are loaded when they are needed, and would come over this one
         rules.update(decide_module._other_rules())

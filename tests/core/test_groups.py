@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core import outcomes
+from dibs.core import limits, outcomes
 from dibs.core.commands import Acquire, Leave, Release, SetAcl
+from dibs.core.decide import decide
+from dibs.core.draft import View
 from dibs.core.events import LEFT
 from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_MS, TICKET_MS
 from dibs.core.records import LockRecord, lock_key
@@ -237,3 +239,27 @@ def test_who_is_given_the_job_past_the_line_replaces_the_older_of_its_group(how:
     assert isinstance(given, outcomes.Granted | outcomes.GrantedAll)
     assert room.told(LEFT) == [("deploy", "older", "superseded")]
     assert isinstance(asked(room, "older"), outcomes.Superseded)
+
+
+@pytest.mark.fault("F-391")
+def test_the_replaced_asks_of_all_groups_of_a_job_together_have_a_bound() -> None:
+    """Every heartbeat of the job reads them."""
+    most = 12 * (limits.REPLACED_MAX + limits.REPLACED_LEAST * 40)
+    records: dict[str, Any] = {}
+
+    def ask(number: int, group: str) -> Any:
+        view = View(1_000_000, records)
+        view.load = lambda keys: view.records.update(dict.fromkeys(keys))
+        terms: dict[str, Any] = {"ns": "d", "principal": "p", "owner": "o", "ttl_ms": 60_000, "replaces": group}
+        decision = decide(view, Acquire(name="job", fresh_lease_id=f"L{number}", wait=True, **terms))
+        records.update(decision.writes)
+        return decision.outcome
+
+    assert isinstance(ask(0, "first"), outcomes.Granted)
+    for number in range(1, 4_000):
+        assert isinstance(ask(number, f"group {number % 40}"), outcomes.Queued)
+    lock = records[lock_key("d", "job")]
+    assert len(lock.line) == 40
+    assert sum([len(each.replaced) for each in lock.groups]) <= most
+    assert isinstance(ask(3_990, f"group {3_990 % 40}"), outcomes.Queued)  # the newest of its group, once more
+    assert isinstance(ask(3_950, f"group {3_950 % 40}"), outcomes.Superseded)

@@ -81,7 +81,7 @@ def test_metadata_of_one_job_fills_a_room_and_a_heartbeat_that_brings_more_is_re
 
 @pytest.mark.fault("F-053")
 def test_a_claim_whose_metadata_does_not_fit_is_granted_without_it() -> None:
-    full = [holder(lease_id=f"lease-{at}", token=at + 1, mode=SHARED, metadata=NOTE) for at in range(NOTES)]
+    full = [holder(lease_id=f"full-{at}", token=at + 1, mode=SHARED, metadata=NOTE) for at in range(NOTES)]
     without = decided(1, lock(*full), acquire(mode=SHARED, metadata="x"))
     assert isinstance(without.outcome, outcomes.Granted)
     assert without.outcome.lease.metadata is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core import claims, leases, queue, several, tickets
+from dibs.core import claims, decide, queue, several, tickets
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.core.stepwise import Taken, check_step
@@ -91,11 +91,24 @@ def knows_every_ask_by_its_session(patch: pytest.MonkeyPatch) -> None:
 
 def shares_without_a_look(patch: pytest.MonkeyPatch) -> None:
     """A session that shares a job waits for itself, or closes a circle."""
-    patch.setattr(leases, "note_loss", lambda *_: None)
+    rewrite(patch, decide, "_note_holds", ("(each.session, each.mode) not in still", "each.session not in dict(still)"))
+
+
+def tells_a_place_that_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """Who replaces its own place and closes a circle by that is told `queued`, and has no place."""
+    is_there = ("if ticket is not None and ticket.lease_id == place.lease_id:", "if (ticket := ticket or place):")
+    rewrite(patch, decide, "_placed", is_there)
+
+
+def tells_a_lease_as_it_was(patch: pytest.MonkeyPatch) -> None:
+    """A lease that a place of the same session was served with is told as it was before."""
+    patch.setattr(decide, "_present", lambda draft, held, outcome: outcome)
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "F-272": drops_what_it_has,
+    "F-273": tells_a_place_that_is_gone,
+    "F-390": tells_a_lease_as_it_was,
     "F-350": drops_the_place_of_another_ask,
     "F-350, by session": knows_every_ask_by_its_session,
     "F-351": shares_without_a_look,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Stored
+    from dibs.core.records import Stored, Ticket
     from dibs.stores.port import Snapshot, Store
     from tests.rules import Rule
 
@@ -502,7 +502,7 @@ def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every decision about the job named bad raises."""
 
     def breaks(rule: Rule) -> Rule:
-        def broken(draft: Draft, command: Any) -> Outcome:
+        def broken(draft: Draft, command: Any) -> Outcome | Ticket:
             if command.name == "bad":
                 raise error
             return rule(draft, command)

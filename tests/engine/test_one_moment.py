@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Stored
+    from dibs.core.records import Stored, Ticket
     from dibs.stores.port import Snapshot
     from tests.rules import Rule
 
@@ -123,7 +123,7 @@ def test_a_fault_of_a_rule_on_records_of_two_moments_is_not_told(world: World, m
     """The two sessions are always opened together, and a rule that relies on it never sees one without the other."""
 
     def needs_both(rule: Rule) -> Rule:
-        def paired(draft: Draft, command: InspectSession) -> Outcome:
+        def paired(draft: Draft, command: InspectSession) -> Outcome | Ticket:
             if command.session == "both":
                 one, two = draft.get(session_key("one")), draft.get(session_key("two"))
                 if (one is None) != (two is None):

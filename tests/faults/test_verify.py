@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import LockRecord
+    from dibs.core.records import LockRecord, Ticket
     from tests.rules import Rule
 
 
@@ -108,7 +108,7 @@ def before(change: Callable[[LockRecord, Any], LockRecord]) -> Callable[[Rule], 
     """The rule, with a job that was changed under it."""
 
     def make(rule: Rule) -> Rule:
-        def wrong(draft: Draft, command: Any) -> Outcome:
+        def wrong(draft: Draft, command: Any) -> Outcome | Ticket:
             lock = draft.lock(command.ns, command.name)
             changed = change(lock, command)
             if changed is not lock:
@@ -121,7 +121,7 @@ def before(change: Callable[[LockRecord, Any], LockRecord]) -> Callable[[Rule], 
 
 
 def in_vain(rule: Rule) -> Rule:
-    def wrong(draft: Draft, command: Any) -> Outcome:
+    def wrong(draft: Draft, command: Any) -> Outcome | Ticket:
         outcome = rule(draft, command)
         draft.discard()
         return outcome
@@ -130,7 +130,7 @@ def in_vain(rule: Rule) -> Rule:
 
 
 def sees_nobody(rule: Rule) -> Rule:
-    def wrong(draft: Draft, command: Any) -> Outcome:
+    def wrong(draft: Draft, command: Any) -> Outcome | Ticket:
         outcome = rule(draft, command)
         return outcome.replace(lock=outcome.lock.replace(holders=())) if isinstance(outcome, Status) else outcome
 

@@ -85,6 +85,7 @@ THEMES = {
 # Of so many at once: what is left is for the next command or sweep. No walk comes to the usual ones.
 BOUNDS = {"FREED_MAX": 1, "LEAVE_AT_ONCE_MAX": 2, "TREE_PAGE_CLAIMS": 2, "WANTED_MAX": 1, "ENDINGS_KEPT": 2}
 BOUNDS |= {"OUTAGES_KEPT": 2, "GROUPS_KEPT": 1, "REPLACED_KEPT": 1, "REPLACED_MAX": 2, "CLOSURES_MAX": 1}
+BOUNDS |= {"REPLACED_LEAST": 1}
 WALKS = [f"{theme} {number}" for theme in THEMES for number in range(12)]
 PASSES_MS = (0, 0, 0, 0, 1, 250, 500, 1_000, 2_000, 5_000, 9_000)
 

@@ -35,8 +35,22 @@ _DELAYED = {"available_at": "2025-11-15T02:16:05.000Z", "retry_after_ms": 60_000
             "w1 and 2 others have job for another 30s.",
         ),
         (
-            {"status": "held", "owner": "w1", "remaining_ms": 30_000, "conflict": "path:src"},
-            "w1 has path:src, which overlaps job, for another 30s.",
+            {"status": "held", "owner": "w1", "remaining_ms": 30_000, "holders": [{}, {}, {}], "holder_count": 5_000},
+            "w1 and 4999 others have job for another 30s.",
+        ),
+        pytest.param(  # a claim of several jobs
+            {"status": "queued", "owner": "w1", "remaining_ms": 30_000, "holders": [{"name": "job"}, {"name": "c"}]},
+            "w1 has job for another 30s.",
+            marks=pytest.mark.fault("F-392"),
+        ),
+        (
+            {"status": "held", "owner": "w1", "remaining_ms": 30_000, "conflict": "c"}
+            | {"holders": [{"name": "c"}, {"name": "c"}, {"name": "d"}]},
+            "w1 and 1 other have c for another 30s.",
+        ),
+        (
+            {"name": "path:src/a", "status": "held", "owner": "w1", "remaining_ms": 30_000, "conflict": "path:src"},
+            "w1 has path:src, which overlaps path:src/a, for another 30s.",
         ),
         (
             {"status": "done", "owner": "w1", "done_ms_ago": 240_000, "retry_after_ms": 60_000},

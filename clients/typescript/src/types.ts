@@ -306,10 +306,12 @@ export interface Held {
   reserved_for?: Document;
   /** true: its pool has no slots until an operator gives it some. */
   paused?: boolean;
-  /** in a tree: the name of the claim in the way, if another. */
+  /** in a tree, or of several jobs: the name of the claim in the way, if another. */
   conflict?: string;
-  /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
+  /** if several are in the way: of the 100 that end first each with `name`, `owner` and `fencing_token`. */
   holders?: Array<Document>;
+  /** if more are in the way than `holders` names: how many. */
+  holder_count?: number;
 }
 
 export interface Refused {
@@ -372,10 +374,12 @@ export interface Queued {
   slot?: number;
   /** if it has several: all of them. */
   slot_numbers?: Array<number>;
-  /** in a tree: the name of the claim in the way, if another. */
+  /** in a tree, or of several jobs: the name of the claim in the way, if another. */
   conflict?: string;
-  /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
+  /** if several are in the way: of the 100 that end first each with `name`, `owner` and `fencing_token`. */
   holders?: Array<Document>;
+  /** if more are in the way than `holders` names: how many. */
+  holder_count?: number;
   /** true: its pool has no slots until an operator gives it some. */
   paused?: boolean;
   /** when to ask again: 5 s at most. */

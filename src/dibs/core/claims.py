@@ -10,30 +10,31 @@ from __future__ import annotations
 from dibs.core import events, outcomes
 from dibs.core.commands import Acquire, AcquireTerms, Inspect
 from dibs.core.draft import Draft
-from dibs.core.exclusion import blockers, closure_of, covered, is_paused, misfit
+from dibs.core.exclusion import blockers, closure_of, covered, is_paused, misfit, named
 from dibs.core.expiry import capped_ms, end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, for_session, grant, swap
 from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree, is_resource
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
 from dibs.core.proof import allowed, ended, held_by, not_current, own_claim, own_session, put_list, session_owner
-from dibs.core.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
+from dibs.core.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Ending, Holder, LockRecord, SessionRecord, Ticket
-from dibs.core.tickets import NOBODY, forget_want, is_known, keep, next_seat, note_want, note_wanted, session_places
+from dibs.core.tickets import NOBODY, forget_want, is_known, keep, next_seat, note_want, session_places
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
 _PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that time may change
 _WANTS = (outcomes.Held, outcomes.Delayed, outcomes.Closed, outcomes.Deadlock)
-_SERVED = (outcomes.Granted, outcomes.Queued)
-_WANT_STAYS = (outcomes.Granted, outcomes.Queued, outcomes.SessionOver)
+_SERVED = (outcomes.Granted, Ticket)
+_WANT_STAYS = (outcomes.Granted, Ticket, outcomes.SessionOver)
 _FINAL = (outcomes.Granted, outcomes.Forbidden, outcomes.KeySpent, outcomes.NotCurrent)
 # Refusals about the ask. They take away no place that another ask of the same caller may wait at. Who comes with the
 # ticket waits there itself: with its last answer the place goes, or nobody would be there when it is served.
 ABOUT_THE_ASK = (outcomes.KeySpent, outcomes.NotCurrent, outcomes.Differs)
 
 
-def acquire(draft: Draft, command: Acquire) -> Outcome:
+def acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
+    """The answer to a claim, or the place in line that it has now."""
     if command.max_attempts and (refused := never_parked(draft, command, (command.name,))) is not None:
         return refused
     outcome = _acquire(draft, command)
@@ -55,7 +56,7 @@ def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
     draft.tell(events.REFUSED, command.ns, command.name, owner=owner, principal=command.principal, reason=reason)
 
 
-def _acquire(draft: Draft, command: Acquire) -> Outcome:
+def _acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
     if command.session is not None and (refused := check_session(draft, command)) is not None:
         return refused
     lock = refresh(draft, command.ns, command.name, command.mode)
@@ -68,7 +69,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         verdict = grant_again(draft, command, command.name, verdict)
     if ticket is not None:
         if isinstance(verdict, _PASSES):
-            return other_units(draft, command, ticket) or queued(draft, keep(draft, ticket, command))
+            return other_units(draft, command, ticket) or keep(draft, ticket, command)
         if ticket.lease_id != command.ticket_id:
             if isinstance(verdict, ABOUT_THE_ASK):
                 return verdict
@@ -120,9 +121,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         over = over_waiting(draft, command, command.name)
         if over is not None:
             return over
-    place = queued(draft, join_line(draft, command, (command.name,)))
-    note_wanted(draft, place)
-    return place
+    return join_line(draft, command, (command.name,))
 
 
 def _other_list(draft: Draft, command: Acquire, lock: LockRecord) -> outcomes.AclDiffers | None:
@@ -201,7 +200,9 @@ def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Hol
         waiting = waiting if session_places(draft, ask.session, ask.ns, name) else 0
     paused = lock.pooled and is_paused(lock)
     if in_way or paused:
-        return outcomes.Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting, paused=paused)
+        few = named(in_way)
+        unnamed = len(in_way) - len(few)
+        return outcomes.Held(now_ms=now_ms, name=name, blockers=few, unnamed=unnamed, waiting=waiting, paused=paused)
     if now_ms < lock.delay_until_ms and not (lock.holders and waiting):
         return _delayed(lock, now_ms)
     if waiting:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dibs.base.cheap import Iterable
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.draft import Draft
-from dibs.core.exclusion import are_kin, blockers, covered, misfit, own_hold, owners_of, slots_of, without_kin
+from dibs.core.exclusion import are_kin, blockers, covered, misfit, owners_of, slots_of, without_kin
 from dibs.core.expiry import session_over, ticket_over
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.queue import give_up, may_wait
@@ -37,7 +37,7 @@ from dibs.core.records import (
     ticket_key,
     tree_key,
 )
-from dibs.core.tickets import needed_parts, parts_of, session_places
+from dibs.core.tickets import needed_names, needed_parts, parts_of, session_places
 
 Node = tuple[str, ...]
 Words = tuple[str, ...]
@@ -50,8 +50,9 @@ def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
         return ()  # nobody waits for a caller that holds nothing and comes last
     graph = _Graph(draft, session)
     place = _LAST if may_wait(ask) else _NONE
-    asked = [graph.ask(_Wanted(draft, ask, name, place, session.id)) for name in names]
-    return graph.cycle([_Need([(node, (name,), 1) for node, name in zip(asked, names, strict=True)])])
+    needed = needed_names(draft, ask, session.id, names)
+    asked = [graph.ask(_Wanted(draft, ask, name, place, session.id)) for name in needed]
+    return graph.cycle([_Need([(node, (name,), 1) for node, name in zip(asked, needed, strict=True)])])
 
 
 def find_own_cycle(draft: Draft, session: SessionRecord) -> tuple[str, ...]:
@@ -241,7 +242,7 @@ class _Graph:
         ]
         want = self._want(session)
         if want is not None:
-            for name in (want.name, *want.more):
+            for name in needed_names(draft, want, session.id, (want.name, *want.more)):
                 node = self.ask(_Wanted(draft, want, name, _NONE, session.id, want.at_ms))
                 found.append((node, (name,), 1))
         return [_Need(found)] if found else []
@@ -264,7 +265,7 @@ class _Graph:
     def _wanted_needs(self, wanted: _Wanted) -> list[_Need]:
         draft = self._draft
         lock = draft.lock(wanted.ns, wanted.name)
-        if not wanted.fits or own_hold(draft, lock, wanted.session, wanted.mode) is not None:
+        if not wanted.fits:
             return []
         own = self._own_place(wanted)
         if own is not None:
@@ -422,8 +423,7 @@ class _Graph:
 
     def _has_or_will(self, ticket: Ticket) -> bool:
         """Return whether this place is served by what its session has or gets otherwise, and not in its turn."""
-        lock = self._draft.lock(ticket.ns, ticket.name)
-        if own_hold(self._draft, lock, ticket.session, ticket.mode) is not None:
+        if not needed_names(self._draft, ticket, ticket.session, (ticket.name,)):
             return True
         wanted = _Wanted(self._draft, ticket, ticket.name, ticket.number, ticket.session)
         return self._own_place(wanted) is not None
@@ -491,29 +491,30 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
 # session loses this hold or this earlier place, however that happens, the place waits for everybody ahead of it. A hold
 # that its owner shares is lost for a place that wants the job alone: it waits for its own session, too. So a loss can
 # close a circle, as a new wait (`claims.py`, `several.py`), a grant that passes a line (`closed_circle`) and a transfer
-# (`leases.py`) can. Those three are refused. So can a pool that gets fewer slots (`leases.py`). All other changes only
-# take away what somebody waits for.
+# (`leases.py`) can. Those three are refused. So can a pool that gets fewer slots. All other changes only take away what
+# somebody waits for. `decide.py` finds losses in what a decision writes, whichever rule wrote it.
 #
 # The place that closes the circle is given up in the same decision. Its owner asks again, and is told of the deadlock.
 
 
-def leave_circles(draft: Draft) -> dict[str, tuple[str, ...]]:
-    """Look at every loss of this decision. A place that is given up is a loss, too. A change of a pool may bring many,
-    so those that wait for nobody who is stuck are sorted out together. Returns the cycles of the places that were given
-    up, by the id of the ticket."""
+def leave_circles(draft: Draft, losses: list[tuple[str, str, str]]) -> dict[str, tuple[str, ...]]:
+    """Look at the losses of a decision (`decide.py` finds them). A change of a pool may bring many, so those that wait
+    for nobody who is stuck are sorted out together, and again after each place that is given up: mostly the others have
+    what they wait for then. Returns the cycles of the places that were given up, by the id of the ticket."""
     cycles: dict[str, tuple[str, ...]] = {}
-    while draft.losses:
-        losses, draft.losses = draft.losses, []
-        stuck = _stuck(draft, {each[0] for each in losses}) if len(losses) > 1 else {losses[0][0]}
-        for session_id, ns, name in losses:
-            if session_id not in stuck:
-                continue
-            for ticket in session_places(draft, session_id, ns, name):
-                has_job = own_hold(draft, draft.lock(ns, name), session_id, ticket.mode) is not None
-                cycle = () if has_job else closed_by(draft, ticket)
-                if cycle:
-                    cycles[ticket.lease_id] = cycle
-                    give_up(draft, ticket, "deadlock")
+    stuck = {each[0] for each in losses}
+    if len(losses) > 1:
+        stuck = _stuck(draft, stuck)
+    for session_id, ns, name in losses:
+        if session_id not in stuck:
+            continue
+        for ticket in session_places(draft, session_id, ns, name):
+            cycle = closed_by(draft, ticket) if needed_names(draft, ticket, session_id, (name,)) else ()
+            if cycle:
+                cycles[ticket.lease_id] = cycle
+                give_up(draft, ticket, "deadlock")
+                if len(stuck) > 1:
+                    stuck = _stuck(draft, stuck)
     return cycles
 
 

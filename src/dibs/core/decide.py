@@ -35,12 +35,15 @@ from dibs.core import commands, records
 from dibs.core.claims import acquire, inspect
 from dibs.core.commands import Command
 from dibs.core.draft import Decision, Draft, View
+from dibs.core.expiry import shown
 from dibs.core.names import in_tree
-from dibs.core.outcomes import Deadlock, Outcome, Queued
-from dibs.core.queue import keep_places, leave
-from dibs.core.tickets import note_want
+from dibs.core.outcomes import Deadlock, Granted, GrantedAll, JobOutcome, Outcome, Refused
+from dibs.core.queue import keep_places, leave, queued
+from dibs.core.records import Holder, LockRecord, Ticket, ticket_key
+from dibs.core.tickets import note_want, note_wanted
 
-_RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
+# A rule answers with an outcome, or with the place that its caller has in line: `decide` says where that is.
+_RULES: dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]] = {
     commands.Acquire: acquire,
     commands.Inspect: inspect,
     commands.Leave: leave,
@@ -58,24 +61,108 @@ def decide(view: View, command: Command) -> Decision:
 
             return Decision(outcome=while_frozen(draft, command, frozen))
     rule = _RULES.get(type(command)) or _rule_of(command)
-    outcome = rule(draft, command)
+    answer = rule(draft, command)
     cycles: dict[str, tuple[str, ...]] = {}
-    if draft.losses:
+    seen: set[str] = set()
+    while losses := _losses(draft, seen):  # a place that is given up is a loss, too
         from dibs.core.deadlock import leave_circles  # rare: most sessions have one place for a job
 
-        cycles = leave_circles(draft)
-    if isinstance(outcome, Queued) and draft.ticket(outcome.ns, outcome.name, outcome.ticket) is None:
-        outcome = _placeless(draft, command, outcome, cycles)
-    return Decision(outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed))
+        cycles.update(leave_circles(draft, losses))
+    outcome = _placed(draft, command, answer, cycles) if isinstance(answer, Ticket) else answer
+    handed = draft.handed
+    if handed:  # what somebody was served with may be a lease that was told before
+        held = _held(draft)
+        outcome = _present(draft, held, outcome)
+        handed = [
+            each.replace(outcome=_present(draft, held, each.outcome)) for each in handed if _has(held, each.outcome)
+        ]
+    decision = Decision(outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(handed))
+    for check in CHECKS:
+        check(view, command, decision)
+    return decision
 
 
-def _placeless(draft: Draft, command: Command, place: Queued, cycles: dict[str, tuple[str, ...]]) -> Outcome:
+# What looks at every decision while tests run, and in `dibs simulate` (`testing/decisions.py`). Empty otherwise.
+CHECKS: list[Callable[[View, Command, Decision], None]] = []
+
+
+# What sessions lose. All that a decision takes from anybody is in its writes, so losses are found there, by what was
+# read: no rule, of today or to come, says so or can forget it. Which losses matter, and why, is in `deadlock.py`.
+
+
+def _losses(draft: Draft, seen: set[str]) -> list[tuple[str, str, str]]:
+    """Sessions that lost a job, or a place for it, and have another place for that job (namespace, name); and those
+    whose place may wait for more owners of a pool than before. `seen` are the losses that were looked at."""
+    found: list[tuple[str, str, str]] = []
+    for key, new in draft.writes.items():
+        old = draft.before(key)
+        if isinstance(old, LockRecord):
+            now = new if isinstance(new, LockRecord) else old.replace(holders=())
+            if old.holders is not now.holders:
+                _note_holds(draft, key, old, now, seen, found)
+            if _is_smaller(old, now) and key not in seen:
+                seen.add(key)
+                found += _around(draft, now)
+        elif isinstance(old, Ticket) and new is None and old.session is not None and key not in seen:
+            seen.add(key)
+            _note_loss(draft, old.session, old.ns, old.name, found)
+    return found
+
+
+def _note_holds(
+    draft: Draft, key: str, old: LockRecord, new: LockRecord, seen: set[str], found: list[tuple[str, str, str]]
+) -> None:
+    """A session that has the job in another mode has lost it for a place that wants it as it was (`own_hold`)."""
+    kept = frozenset(map(id, new.holders))
+    gone = [each for each in old.holders if each.session is not None and id(each) not in kept]
+    if not gone:
+        return
+    still = {(each.session, each.mode) for each in new.holders}
+    for each in gone:
+        mark = f"{key} {each.mode} {each.session}"
+        if (each.session, each.mode) not in still and mark not in seen:
+            seen.add(mark)
+            _note_loss(draft, each.session or "", old.ns, old.name, found)
+
+
+def _note_loss(draft: Draft, session_id: str, ns: str, name: str, found: list[tuple[str, str, str]]) -> None:
+    session = draft.session(session_id)
+    for wait in session.waits if session is not None else ():
+        if (wait.ns, wait.name) == (ns, name):
+            found.append((session_id, ns, name))
+            return
+
+
+def _is_smaller(old: LockRecord, new: LockRecord) -> bool:
+    """Return whether a pool has fewer slots, is gone or new, or goes on: a pause was not for its owners to end."""
+    was, now = (each.slots if each.pooled else None for each in (old, new))
+    return was != now and (not was or now is None or now < was)
+
+
+def _around(draft: Draft, lock: LockRecord) -> list[tuple[str, str, str]]:
+    """All that the owners of a job and those in its line wait for, if they have something that others may wait for."""
+    draft.need(*[ticket_key(lock.ns, lock.name, number) for number in lock.line])
+    tickets = [draft.ticket(lock.ns, lock.name, number) for number in lock.line]
+    ids = dict.fromkeys([each.session for each in (*lock.holders, *tickets) if each is not None and each.session])
+    draft.need(*[records.session_key(each) for each in ids])
+    sessions = [session for session in map(draft.session, ids) if session is not None]
+    busy = [each for each in sessions if each.holds or len(each.waits) > 1]
+    return [(each.id, wait.ns, wait.name) for each in busy for wait in each.waits]
+
+
+def _placed(draft: Draft, command: Command, place: Ticket, cycles: dict[str, tuple[str, ...]]) -> Outcome:
     """An answer describes the state after all that its decision does. So a place that is gone at its end is not told:
     it was served, or it closed a circle, and then the claim is refused and changes nothing."""
+    ticket = draft.ticket(place.ns, place.name, place.number)
+    if ticket is not None and ticket.lease_id == place.lease_id:
+        answer = queued(draft, ticket)
+        if draft.before(ticket_key(ticket.ns, ticket.name, ticket.number)) is None:
+            note_wanted(draft, answer)
+        return answer
     for handed in draft.handed:
-        if (handed.ns, handed.name, handed.number) == (place.ns, place.name, place.ticket):
+        if (handed.ns, handed.name, handed.number) == (place.ns, place.name, place.number):
             return handed.outcome
-    cycle = cycles.get(place.ticket_id)
+    cycle = cycles.get(place.lease_id)
     if cycle is None or not isinstance(command, commands.Acquire | commands.AcquireAll):
         raise AssertionError(f"A rule gave a place for {place.name} and took it back: tell the authors of dibs.")
     draft.discard()
@@ -84,7 +171,33 @@ def _placeless(draft: Draft, command: Command, place: Queued, cycles: dict[str, 
     return Deadlock(now_ms=draft.now_ms, name=names[-1], cycle=cycle)
 
 
-def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
+def _held(draft: Draft) -> dict[tuple[str, str], Holder]:
+    """The leases of the jobs that are written, by name and id. A claim of several has one id for all."""
+    locks = [each for each in draft.writes.values() if isinstance(each, LockRecord)]
+    return {(lock.name, holder.lease_id): holder for lock in locks for holder in lock.holders}
+
+
+def _has(held: dict[tuple[str, str], Holder], outcome: Granted | GrantedAll) -> bool:
+    """Return whether a waiter that was served still has its lease: its own release may be what came."""
+    grants = outcome.grants if isinstance(outcome, GrantedAll) else (outcome,)
+    return all((each.name, each.lease.lease_id) in held for each in grants)
+
+
+def _present(draft: Draft, held: dict[tuple[str, str], Holder], outcome: Outcome) -> Any:
+    """The outcome with its leases as they are when all is done: a place of the same session that was served with a
+    lease lets it last as long as the session (`for_session`)."""
+    if isinstance(outcome, GrantedAll):
+        return outcome.replace(grants=tuple([_present(draft, held, each) for each in outcome.grants]))
+    if isinstance(outcome, Refused) and outcome.left:
+        return outcome.replace(left=tuple([_present(draft, held, each) for each in outcome.left]))
+    lease = getattr(outcome, "lease", None)
+    found = held.get((outcome.name, lease.lease_id)) if isinstance(outcome, JobOutcome) and lease is not None else None
+    if found is None or (now := shown(draft, found)) == lease:
+        return outcome
+    return outcome.replace(lease=now)
+
+
+def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome | Ticket]:
     """The rule of a command that comes for the first time: `dibs claim` should not wait for the import of all."""
     if isinstance(command, commands.AcquireAny | commands.AcquireAll):
         from dibs.core import several
@@ -104,7 +217,7 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
     return _RULES[type(command)]
 
 
-def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
+def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]]:
     from dibs.core import closures, leases, sessions, upkeep
 
     return {

@@ -101,7 +101,7 @@ class Draft:
 
     __slots__ = (
         *("_blanks", "_lines", "_meta", "_overlaps", "_view"),
-        *("events", "handed", "left", "losses", "now_ms", "owners", "vouched_ms", "writes"),
+        *("events", "handed", "left", "now_ms", "owners", "vouched_ms", "writes"),
     )
 
     def __init__(self, view: View) -> None:
@@ -111,9 +111,6 @@ class Draft:
         self.writes: dict[str, Stored | None] = {}
         self.events: list[Event] = []
         self.handed: list[HandedOver] = []
-        # Sessions that lost a hold on, or a place for, a job (namespace, name) for which they have another place; or
-        # whose place for it may wait for more owners of a pool than before.
-        self.losses: list[tuple[str, str, str]] = []
         self.left = 0  # how many places `queue.advance` has taken out of their lines
         self.owners: dict[int, Any] = {}  # `exclusion.Owners`, for `exclusion.owners_of`
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
@@ -129,6 +126,10 @@ class Draft:
         if key not in view.records:
             view.need((key,))
         return view.records[key]
+
+    def before(self, key: str) -> Stored | None:
+        """The record that the decision found under a key, whatever it has written since."""
+        return self._view.records.get(key)
 
     def find(self, key: str, kind: type[Found]) -> Found | None:
         """The record of this kind under `key`, if there is one."""
@@ -214,7 +215,6 @@ class Draft:
         self._meta = None
         self.events.clear()
         self.handed.clear()
-        self.losses.clear()
         self.owners.clear()
 
     def tell(self, kind: str, ns: str = "", job: str = "", **more: Any) -> None:

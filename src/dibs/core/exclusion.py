@@ -13,6 +13,7 @@ from __future__ import annotations
 from dibs.base.cheap import Iterable
 from dibs.core.draft import Draft
 from dibs.core.expiry import live_now, need_sessions, shown
+from dibs.core.limits import OWNERS_NAMED_MAX
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.outcomes import Blocker, Differs
 from dibs.core.records import (
@@ -157,9 +158,18 @@ def misfit(lock: LockRecord, ask: Terms | Want, now_ms: int) -> Differs | None:
     return None
 
 
+def is_blocked(draft: Draft, lock: LockRecord, mode: str, slots: int, session: str | None, units: int = 1) -> bool:
+    return bool(blockers(draft, lock, mode, slots, session, units, most=1))
+
+
+_ALL = 2**31
+_LOOK = 64  # names of a tree that are loaded at once, if the first claims in the way are enough
+
+
 def blockers(
-    draft: Draft, lock: LockRecord, mode: str, slots: int, session: str | None, units: int = 1
+    draft: Draft, lock: LockRecord, mode: str, slots: int, session: str | None, units: int = 1, *, most: int = _ALL
 ) -> tuple[Blocker, ...]:
+    """The claims in the way of one. With `most`, there may be more of them once so many are found."""
     if not lock.holders and not in_tree(lock.name):
         return ()
     if lock.pooled:
@@ -170,19 +180,38 @@ def blockers(
         others = without_kin(draft, owners, session)
         if not others.fits(lock, mode, slots, units):
             found += [Blocker(name=lock.name, holder=holder) for holder in others.live]
-    if in_tree(lock.name):
+            if session is not None:
+                found = [each for each in found if not are_kin(draft, session, each.holder.session)]
+    if in_tree(lock.name) and len(found) < most:
         names = list(tree_neighbours(draft, lock.ns, lock.name, mode))
-        draft.need(*[lock_key(lock.ns, name) for name in names])
-        for name in names:
-            found += [
-                Blocker(name=name, holder=holder)
-                for holder in live_holders(draft, draft.lock(lock.ns, name))
-                if not (mode == SHARED and holder.mode == SHARED)
-                and not (session is not None and session == holder.session)
-            ]
-    if found and session is not None:
-        found = [each for each in found if not are_kin(draft, session, each.holder.session)]
+        look = len(names) if most == _ALL else _LOOK
+        for at in range(0, len(names), look or 1):
+            found += _overlapping(draft, lock.ns, names[at : at + look], mode, session)
+            if len(found) >= most:
+                break
     return tuple(found)
+
+
+def _overlapping(draft: Draft, ns: str, names: list[str], mode: str, session: str | None) -> list[Blocker]:
+    """The claims on other names that exclude one. There may be thousands, with one owner each mostly."""
+    draft.need(*[lock_key(ns, name) for name in names])
+    locks = [draft.lock(ns, name) for name in names]
+    need_sessions(draft, *locks)
+    return [
+        Blocker(name=lock.name, holder=holder)
+        for lock in locks
+        for holder in live_now(draft, lock)
+        if not (mode == SHARED and holder.mode == SHARED)
+        and not (session is not None and (session == holder.session or are_kin(draft, session, holder.session)))
+    ]
+
+
+def named(in_way: tuple[Blocker, ...]) -> tuple[Blocker, ...]:
+    """Those of the claims in the way that an answer names: the ones that end first, in their order."""
+    if len(in_way) <= OWNERS_NAMED_MAX:
+        return in_way
+    last = sorted([each.holder.expires_ms for each in in_way])[OWNERS_NAMED_MAX - 1]
+    return tuple([each for each in in_way if each.holder.expires_ms <= last][:OWNERS_NAMED_MAX])
 
 
 def are_kin(draft: Draft, one: str | None, other: str | None) -> bool:

@@ -40,7 +40,6 @@ from dibs.core.records import (
     Outage,
     SessionRecord,
     Ticket,
-    Wait,
     lock_key,
     session_key,
 )
@@ -283,12 +282,3 @@ def _forget_in_session(draft: Draft, lock: LockRecord, holder: Holder) -> None:
     if (key in session.holds and not still) or session.want is not None:
         holds = session.holds if still else tuple([each for each in session.holds if each != key])
         draft.put(session.replace(holds=holds, want=None))
-    note_loss(draft, session.id, lock.ns, lock.name, session.waits)
-
-
-def note_loss(draft: Draft, session_id: str, ns: str, name: str, waits: tuple[Wait, ...]) -> None:
-    """Note that a session lost a hold or a place. If it has another place for the job, `deadlock.py` looks at it."""
-    for wait in waits:
-        if (wait.ns, wait.name) == (ns, name):
-            draft.losses.append((session_id, ns, name))
-            return

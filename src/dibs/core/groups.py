@@ -18,19 +18,19 @@ from hashlib import sha256
 
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.draft import Draft
-from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_MAX, REPLACED_MS
-from dibs.core.outcomes import Outcome, Superseded
+from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_LEAST, REPLACED_MAX, REPLACED_MS
+from dibs.core.outcomes import QuotaExceeded, Superseded, TooMany
 from dibs.core.proof import session_owner
-from dibs.core.queue import advance, join_line, queued
+from dibs.core.queue import advance, join_line
 from dibs.core.quota import over_waiting, payer_of
 from dibs.core.records import Group, LockRecord, Ticket
-from dibs.core.tickets import drop, forget_want, names_of, note_wanted, parts_of
+from dibs.core.tickets import drop, forget_want, names_of, parts_of
 
 REPLACED = "superseded"  # the reason in the history
 _MARK_CHARS = 12
 
 
-def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Outcome:
+def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | QuotaExceeded | TooMany:
     """Take a place at the end of each line, in which the older places of the group leave. That may free the job for the
     newcomer itself: a ticket for several jobs holds them back until it has all. A place that it replaces does not count
     against the limit of its principal."""
@@ -44,12 +44,7 @@ def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
     for name in names:
         _note_newest(draft, draft.lock(ask.ns, name), ask, ticket)
     _send_away(draft, ask, older)
-    for handed in draft.handed:
-        if (handed.ns, handed.name, handed.number) == (ticket.ns, ticket.name, ticket.number):
-            return handed.outcome
-    place = queued(draft, ticket)
-    note_wanted(draft, place)
-    return place
+    return ticket
 
 
 def replace_older(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> None:
@@ -108,20 +103,32 @@ def _note_newest(draft: Draft, lock: LockRecord, ask: Acquire | AcquireAll, tick
     number = next(part.number for part in parts_of(ticket) if part.name == lock.name)
     known = _find(lock, ask.replaces)
     newest = Group(mark=_digest(ask.replaces or ""), number=number, at_ms=draft.now_ms)
+    # All groups are in the job's record, which every heartbeat reads: many of them remember less each.
+    most = max(REPLACED_LEAST, REPLACED_MAX // (1 + len(lock.groups)))
     if known is not None:
-        most = REPLACED_MAX if draft.now_ms - known.at_ms < REPLACED_MS else REPLACED_KEPT
-        newest = newest.replace(replaced=known.replaced[: most * _MARK_CHARS])
-    others = [each for each in lock.groups if each.mark != newest.mark]
+        kept = most if draft.now_ms - known.at_ms < REPLACED_MS else min(most, REPLACED_KEPT)
+        newest = newest.replace(replaced=known.replaced[: kept * _MARK_CHARS])
     # Groups whose place is in the line are needed; of the others, the last ones.
-    gone = [each for each in others if each.number not in lock.line][:GROUPS_KEPT]
-    draft.put(lock.replace(groups=(newest, *[each for each in others if each.number in lock.line or each in gone])))
+    line, groups, gone = frozenset(lock.line), [newest], 0
+    for each in lock.groups:
+        if each.mark == newest.mark:
+            continue
+        if each.number not in line:
+            gone += 1
+            if gone > GROUPS_KEPT:
+                continue
+        if len(each.replaced) > most * _MARK_CHARS:
+            each = each.replace(replaced=each.replaced[: most * _MARK_CHARS])
+        groups.append(each)
+    draft.put(lock.replace(groups=tuple(groups)))
 
 
 def _note_replaced(draft: Draft, lock: LockRecord, ticket: Ticket) -> None:
     group = _find(lock, ticket.replaces)
     if group is not None:
         mark = _digest(ticket.principal, ticket.request_key or ticket.lease_id)
-        kept = group.replace(replaced=(mark + group.replaced)[: REPLACED_MAX * _MARK_CHARS])
+        most = max(REPLACED_LEAST, REPLACED_MAX // len(lock.groups))
+        kept = group.replace(replaced=(mark + group.replaced)[: most * _MARK_CHARS])
         draft.put(lock.replace(groups=tuple([kept if each is group else each for each in lock.groups])))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
 from dibs.core.draft import Draft
-from dibs.core.exclusion import blockers, units_of
-from dibs.core.expiry import capped_ms, end_hold, note_loss, own_deadline_ms, session_over, shown
+from dibs.core.exclusion import blockers, named, units_of
+from dibs.core.expiry import capped_ms, end_hold, own_deadline_ms, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
 from dibs.core.lease_outcomes import (
     AclSet,
@@ -37,8 +37,6 @@ from dibs.core.records import (
     Holder,
     LockRecord,
     SessionRecord,
-    session_key,
-    ticket_key,
 )
 from dibs.core.tickets import NOBODY, has_seat, is_known, waiters
 from dibs.core.tree_claims import note_claims
@@ -114,7 +112,8 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
     if not (lease.slot_numbers and (lock.pooled or lock.slots == 1)):  # the slots of a pool, or of one that was removed
         in_way = blockers(draft, rest, lease.mode, rest.slots, lease.session, units)
     if in_way:
-        return Held(now_ms=draft.now_ms, name=lock.name, blockers=in_way)
+        few = named(in_way)
+        return Held(now_ms=draft.now_ms, name=lock.name, blockers=few, unnamed=len(in_way) - len(few))
     heir = draft.session(lease.session) if lease.session is not None else None
     if heir is None or not heir.waits:
         return None
@@ -170,23 +169,9 @@ def set_pool(draft: Draft, command: SetPool) -> Outcome:
         said = {None: "no pool", 0: "paused", 1: "1 slot"}.get(slots, f"{slots} slots")
         draft.tell(events.POOL_SET, lock.ns, lock.name, by=command.principal, reason=said)
         drop_unfit(draft, command.ns, command.name)
-        lock = draft.lock(command.ns, command.name)
-        if not was or slots is None or slots < was:  # a pause was not for its owners to end
-            _look_for_circles(draft, lock)
     lock = draft.lock(command.ns, command.name)
     taken, waiting = units_of(lock.holders), len(lock.line)
     return PoolSet(now_ms=draft.now_ms, name=lock.name, slots=slots, was=was, taken=taken, waiting=waiting)
-
-
-def _look_for_circles(draft: Draft, lock: LockRecord) -> None:
-    """With fewer slots, more owners are waited for: have `deadlock.py` look at all that they and the line wait for."""
-    draft.need(*[ticket_key(lock.ns, lock.name, number) for number in lock.line])
-    tickets = [draft.ticket(lock.ns, lock.name, number) for number in lock.line]
-    ids = dict.fromkeys([each.session for each in (*lock.holders, *tickets) if each is not None and each.session])
-    draft.need(*[session_key(each) for each in ids])
-    for session in [draft.session(each) for each in ids]:
-        if session is not None and (session.holds or len(session.waits) > 1):
-            draft.losses += [(session.id, wait.ns, wait.name) for wait in session.waits]
 
 
 def renew(draft: Draft, command: Renew) -> Outcome:
@@ -243,14 +228,10 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 
 def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
     """The hold is shared from now on, without a gap in which somebody could have the job alone. Those first in line who
-    can share it get it in the same decision. For a place of the same session that wants the job alone it is a loss:
-    `deadlock.py` looks at it. Returns how many wait for it then."""
+    can share it get it in the same decision. Returns how many wait for it then."""
     draft.tell_hold(events.SHARED, lock, kept, until_ms=until_ms)
     if in_tree(lock.name):
         note_claims(draft, draft.lock(lock.ns, lock.name))
-    session = draft.session(kept.session) if kept.session is not None else None
-    if session is not None:  # a place of it that wants the job alone has lost that
-        note_loss(draft, session.id, lock.ns, lock.name, session.waits)
     advance(draft, lock.ns, (lock.name,))
     return waiters(draft, draft.lock(lock.ns, lock.name), kept, whole=True)[0]
 

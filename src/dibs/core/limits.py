@@ -73,11 +73,12 @@ REGRANT_MS = 1_000  # for how long a lease is as good as new, if its TTL is at l
 WAIT_MS_MAX = 3600 * 1000
 EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
 WANT_MS = 5 * 60 * 1000
-# Of a job with groups of which only the newest waits: how many groups without a place in line it remembers, and of each
-# group how many asks that were replaced. A repeat of one of them is recognised. After REPLACED_MS without a newcomer
-# most of them have come, and REPLACED_KEPT are enough.
+# Of a job with groups of which only the newest waits: how many groups without a place in line it remembers, and how
+# many asks that were replaced, in all its groups, and of each at least REPLACED_LEAST. A repeat of one of them is
+# recognised. After REPLACED_MS without a newcomer most of them have come, and REPLACED_KEPT are enough.
 GROUPS_KEPT = 8
 REPLACED_KEPT = 32
+REPLACED_LEAST = 4
 REPLACED_MAX = 1_024
 REPLACED_MS = 60_000
 
@@ -141,6 +142,7 @@ CONFLICT_RETRIES_MAX = 200
 CONFLICT_PAUSE_MS_MAX = 10
 LEAVE_AT_ONCE_MAX = 500  # places that are served or dropped in one decision; a sweep goes on with the rest
 TREE_PAGE_CLAIMS = 64  # `path:` claims that are kept in one record
+OWNERS_NAMED_MAX = 100  # of those in the way of a claim, in its answer
 WANTED_MAX = 16  # of how many of its jobs a session is told at once that somebody waits
 REREAD_KEYS_MAX = 64  # a decision that needs more records reads all of them anew, up to this many
 RECALL_PAUSE = 8  # batches that trust no remembered record, after one that was old

@@ -46,16 +46,18 @@ class Blocker(Record):
 
 
 class Held(JobOutcome):
-    """Somebody else has it. Without `blockers` others in line come first; `first` is the next of them."""
+    """Somebody else has it. `blockers` are those that end first, and `unnamed` more are in the way. Without any, others
+    in line come first; `first` is the next of them."""
 
     blockers: tuple[Blocker, ...] = ()
+    unnamed: int = 0
     waiting: int = 0  # how many are in the line
     first: Ticket | None = None
     paused: bool = False  # its pool has no slots
 
 
 class Queued(Outcome):
-    """In the line, at `position` (1: next)."""
+    """In the line, at `position` (1: next). `blockers` and `unnamed` as in `Held`, of all jobs that it needs."""
 
     ns: str
     name: str
@@ -64,6 +66,7 @@ class Queued(Outcome):
     position: int
     seat: str | None = None  # as in the ticket
     blockers: tuple[Blocker, ...] = ()
+    unnamed: int = 0
     delay_until_ms: int = 0
     closure: Closure | None = None
     paused: bool = False  # the pool of one of its jobs has no slots

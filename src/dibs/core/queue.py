@@ -24,7 +24,16 @@ from dibs.base.cheap import Sequence
 from dibs.core import events, tickets
 from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
 from dibs.core.draft import Draft, HandedOver
-from dibs.core.exclusion import blockers, closure_of, is_paused, misfit, own_hold, tree_neighbours
+from dibs.core.exclusion import (
+    blockers,
+    closure_of,
+    is_blocked,
+    is_paused,
+    misfit,
+    named,
+    own_hold,
+    tree_neighbours,
+)
 from dibs.core.expiry import end_expired, end_hold, shown, ticket_over
 from dibs.core.grants import for_session, grant, swap
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
@@ -260,7 +269,7 @@ def drop_unfit(draft: Draft, ns: str, name: str) -> None:
     names = [name]
     for each, number in places:
         ticket = draft.ticket(ns, each, number)
-        if ticket is None or each not in [part.name for part in tickets.needed_parts(draft, ticket)]:
+        if ticket is None or not tickets.needed_names(draft, ticket, ticket.session, (each,)):
             continue
         reason = _unfit(draft, draft.lock(ns, each), ticket)
         if reason is not None:
@@ -281,7 +290,7 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
                 return False
         elif lock.line[:1] != (part.number,):
             return False
-        if blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units):
+        if is_blocked(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units):
             return False
     return True
 
@@ -309,6 +318,7 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         for lock, _ in places
         for blocker in blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units)
     }
+    few = named(tuple(in_way.values()))
     return Queued(
         now_ms=draft.now_ms,
         ns=ticket.ns,
@@ -317,7 +327,8 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         ticket_id=ticket.lease_id,
         seat=ticket.seat,
         position=1 + max([ahead(draft, lock, number, ticket.mode) for lock, number in places]),
-        blockers=tuple(in_way.values()),
+        blockers=few,
+        unnamed=len(in_way) - len(few),
         delay_until_ms=max([lock.delay_until_ms for lock, _ in places]),
         closure=_closure_of_ticket(draft, ticket) if draft.meta().closures else None,
         paused=any(is_paused(lock) for lock, _ in places),
@@ -357,7 +368,7 @@ def _make_whole(draft: Draft, lock: LockRecord) -> None:
     half = unclaimed(draft, lock) if lock.holders else []
     rest = lock.replace(holders=tuple([each for each in lock.holders if each not in half])) if half else lock
     for holder in half:
-        if blockers(draft, rest, holder.mode, lock.slots, holder.session):
+        if is_blocked(draft, rest, holder.mode, lock.slots, holder.session):
             lock = end_hold(draft, lock, holder, how=EXPIRED, at_ms=draft.now_ms, uncounted=True)
         else:
             note_claims(draft, lock)

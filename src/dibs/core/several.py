@@ -21,10 +21,10 @@ from dibs.core.exclusion import own_hold
 from dibs.core.grants import grant
 from dibs.core.names import in_tree, overlaps
 from dibs.core.proof import same
-from dibs.core.queue import give_up, join_line, may_wait, place_of, queued, refresh, serve_own
+from dibs.core.queue import give_up, join_line, may_wait, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
-from dibs.core.records import SHARED, Holder, lock_key
-from dibs.core.tickets import forget_want, keep, note_want, note_wanted
+from dibs.core.records import SHARED, Holder, Ticket, lock_key
+from dibs.core.tickets import forget_want, keep, note_want
 
 
 def acquire_any(draft: Draft, command: AcquireAny) -> outcomes.Outcome:
@@ -104,7 +104,7 @@ def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
     return False
 
 
-def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome:
+def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome | Ticket:
     """Claim all of the names or none, at once or by waiting in all their lines while holding nothing."""
     refused = never_parked(draft, command, command.names) or check_session(draft, command)
     if refused is not None:
@@ -121,7 +121,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome:
             differs = other_units(draft, command, ticket)
             if differs is not None:
                 return _refused(draft, command, (differs,), mine)
-            return queued(draft, keep(draft, ticket, command))
+            return keep(draft, ticket, command)
         if ticket.lease_id != command.ticket_id and any(isinstance(verdict, ABOUT_THE_ASK) for verdict in bad):
             forget_want(draft, command)
             return _refused(draft, command, bad, mine)
@@ -178,7 +178,7 @@ def _refused(
 
 def _wait_for_all(
     draft: Draft, command: AcquireAll, bad: tuple[outcomes.JobOutcome, ...], mine: dict[str, Holder]
-) -> outcomes.Outcome:
+) -> outcomes.Outcome | Ticket:
     """Wait in all lines: not all jobs are free now, but all may become free."""
     from dibs.core.deadlock import find_cycle  # only for one who waits
 
@@ -197,9 +197,7 @@ def _wait_for_all(
     if over is not None:
         forget_want(draft, command)
         return over
-    place = queued(draft, join_line(draft, command, command.names))
-    note_wanted(draft, place)
-    return place
+    return join_line(draft, command, command.names)
 
 
 def overlapping_pair(names: tuple[str, ...], mode: str) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from dibs.core.commands import Acquire, AcquireAll, AcquireTerms
 from dibs.core.draft import Draft
 from dibs.core.events import Event
 from dibs.core.exclusion import own_hold
-from dibs.core.expiry import note_loss, ticket_over
+from dibs.core.expiry import ticket_over
 from dibs.core.grants import swap
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
 from dibs.core.names import in_tree, overlaps
@@ -133,15 +133,22 @@ def parts_of(ticket: Ticket) -> tuple[Part, ...]:
     return ticket.whole or (Part(name=ticket.name, number=ticket.number),)
 
 
+def needed_names(
+    draft: Draft, claim: AcquireTerms | Ticket | Want, session: str | None, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Of the jobs that a session claims or waits for, those that it does not have. What it has is not judged again:
+    such a job may be done, parked, closed or smaller meanwhile, and is its owner's all the same. The line, closures and
+    the graph of waits ask this; `judge` knows more of a newcomer, who may prove a hold without a session, too."""
+    if session is None:
+        return names
+    return tuple([name for name in names if own_hold(draft, draft.lock(claim.ns, name), session, claim.mode) is None])
+
+
 def needed_parts(draft: Draft, ticket: Ticket) -> tuple[Part, ...]:
-    """The parts that a place still waits for. What its session has is not judged again: such a job may be done, parked,
-    closed or smaller meanwhile, and is its owner's all the same. `judge` says so of an ask, by `own_claim`."""
+    """The parts that a place still waits for."""
     parts = parts_of(ticket)
-    if ticket.session is None:
-        return parts
-    locks = [draft.lock(ticket.ns, part.name) for part in parts]
-    held = [own_hold(draft, lock, ticket.session, ticket.mode) for lock in locks]
-    return tuple([part for part, own in zip(parts, held, strict=True) if own is None])
+    needed = needed_names(draft, ticket, ticket.session, names_of(ticket))
+    return parts if len(needed) == len(parts) else tuple([part for part in parts if part.name in needed])
 
 
 def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, ...]) -> Ticket:
@@ -235,8 +242,6 @@ def remove(draft: Draft, ticket: Ticket) -> tuple[Part, ...]:
             gone = {(part.name, part.number) for part, _ in places}
             waits = tuple([w for w in session.waits if w.ns != ticket.ns or (w.name, w.number) not in gone])
             draft.put(session.replace(waits=waits))
-            for name, _ in gone:
-                note_loss(draft, session.id, ticket.ns, name, waits)
     return tuple([part for part, _ in places])
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.core import events as kinds
 from dibs.core.commands import Command, Inspect
+from dibs.core.draft import Decision, View
 from dibs.core.events import Event
 from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TICK_MS
 from dibs.core.records import META_KEY, LockRecord, Meta, Stored
@@ -31,6 +32,7 @@ from dibs.stores.port import ABSENT, Conflict, Snapshot, StoreProxy, Versioned
 from dibs.stores.postgres.schema import LOST_EVENTS_MAX
 from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
+from dibs.testing.decisions import checked, wrong
 from dibs.testing.judge import UNKNOWN, RecordedCall, judge
 from dibs.testing.simulated_webhooks import HookTarget, SimulatedDeliveries
 from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Timer
@@ -366,7 +368,8 @@ class World:
 
     def run(self) -> list[Finding]:
         """Let the clients do their operations, then let everybody go home, then judge."""
-        self.time.run(2**62)
+        with checked(self._look_at):
+            self.time.run(2**62)
         if not self.found:  # nobody is left, and everybody knows it
             self.time.is_over = False
             for server in self.servers:
@@ -381,6 +384,11 @@ class World:
             for wrong in judge(sorted(calls, key=lambda call: (call.began, call.number)))[:1]:
                 self.say(wrong.promise, wrong.says)
         return self.found
+
+    def _look_at(self, view: View, command: Command, decision: Decision) -> None:
+        says = wrong(view, command, decision)
+        if says is not None:
+            self.say("answer", f"{type(command).__name__}: {says}")
 
     def say(self, promise: str, says: str) -> None:
         self.found.append(Finding(promise, says, self.operations, self.time.steps))

@@ -50,8 +50,9 @@ _hold
     slot number-: its slot, from 0
     slot_numbers numbers-: if it has several: all of them
 _in_the_way
-    conflict text-: in a tree: the name of the claim in the way, if another
-    holders list-: if several are in the way: each with `name`, `owner` and `fencing_token`
+    conflict text-: in a tree, or of several jobs: the name of the claim in the way, if another
+    holders list-: if several are in the way: of the 100 that end first each with `name`, `owner` and `fencing_token`
+    holder_count number-: if more are in the way than `holders` names: how many
 _token
     token text-: the token, shown only here
     id text: the beginning of its hash: identifies it, and proves nothing

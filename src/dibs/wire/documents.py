@@ -108,7 +108,7 @@ def _acquired_all(outcome: outcomes.GrantedAll) -> Document:
 
 
 def _held(outcome: outcomes.Held) -> Document:
-    document = in_the_way(outcome.name, outcome.blockers, outcome.now_ms)
+    document = in_the_way(outcome.name, outcome.blockers, outcome.unnamed, outcome.now_ms)
     if outcome.first is not None:
         document |= first_document(outcome.first)
     # If no hold is in the way, others in line come first: they will have the job in a moment.
@@ -128,7 +128,7 @@ def _held(outcome: outcomes.Held) -> Document:
 def _queued(outcome: outcomes.Queued) -> Document:
     from dibs.wire.values import ticket_text  # only lines have tickets
 
-    document = in_the_way(outcome.name, outcome.blockers, outcome.now_ms)
+    document = in_the_way(outcome.name, outcome.blockers, outcome.unnamed, outcome.now_ms)
     remaining_ms = document["remaining_ms"] if outcome.blockers else TICKET_KEEP_MS
     if outcome.closure is not None:
         document["closed"] = closure_document(outcome.closure, outcome.now_ms)

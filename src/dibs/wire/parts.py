@@ -148,16 +148,18 @@ def closure_document(closure: Closure, now_ms: int) -> Document:
     return document
 
 
-def in_the_way(name: str, blockers: tuple[Blocker, ...], now_ms: int) -> Document:
+def in_the_way(name: str, blockers: tuple[Blocker, ...], unnamed: int, now_ms: int) -> Document:
     """Return what blocks a claim: in full the hold that ends first, because that is the one to wait for."""
     if not blockers:
         return {"holder_id": None, "owner": None, "expires_at": None, "remaining_ms": None, "metadata": None}
     first = min(blockers, key=lambda blocker: blocker.holder.expires_ms)
     document = holder_document(first.holder, now_ms)
     if first.name != name:
-        document["conflict"] = first.name  # in a tree, the claim that overlaps the one asked for
+        document["conflict"] = first.name  # in a tree it overlaps the one asked for; else it is another of several
     if len(blockers) > 1:
         document["holders"] = [picked(each, "name owner=holder.owner fencing_token=holder.token") for each in blockers]
+    if unnamed:
+        document["holder_count"] = len(blockers) + unnamed
     return document
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dibs.base.cheap import Callable, Sequence
 from dibs.base.jsontext import Document
 from dibs.core.durations import ago, span
+from dibs.core.names import in_tree, overlaps
 from dibs.wire.parts import instant_ms
 
 NAMES_SHOWN = 5
@@ -59,7 +60,7 @@ def held(document: Document, *, silence: bool = True) -> str:
 
 
 def _holding(document: Document) -> str:
-    name, owner = document.get("name"), document.get("owner")
+    name, owner = document.get("name", ""), document.get("owner")
     if document.get("tracker"):
         return f"{owner} has an open pull request that closes {name}: {document['tracker']['url']}"
     if document.get("paused"):
@@ -68,14 +69,20 @@ def _holding(document: Document) -> str:
         first = (document.get("reserved_for") or {}).get("owner")
         who = "others in line come first" if first is None else f"{first} is first in line for it"
         return f"Nobody has {name} now, but {who}."
-    left, others = _for_another(document.get("remaining_ms") or 0), len(document.get("holders", ())) - 1
+    left, held, holders = _for_another(document.get("remaining_ms") or 0), name, document.get("holders", ())
+    others = document.get("holder_count", len(holders)) - 1
     if document.get("conflict"):
+        held = document["conflict"]
+    if held != name and all(map(in_tree, (held, name))) and overlaps(held, name):
         more = " One more overlaps it, too." if others == 1 else f" {others} more overlap it, too."
-        overlap = f"{document['conflict']}, which overlaps {name},"
+        overlap = f"{held}, which overlaps {name},"
         return f"{owner} has {overlap} {left}.{more if others > 0 else ''}"
+    same = [each for each in holders if each.get("name", held) == held]
+    if len(same) < len(holders):  # of several jobs, others are in the way, too
+        others = len(same) - 1
     if others > 0:
-        return f"{owner} and {others} {'other' if others == 1 else 'others'} have {name} {left}."
-    return f"{owner} has {name} {left}."
+        return f"{owner} and {others} {'other' if others == 1 else 'others'} have {held} {left}."
+    return f"{owner} has {held} {left}."
 
 
 def life(document: Document) -> str:

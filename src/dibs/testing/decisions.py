@@ -1,0 +1,219 @@
+"""What is true of every decision, whatever was asked: its answer says what it writes. The promise `answer`.
+
+A lease that was told is in the records, as it was told. A place that was told is in all its lines, where it was told to
+be. A refusal changes nothing but what was due: holds whose time is over, places that nobody asks for or that can never
+be served, those who are served then, and what a session wants (`tickets.note_want`).
+
+`dibs simulate` looks at every decision so, and the tests do (`tests/conftest.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from dibs.core import decide as decide_module
+from dibs.core import events as kinds
+from dibs.core import lease_outcomes, outcomes
+from dibs.core.claims import ABOUT_THE_ASK
+from dibs.core.commands import Command
+from dibs.core.deadlock import find_own_cycle
+from dibs.core.draft import Decision, Draft, Missing, View
+from dibs.core.expiry import live_now, shown, ticket_over
+from dibs.core.names import in_tree
+from dibs.core.outcomes import Granted, GrantedAll, Outcome, Queued
+from dibs.core.queue import queued
+from dibs.core.records import Holder, LockRecord, SessionRecord, Stored, Ticket, lock_key
+from dibs.core.tickets import parts_of
+from dibs.core.tree_claims import unclaimed
+
+# Outcomes that say "no". Every other says what was done (`tests/core/test_decisions.py` holds both lists together).
+REFUSALS = (
+    *(outcomes.Held, outcomes.Refused, outcomes.Superseded, outcomes.Deadlock, outcomes.Differs, outcomes.Parked),
+    *(outcomes.SessionUnknown, outcomes.SessionOver, outcomes.AlreadyDone, outcomes.Delayed, outcomes.Closed),
+    *(outcomes.NotCurrent, outcomes.KeySpent, outcomes.Forbidden, outcomes.AclDiffers, outcomes.QuotaExceeded),
+    *(outcomes.TooMany, lease_outcomes.Frozen, lease_outcomes.NotAJob, lease_outcomes.NoteTooLong),
+    *(lease_outcomes.NotFound, lease_outcomes.NotClosed),
+)
+# Why a place may leave its line whatever is asked: it is not the asker's doing.
+DUE = ("stopped asking", "session ended", "done", "parked", "forbidden", "pool changed", "deadlock")
+
+
+def wrong(view: View, command: Command, decision: Decision) -> str | None:
+    """Return what the answer says that the writes do not, or the other way round, as a sentence. None: they agree."""
+    before, after = _draft(view, {}), _draft(view, decision.writes)
+    with suppress(Missing):  # what the decision did not look at cannot be said
+        for told in (*_leases(decision.outcome), *[each for one in decision.handed for each in _leases(one.outcome)]):
+            ns = getattr(command, "ns", None) or _ns_of(decision, told.lease)
+            if (says := _not_held(after, ns, told.name, told.lease)) is not None:
+                return says
+    with suppress(Missing):
+        if isinstance(decision.outcome, Queued) and (says := _not_in_line(after, decision.outcome)) is not None:
+            return says
+    with suppress(Missing):
+        if (says := _waits_for_itself(before, after, decision)) is not None:
+            return says
+    if isinstance(decision.outcome, REFUSALS):
+        with suppress(Missing):
+            return _changed(before, command, decision)
+    return None
+
+
+def check(view: View, command: Command, decision: Decision) -> None:
+    says = wrong(view, command, decision)
+    assert says is None, f"{type(command).__name__}: {type(decision.outcome).__name__}: {says}"
+
+
+@contextmanager
+def checked(look: Callable[[View, Command, Decision], None] = check) -> Iterator[None]:
+    """Meanwhile `look` looks at every decision of this process."""
+    decide_module.CHECKS.append(look)
+    try:
+        yield
+    finally:
+        decide_module.CHECKS.remove(look)
+
+
+def _draft(view: View, writes: dict[str, Stored | None]) -> Draft:
+    """The records before or after a decision. Nothing is loaded, and the decision's own reads stay as they are."""
+    copy = View(view.now_ms, view.records | writes)
+    copy.vouched_ms = view.vouched_ms
+    return Draft(copy)
+
+
+def _leases(outcome: Outcome) -> Iterable[Granted | lease_outcomes.Renewed | lease_outcomes.Transferred]:
+    if isinstance(outcome, GrantedAll):
+        return outcome.grants
+    if isinstance(outcome, Granted | lease_outcomes.Renewed | lease_outcomes.Transferred):
+        return (outcome,)
+    return outcome.left if isinstance(outcome, outcomes.Refused) else ()
+
+
+def _ns_of(decision: Decision, lease: Holder) -> str:
+    return next((each.ns for each in decision.events if each.token == lease.token and each.owner == lease.owner), "")
+
+
+def _not_held(after: Draft, ns: str, name: str, lease: Holder) -> str | None:
+    lock = after.lock(ns, name)
+    found = next((each for each in lock.holders if each.lease_id == lease.lease_id), None)
+    if found is None:
+        return f"{lease.owner} is told that it has {name}, and has it not."
+    if _but(shown(after, found), lease, "wanted", "delays_release") != lease:
+        return f"{lease.owner} is told of its lease of {name} {lease}, and it is {found}."
+    session = after.session(lease.session) if lease.session is not None else None
+    if session is not None and lock_key(ns, name) not in session.holds:
+        return f"The session of {lease.owner} does not know that it has {name}."
+    if in_tree(name) and found in unclaimed(after, lock):
+        return f"{lease.owner} has {name}, and its tree does not know it."
+    return None
+
+
+# Of its session; of those who wait; and of the contract of its claim, which no answer shows.
+_SHOWN = ("expires_ms", "heard_ms", "active_ms", "wanted", "delays_release")
+
+
+def _but(record: Stored | Holder, other: Stored | Holder, *fields: str) -> object:
+    return record.replace(**{field: getattr(other, field) for field in fields})
+
+
+def _not_in_line(after: Draft, told: Queued) -> str | None:
+    ticket = after.ticket(told.ns, told.name, told.ticket)
+    if ticket is None or ticket.lease_id != told.ticket_id:
+        return f"Place {told.ticket} of {told.name} is told, and there is none."
+    for part in parts_of(ticket):
+        if part.number not in after.lock(told.ns, part.name).line:
+            return f"Place {part.number} is not in the line of {part.name}."
+        if in_tree(part.name) and not after.tree_places(told.ns).has(part.number):
+            return f"Place {part.number} of {part.name} is not in the line of its tree."
+    now = queued(after, ticket)
+    for field in ("position", "seat", "delay_until_ms", "paused", "closure"):
+        if getattr(now, field) != getattr(told, field):
+            return f"The {field} of place {told.ticket} of {told.name} is told as {getattr(told, field)}: {now}."
+    if [each.holder.lease_id for each in now.blockers] != [each.holder.lease_id for each in told.blockers]:
+        return f"Place {told.ticket} of {told.name} waits for others than it is told."
+    return None
+
+
+def _waits_for_itself(before: Draft, after: Draft, decision: Decision) -> str | None:
+    """A session that got a job may be waited for by somebody for whom it waits. Then the grant should be refused."""
+    for new in decision.writes.values():
+        if not isinstance(new, LockRecord) or not new.holders:
+            continue
+        known = {each.lease_id for each in before.lock(new.ns, new.name).holders}
+        for holder in new.holders:
+            session = after.session(holder.session) if holder.session and holder.lease_id not in known else None
+            if session is not None and session.waits and (cycle := find_own_cycle(after, session)):
+                return f"{holder.owner} got {new.name}, and closed a circle: {', '.join(cycle)}."
+    return None
+
+
+# A refusal
+
+
+def _changed(before: Draft, command: Command, decision: Decision) -> str | None:
+    served = {each.lease.lease_id for one in decision.handed for each in _leases(one.outcome)}
+    served |= {each.lease.lease_id for each in _leases(decision.outcome)}  # what it still has, and is told again
+    for event in decision.events:
+        if event.kind not in _DUE_EVENTS:
+            return f"A refusal brought the event {event.kind} of {event.job}."
+    for key, new in decision.writes.items():
+        old = before.get(key)
+        if isinstance(old, LockRecord):
+            says = _changed_lock(before, old, new, served)
+        elif isinstance(old, Ticket):
+            says = _changed_ticket(before, command, decision, old, new, served)
+        elif isinstance(old, SessionRecord):
+            kept = ("want", "waits", "holds", "wanted")
+            says = None if isinstance(new, SessionRecord) and _but(old, new, *kept) == new else f"{key} changed."
+        elif key.startswith(("tree/", "usage/")):
+            says = None  # they follow the others
+        else:
+            says = None if old == new else f"{key} changed."
+        if says is not None:
+            return f"A refusal changed something. {says}"
+    return None
+
+
+_DUE_EVENTS = (kinds.LEFT, kinds.ACQUIRED, kinds.ACCESS_SET, kinds.REFUSED, kinds.PARKED, *kinds.OWNERSHIP_ENDS)
+
+
+def _changed_lock(before: Draft, old: LockRecord, new: Stored | None, served: set[str]) -> str | None:
+    if not isinstance(new, LockRecord):
+        return f"{old.name} was forgotten."
+    now = {each.lease_id: each for each in new.holders}
+    for holder in live_now(before, old):
+        kept = now.get(holder.lease_id)
+        if kept is None:
+            return f"{holder.owner} lost {old.name} before its time."
+        if holder.lease_id not in served and _but(kept, holder, *_SHOWN) != holder:
+            return f"The lease of {holder.owner} of {old.name} was {holder} and is {kept}."
+    known = {each.lease_id for each in old.holders}
+    got = [each for each in new.holders if each.lease_id not in known]
+    if any(each.lease_id not in served for each in got):
+        return f"{got[0].owner} got {old.name} without a place."
+    numbers = set(old.line)
+    if any(number not in numbers for number in new.line) or list(new.line) != sorted(new.line):
+        return f"The line of {old.name} was {old.line} and is {new.line}."
+    settings = ("groups", "pooled", "next_ticket") + (() if got else ("acl", "done", "slots", "max_attempts"))
+    changed = [field for field in settings if getattr(old.by_kind(), field) != getattr(new, field)]
+    return f"{changed[0]} of {old.name} is another." if changed else None
+
+
+def _changed_ticket(
+    before: Draft, command: Command, decision: Decision, old: Ticket, new: Stored | None, served: set[str]
+) -> str | None:
+    if new is not None:
+        return None if _but(old, new, "stopped") == new else f"Place {old.number} of {old.name} changed."
+    if old.lease_id in served or ticket_over(before, old):
+        return None
+    left = [each for each in decision.events if each.kind == kinds.LEFT and each.ticket == old.number]
+    reasons = [each.reason for each in left if each.job == old.name]
+    if "answered" in reasons and old.principal == getattr(command, "principal", None):
+        # With its own ticket it is its last answer. Else it is another ask, which only the job can end.
+        own = old.lease_id == getattr(command, "ticket_id", None)
+        about = decision.outcome.outcomes if isinstance(decision.outcome, outcomes.Refused) else (decision.outcome,)
+        if own or not all(isinstance(each, ABOUT_THE_ASK) for each in about):
+            return None
+    if "granted otherwise" in reasons or (reasons and all(reason in DUE for reason in reasons)):
+        return None
+    return f"Place {old.number} of {old.name} left the line: {', '.join(map(str, reasons))}."
