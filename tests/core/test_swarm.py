@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core import claims, leases, queue, several, tickets
+from dibs.core import claims, decide, leases, queue, sessions, several, tickets
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.core.stepwise import Taken, check_step
@@ -94,11 +94,30 @@ def shares_without_a_look(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leases, "note_loss", lambda *_: None)
 
 
+def tells_of_a_place_that_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """Who replaces its own older place, and closes a circle by that, is told `queued` and has no place."""
+    patch.setattr(decide, "_placeless", lambda draft, command, place, cycles: place)
+
+
+def moves_the_ceiling(patch: pytest.MonkeyPatch) -> None:
+    """A repeat begins the time anew that its lease may last at most."""
+    old = "kept = kept.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=expires_ms)"
+    new = old.replace("kept.replace(", "kept.replace(ends_ms=mine.ends_ms and draft.now_ms + ask.max_hold_ms, ")
+    rewrite(patch, claims, "grant_again", (old, new))
+
+
+def serves_nobody_at_the_end_of_a_session(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sessions, "advance", lambda *_: None)
+
+
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "F-272": drops_what_it_has,
     "F-350": drops_the_place_of_another_ask,
     "F-350, by session": knows_every_ask_by_its_session,
     "F-351": shares_without_a_look,
+    "queued without a place": tells_of_a_place_that_is_gone,
+    "moved ceiling": moves_the_ceiling,
+    "nobody served": serves_nobody_at_the_end_of_a_session,
 }
 
 
