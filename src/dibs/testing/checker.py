@@ -45,7 +45,7 @@ from dibs.core.records import (
 )
 from dibs.engine.liveness import Result
 from dibs.stores.port import Versioned
-from dibs.testing.line_checker import NS, LineChecker, Waiting, covers, overlap
+from dibs.testing.line_checker import NS, LineChecker, LineRecords, covers, overlap
 
 Puts = Mapping[str, Stored | None]
 
@@ -251,7 +251,7 @@ class Checker:
     def look(self, now_ms: int, well_since_ms: int | None) -> None:
         """From time to time: nobody waits for what is free."""
         records = [found.record for found in self._records.values() if found.record is not None]
-        self.waits.look(Waiting(records, self._closed), now_ms, well_since_ms)
+        self.waits.look(LineRecords(records, self._closed), now_ms, well_since_ms)
 
     def alive(self, now_ms: int) -> None:
         """The store answers a server."""
@@ -397,11 +397,9 @@ class Checker:
         def has_some(session: str | None) -> bool:
             names = [name for name, live in self._live.items() if live and overlap(name, event.job)]
             locks = [self._now(lock_key(NS, name), each) for name in names for each in (puts, {})]
-            found = [each for lock in locks if isinstance(lock, LockRecord) for each in lock.holders]
-            return session is not None and any(
-                (each.session == session and each.token != event.token) or self._are_kin(each.session, session, puts)
-                for each in found
-            )
+            found = [(lock.name, each) for lock in locks if isinstance(lock, LockRecord) for each in lock.holders]
+            others = [each.session for name, each in found if (name, each.token) != (event.job, event.token)]
+            return session is not None and any(each == session or self._are_kin(each, session, puts) for each in others)
 
         def is_kin(other: str) -> bool:
             return other == session or self._are_kin(other, session, puts) or has_some(other)

@@ -149,7 +149,7 @@ class LineChecker:
 
     # What is true from time to time
 
-    def look(self, world: Waiting, now_ms: int, well_since_ms: int | None) -> None:
+    def look(self, world: LineRecords, now_ms: int, well_since_ms: int | None) -> None:
         """`well_since_ms`: since when some server could serve all the time; None: since a moment ago at most."""
         idle: dict[str, int] = {}
         for place in world.places():
@@ -161,7 +161,7 @@ class LineChecker:
                     self._say("queue:one-wake", f"{said}, and nobody did: a lost wake-up.")
         self._idle_ms = idle
 
-    def _is_free(self, world: Waiting, place: Ticket, now_ms: int) -> bool:
+    def _is_free(self, world: LineRecords, place: Ticket, now_ms: int) -> bool:
         """Whether nothing at all is in the way of this place."""
         if place.expires_ms <= now_ms or place.stopped or place.charge is not None:
             return False
@@ -171,7 +171,7 @@ class LineChecker:
         parts = [(part.name, part.number) for part in place.whole] or [(place.name, place.number)]
         return all(self._is_part_free(world, place, name, number, now_ms) for name, number in parts)
 
-    def _is_part_free(self, world: Waiting, place: Ticket, name: str, number: int, now_ms: int) -> bool:
+    def _is_part_free(self, world: LineRecords, place: Ticket, name: str, number: int, now_ms: int) -> bool:
         mine = self.line(name).get(number)
         if mine is None or world.is_closed(name, now_ms):
             return False
@@ -206,7 +206,7 @@ class LineChecker:
             self._say("queue:one-wake", f"{said}, and its server was well all the time.")
 
 
-class Waiting:
+class LineRecords:
     """The records that a look needs."""
 
     def __init__(self, records: Iterable[Stored], closed: Mapping[str, int]) -> None:
