@@ -16,10 +16,9 @@ import pytest
 from dibs.core import claims, exclusion, groups, leases
 from dibs.core.delivery import DeliveryPlan
 from dibs.core.records import LockRecord
-from dibs.testing import line_checker, simulation
+from dibs.testing import simulation
 from dibs.testing.checker import Checker
 from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
-from dibs.testing.judge import PLACE_S
 from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
 from dibs.testing.simulation import EPISODE, EpisodeSettings, World
 from tests.build import COMPILED, tries
@@ -203,27 +202,17 @@ def test_a_fault_of_each_feature_is_found(planted: tuple[Any, str, Any, str], mo
     assert found.promise == promise
 
 
-def leaves_soon(patch: pytest.MonkeyPatch) -> None:
-    """A server gives up the place of a caller that is on its way to another server, two seconds after it hung up: today
-    it does, and the simulation looks away."""
-    patch.setattr(line_checker, "KEPT_MS", 1_000 * PLACE_S)
-
-
 def decides_anew(patch: pytest.MonkeyPatch) -> None:
     """A server that does not know whether a claim was written decides it once more, also if its caller has gone: today
     it does, and the simulation looks away."""
     patch.setattr(simulation, "DOUBTS_ARE_LOOKED_UP", True)
 
 
-GONE = {"queue:fifo": leaves_soon, "queue:no-dead-grant": decides_anew}
-
-
 @pytest.mark.skipif(COMPILED, reason="a compiled module cannot be changed")
-@pytest.mark.parametrize("promise", GONE)
-def test_what_a_server_does_to_callers_that_went_away_is_found(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    GONE[promise](monkeypatch)
+def test_a_claim_that_is_decided_anew_for_a_caller_that_has_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    decides_anew(monkeypatch)
     found = next(made.found for made in episodes(EpisodeSettings("gone", 60_000)) if made.found is not None)
-    assert found.promise == promise
+    assert found.promise == "queue:no-dead-grant"
 
 
 @promises

@@ -45,7 +45,7 @@ def covers(closed: str, job: str) -> bool:
     return overlap(closed, job) or (closed.endswith("/") and job.startswith(closed))
 
 
-class Place(NamedTuple):
+class Arrival(NamedTuple):
     """A place in a line, by the event that made it."""
 
     came: int  # the smaller, the sooner
@@ -59,7 +59,7 @@ class LineChecker:
     def __init__(self, say: Callable[[str, str], None], now: Callable[[str, Puts], Stored | None]) -> None:
         self._say, self._now = say, now
         self._numbers = count()
-        self.lines: dict[str, dict[int, Place]] = {}
+        self.lines: dict[str, dict[int, Arrival]] = {}
         self._served_ms: dict[tuple[str, int], int] = {}
         self._why: dict[tuple[str, int], str | None] = {}  # of places that left
         self._seen_ms: dict[str, int] = {}  # by the proof of a place: when the answer was made that told of it
@@ -70,13 +70,13 @@ class LineChecker:
         self._idle_ms: dict[str, int] = {}  # since when it could be served
         self.refused: dict[str, str] = {}  # by request key: what its caller was told last, if not the job or a place
 
-    def line(self, job: str) -> dict[int, Place]:
+    def line(self, job: str) -> dict[int, Arrival]:
         return self.lines.setdefault(job, {})
 
     def follow(self, event: Event, now_ms: int) -> None:
         line = self.line(event.job)
         if event.kind == kinds.QUEUED:
-            line[event.ticket] = Place(next(self._numbers), event.mode or EXCLUSIVE, event.owner or "")
+            line[event.ticket] = Arrival(next(self._numbers), event.mode or EXCLUSIVE, event.owner or "")
         elif event.kind in (kinds.ACQUIRED, kinds.LEFT) and event.ticket:
             line.pop(event.ticket, None)
             if event.kind == kinds.ACQUIRED:
