@@ -107,6 +107,14 @@ def a_refusal_about_the_ask_takes_nothing(step: Taken) -> None:
 # Places
 
 
+def a_place_is_of_one_ask(step: Taken) -> None:
+    """An ask with a key of its own is told of a place of its own, or of the one whose ticket it shows."""
+    outcome, command = step.decision.outcome, step.command
+    if isinstance(outcome, outcomes.Queued) and isinstance(command, Acquire | AcquireAll) and command.request_key:
+        place = step.after.tickets[outcome.name, outcome.ticket]
+        assert _is_own_ask(command, place), "told of the place of another ask"
+
+
 def _needs(raw: Raw, place: Ticket) -> list[str]:
     """The jobs of a place that its session does not have."""
     names = [part.name for part in place.whole] or [place.name]
@@ -338,6 +346,7 @@ def events_are_few(step: Taken) -> None:
 CHECKS = (
     the_answer_is_true,
     a_refusal_about_the_ask_takes_nothing,
+    a_place_is_of_one_ask,
     places_go_for_a_reason,
     one_place_of_a_group,
     nobody_is_overtaken,

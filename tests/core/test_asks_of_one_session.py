@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core import events as kinds
-from dibs.core import outcomes
+from dibs.core import outcomes, sessions
 from dibs.core.commands import EndSession, KeepPlaces, Renew, SetAcl
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.records import SHARED
+from dibs.core.tickets import drop
+from tests.build import COMPILED
 from tests.core.test_needed_parts import NS, World
+from tests.core.test_swarm import moves_the_ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,3 +175,22 @@ def test_the_end_of_a_session_serves_who_is_behind_it(end: str) -> None:
     assert isinstance(world.claim("s2", job, wait=True), outcomes.Queued)
     world.run(EndSession(session="s1", principal="p"))
     assert world.owners(job) == ["s2"]
+
+
+# Two faults that were planted once, and that no test saw: these tests do.
+
+
+@pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
+def test_a_repeat_that_moves_the_ceiling_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    moves_the_ceiling(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_repeat_never_moves_the_ceiling({"request_key": "k"})
+
+
+@pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
+@pytest.mark.parametrize("end", ENDS)
+def test_an_end_of_a_session_that_serves_nobody_would_be_seen(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "advance", lambda *_: None)
+    monkeypatch.setattr(sessions, "give_up", drop)
+    with pytest.raises(AssertionError):
+        test_the_end_of_a_session_serves_who_is_behind_it(end)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core import claims, decide, queue, several, tickets
+from dibs.core import claims, decide, queue, sessions, several, tickets
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.core.stepwise import Taken, check_step
@@ -105,6 +105,17 @@ def tells_a_lease_as_it_was(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decide, "_present", lambda draft, held, outcome: outcome)
 
 
+def moves_the_ceiling(patch: pytest.MonkeyPatch) -> None:
+    """A repeat begins the time anew that its lease may last at most."""
+    old = "kept = kept.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=expires_ms)"
+    new = old.replace("kept.replace(", "kept.replace(ends_ms=mine.ends_ms and draft.now_ms + ask.max_hold_ms, ")
+    rewrite(patch, claims, "grant_again", (old, new))
+
+
+def serves_nobody_at_the_end_of_a_session(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sessions, "advance", lambda *_: None)
+
+
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "F-272": drops_what_it_has,
     "F-273": tells_a_place_that_is_gone,
@@ -112,6 +123,8 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "F-350": drops_the_place_of_another_ask,
     "F-350, by session": knows_every_ask_by_its_session,
     "F-351": shares_without_a_look,
+    "moved ceiling": moves_the_ceiling,
+    "nobody served": serves_nobody_at_the_end_of_a_session,
 }
 
 

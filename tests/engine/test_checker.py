@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from dibs.core.commands import Acquire
-from dibs.core.events import ACQUIRED, POOL_SET, Event
-from dibs.core.outcomes import Granted
-from dibs.core.records import Holder, LockRecord, lock_key
-from dibs.testing.checker import NS, Checker
+from dibs.core.commands import Acquire, Renew
+from dibs.core.events import ACQUIRED, LEFT, POOL_SET, QUEUED, RELEASED, Event
+from dibs.core.outcomes import Blocker, Granted, Held, NotCurrent, Queued
+from dibs.core.records import Holder, LockRecord, Stored, Ticket, lock_key, ticket_key
+from dibs.stores.port import Versioned
+from dibs.testing.checker import Checker
+from dibs.testing.line_checker import IDLE_MS_MAX, KEPT_MS, NS, PLACES_MAX, TELL_MS_MAX
 
 NOW_MS = 1_000_000
 JOB = "job-0"
@@ -21,7 +23,9 @@ class Court:
 
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
-        self.checker = Checker(lambda promise, says: self.said.append((promise, says)), {}, lambda begin, end: "")
+        self.records: dict[str, Versioned] = {}
+        say = lambda promise, says: self.said.append((promise, says))  # noqa: E731 - a list says nothing
+        self.checker = Checker(say, self.records, lambda begin, end: "")
 
     def write(self, hold: Holder, *events: Event) -> None:
         lock = LockRecord(ns=NS, name=JOB, token=hold.token, holders=(hold,))
@@ -49,6 +53,15 @@ def test_a_lease_was_told_to_end_with_its_session_and_may_be_written_so() -> Non
     assert court.said == []
 
 
+@pytest.mark.fault("F-440")
+def test_after_an_outage_a_lease_of_a_session_may_be_written_to_last_as_long_as_that() -> None:
+    """Its session has more time than its record says: what was told counts the outage, and the record does not."""
+    court = Court()
+    tell(court, lease(20_000, NOW_MS + 20_000))
+    court.write(lease(0, NOW_MS + 9_490))
+    assert court.said == []
+
+
 def test_a_lease_that_ends_before_its_owner_was_told_is_one_that_was_cut() -> None:
     court = Court()
     tell(court, lease(20_000, NOW_MS + 9_490))
@@ -64,3 +77,145 @@ def test_too_many_owners_of_a_pool_are_told_in_units_and_slots() -> None:
     two = one.replace(owner="c2", token=2, slot_numbers=(1, 2))
     court.checker.committed({}, [two], NOW_MS)
     assert ("excl", f"c2 was given 2 units of {JOB}: c1 had 1 of its 2 slots.") in court.said
+
+
+# Lines
+
+
+def place(job: str, number: int, owner: str, **more: Any) -> Ticket:
+    times = {"since_ms": NOW_MS, "renewed_ms": NOW_MS, "expires_ms": NOW_MS + 15_000, "ttl_ms": 9_000}
+    return Ticket(
+        ns=NS, name=job, number=number, owner=owner, principal="team", lease_id=f"{job} {number}", **times | more
+    )
+
+
+def came(job: str, number: int, owner: str) -> Event:
+    return Event(at_ms=NOW_MS, kind=QUEUED, ns=NS, job=job, owner=owner, ticket=number)
+
+
+def put(court: Court, *records: LockRecord | Ticket) -> dict[str, Stored | None]:
+    puts: dict[str, Stored | None] = {}
+    for each in records:
+        key = lock_key(NS, each.name) if isinstance(each, LockRecord) else ticket_key(NS, each.name, each.number)
+        puts[key] = each
+        court.records[key] = Versioned(record=each, version=1)
+    return puts
+
+
+def wait(court: Court, *places: Ticket, **lock: Any) -> None:
+    """These stand in line, in this order."""
+    for each in places:
+        line = [*court.checker.waits.line(each.name), each.number]
+        record = LockRecord(ns=NS, name=each.name, line=tuple(line), marks="12345678" * len(line), **lock)
+        event = came(each.name, each.number, each.owner)
+        court.checker.committed(put(court, record, each), [event], NOW_MS)
+
+
+def test_who_is_overtaken_under_another_name_of_its_tree_is_noticed() -> None:
+    court = Court()
+    wait(court, place("path:a", 1, "first"))
+    times: dict[str, Any] = {"since_ms": NOW_MS, "renewed_ms": NOW_MS, "ttl_ms": 9_000, "expires_ms": NOW_MS + 9_000}
+    hold = Holder(lease_id="L", owner="late", principal="team", token=1, **times)
+    lock = LockRecord(ns=NS, name="path:a/b", token=1, holders=(hold,))
+    given = Event(at_ms=NOW_MS, kind=ACQUIRED, ns=NS, job="path:a/b", owner="late", token=1)
+    court.checker.committed({lock_key(NS, "path:a/b"): lock}, [given], NOW_MS)
+    said = "late was given path:a/b before first, who waits for path:a at place 1 and came first."
+    assert ("queue:fifo", said) in court.said
+
+
+@pytest.mark.parametrize(("job", "lock"), [("path:a", {}), ("gpu", {"pooled": True, "slots": 2})])
+def test_a_free_job_that_somebody_waits_for_is_a_lost_wake_up(job: str, lock: dict[str, Any]) -> None:
+    court = Court()
+    wait(court, place(job, 1, "first"), place(job, 2, "second"), **lock)
+    court.said.clear()
+    court.checker.look(NOW_MS, NOW_MS)
+    assert court.said == []
+    court.checker.look(NOW_MS + IDLE_MS_MAX + 1, None)
+    assert court.said == [], "no server could serve"
+    court.checker.look(NOW_MS + IDLE_MS_MAX + 1, NOW_MS)
+    idle = f"{job} could be given to first, who is first in line, for {IDLE_MS_MAX + 1} ms, and nobody did"
+    assert court.said == [("queue:one-wake", f"{idle}: a lost wake-up.")]
+
+
+@pytest.mark.parametrize(
+    "lock", [{"parked": True}, {"delay_until_ms": NOW_MS + 10**6}, {"pooled": True, "slots": 0}, {"acl": ("user:x",)}]
+)
+def test_who_cannot_be_served_may_wait(lock: dict[str, Any]) -> None:
+    court = Court()
+    wait(court, place("gpu", 1, "first"), **lock)
+    court.said.clear()
+    court.checker.look(NOW_MS, NOW_MS)
+    court.checker.look(NOW_MS + IDLE_MS_MAX + 1, NOW_MS)
+    assert court.said == []
+
+
+def ask(number: int, **more: Any) -> Acquire:
+    terms: dict[str, Any] = {"ns": NS, "principal": "team", "owner": "c1", "ttl_ms": 9_000, "fresh_lease_id": "L9"}
+    return Acquire(name=JOB, ticket=number, ticket_id=f"{JOB} {number}" if number else None, **terms | more)
+
+
+def queued(number: int, at_ms: int) -> Queued:
+    return Queued(now_ms=at_ms, ns=NS, name=JOB, ticket=number, ticket_id=f"{JOB} {number}", position=1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "away_ms", "is_lost"),
+    [("left", KEPT_MS, True), ("answered", 10, True), ("left", KEPT_MS + 1, False), ("done", 10, False)],
+)
+def test_a_place_that_changed_although_its_caller_asked(reason: str, away_ms: int, is_lost: bool) -> None:
+    court = Court()
+    wait(court, place(JOB, 1, "c1"))
+    court.checker.heard("c1", ask(0), queued(1, NOW_MS), NOW_MS, NOW_MS)
+    gone = Event(at_ms=NOW_MS, kind=LEFT, ns=NS, job=JOB, owner="c1", ticket=1, reason=reason)
+    court.checker.committed({}, [gone], NOW_MS)
+    court.said.clear()
+    court.checker.heard("c1", ask(1), queued(2, NOW_MS + away_ms), NOW_MS, NOW_MS)
+    told = f"c1 stood in line for {JOB} at place 1, asked again with its ticket after {away_ms} ms"
+    said = [("queue:fifo", f"{told}, and was told of place 2: others are ahead of it now who came after it.")]
+    assert court.said == (said if is_lost else [])
+
+
+def test_who_was_given_its_job_and_is_not_told_is_told_late() -> None:
+    court = Court()
+    waits = court.checker.waits
+    waits.follow(came(JOB, 1, "c1"), NOW_MS)
+    waits.follow(Event(at_ms=NOW_MS, kind=ACQUIRED, ns=NS, job=JOB, owner="c1", token=1, ticket=1), NOW_MS)
+    waits.told_late(JOB, 1, "c1", NOW_MS, NOW_MS + TELL_MS_MAX)
+    assert court.said == []
+    waits.told_late(JOB, 1, "c1", NOW_MS, NOW_MS + TELL_MS_MAX + 1)
+    assert [promise for promise, _ in court.said] == ["queue:one-wake"]
+
+
+def test_a_server_that_asks_without_end_is_noticed() -> None:
+    court = Court()
+    for number in range(PLACES_MAX):
+        court.checker.waits.takes(came(JOB, number, "c1"))
+    assert court.said == []
+    court.checker.waits.takes(came(JOB, PLACES_MAX, "c1"))
+    assert "a server asks without end" in court.said[0][1]
+
+
+# Answers
+
+
+def test_an_owner_that_had_let_go_before_is_no_answer() -> None:
+    court = Court()
+    hold = lease(20_000, NOW_MS + 9_000).replace(session=None)
+    court.write(hold, Event(at_ms=NOW_MS, kind=ACQUIRED, ns=NS, job=JOB, owner="c1", token=1))
+    let_go = Event(at_ms=NOW_MS, kind=RELEASED, ns=NS, job=JOB, owner="c1", token=1)
+    court.checker.committed({}, [let_go], NOW_MS)
+    held = Held(now_ms=NOW_MS, name=JOB, blockers=(Blocker(name=JOB, holder=hold),))
+    court.checker.answered(ask(0), held)
+    assert court.said == [], "it may have read the store just before"
+    court.checker.answered(ask(0), held.replace(now_ms=NOW_MS + 5))
+    assert court.said == [("excl", f"c1 was told that c1 has {JOB}, whose lease had ended 5 ms before.")]
+
+
+def test_an_owner_of_a_slot_is_told_of_its_loss_only_after_one() -> None:
+    court = Court()
+    hold = lease(20_000, NOW_MS + 20_000).replace(session=None)
+    tell(court, hold)
+    renew = Renew(ns=NS, name=JOB, principal="team", lease_id="L1")
+    court.checker.heard("c1", renew, NotCurrent(now_ms=NOW_MS, name=JOB), NOW_MS, NOW_MS + 500)
+    said = f"c1 was told that its lease of {JOB} is lost, 19500 ms before its end, and nobody had ended it."
+    assert court.said == [("lease:never-early", said)]

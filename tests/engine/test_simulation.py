@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from itertools import count
 from typing import Any
 
@@ -15,15 +16,19 @@ import pytest
 from dibs.core import claims, exclusion, groups, leases
 from dibs.core.delivery import DeliveryPlan
 from dibs.core.records import LockRecord
+from dibs.testing import simulation
+from dibs.testing.checker import Checker
+from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
 from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
 from dibs.testing.simulation import EPISODE, EpisodeSettings, World
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.faults.brought_back import FAULTS, Fault
+from tests.faults.brought_back import OPERATIONS as OPERATIONS_OF_A_FAULT
 
 pytestmark = pytest.mark.full
 
-SEEDS = tries(14)
+SEEDS = tries(12)
 OPERATIONS = int(os.environ.get("DIBS_SIMULATED", "100000000"))
 LONG_SEEDS = 100
 
@@ -84,6 +89,48 @@ def test_a_seed_repeats_a_run_to_the_last_step() -> None:
     assert first == again
 
 
+@pytest.mark.quick
+@pytest.mark.fault("F-441")
+def test_a_fault_of_the_checker_is_no_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(*_: object) -> None:
+        raise KeyError("job-0")
+
+    monkeypatch.setattr(Checker, "_lock", look)
+    with pytest.raises(KeyError):
+        episode(EpisodeSettings("checker.1", operations=50))
+
+
+@pytest.mark.quick
+def test_each_world_has_a_random_half_of_the_features_but_for_what_is_left_out() -> None:
+    worlds = [features_of(f"half.{number}") for number in range(20)]
+    assert {len(each) for each in worlds} == {len(FEATURES) // 2}
+    assert set().union(*worlds) == set(FEATURES)
+    assert features_of("half.0", worlds[0]) == frozenset()
+
+
+@pytest.mark.quick
+def test_features_meet_in_one_request_and_soon_after_each_other() -> None:
+    meetings = Meetings()
+    meetings.bore(["slots"], ["two-1", "session"], 0)
+    meetings.bore(["pools"], ["pool", "other session"], 0)
+    assert not meetings.counts
+    meetings.bore([], ["pool", "session"], NEAR_MS)
+    assert meetings.counts == {("pools", "slots"): 1}, "who has slots asks for the pool"
+    meetings.bore(["breaks"], ["path:a"], NEAR_MS)
+    meetings.bore(["trees"], ["path:a/b"], 2 * NEAR_MS + 1)
+    assert ("breaks", "trees") not in meetings.counts, "that was long ago"
+
+
+@pytest.mark.skipif(COMPILED, reason="the rules are not what is asked about")
+def test_every_two_features_meet() -> None:
+    met: Counter[tuple[str, str]] = Counter()
+    for number in range(tries(80, 800)):  # small worlds: each has another half
+        made = episode(EpisodeSettings(f"pairs.{number}", operations=600))
+        assert made.found is None, made.settings.command()
+        met.update(made.met)
+    assert [pair for pair in PAIRS if not met[pair]] == []
+
+
 @pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
 def test_a_run_that_breaks_a_promise_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = next(each for each in FAULTS if each.id == "F-003")  # found within a few operations
@@ -111,16 +158,15 @@ def test_every_fault_can_still_be_brought_back(fault: Fault, monkeypatch: pytest
 
 @pytest.mark.slow
 @pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
-@pytest.mark.parametrize("fault", [each for each in FAULTS if each.operation], ids=lambda fault: str(fault.id))
-def test_a_fault_that_is_brought_back_is_found_and_nothing_without_it(
-    fault: Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = EpisodeSettings(f"{fault.id}.{fault.number}", **{"without": frozenset({"older"}), **fault.settings})
-    assert episode(settings).found is None
+@pytest.mark.parametrize("fault", [each for each in FAULTS if each.is_found], ids=lambda fault: str(fault.id))
+def test_a_fault_that_is_brought_back_is_found(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault.bring_back(monkeypatch)
-    found = episode(settings).found
-    assert found is not None, f"{fault.what} was not found: try other seeds"
-    assert found.operation == fault.operation, found
+    settings = {"without": frozenset({"older"}), **fault.settings}
+    made = episodes(EpisodeSettings(fault.id, OPERATIONS_OF_A_FAULT, **settings))
+    failed = next((each for each in made if each.found is not None), None)
+    assert failed is not None, f"{fault.what} was not found"
+    monkeypatch.undo()
+    assert episode(failed.settings).found is None, "nor without it"
 
 
 def are_strangers_kin(draft: object, one: str | None, other: str | None) -> bool:
@@ -154,6 +200,19 @@ def test_a_fault_of_each_feature_is_found(planted: tuple[Any, str, Any, str], mo
     monkeypatch.setattr(owner, name, broken)
     found = next(made.found for made in episodes(EpisodeSettings("planted", 40_000)) if made.found is not None)
     assert found.promise == promise
+
+
+def decides_anew(patch: pytest.MonkeyPatch) -> None:
+    """A server that does not know whether a claim was written decides it once more, also if its caller has gone: today
+    it does, and the simulation looks away."""
+    patch.setattr(simulation, "DOUBTS_ARE_LOOKED_UP", True)
+
+
+@pytest.mark.skipif(COMPILED, reason="a compiled module cannot be changed")
+def test_a_claim_that_is_decided_anew_for_a_caller_that_has_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    decides_anew(monkeypatch)
+    found = next(made.found for made in episodes(EpisodeSettings("gone", 60_000)) if made.found is not None)
+    assert found.promise == "queue:no-dead-grant"
 
 
 @promises

@@ -1,7 +1,7 @@
 """Faults on record, brought back one at a time: each is a few lines that take its mending away while a test runs.
 
-Each says in which episode and at which operation the simulation finds it (`F-003.0`, 236). What is replaced is named:
-a change that makes a patch pointless fails. A change of the simulation moves these numbers; try other episodes then.
+The simulation finds each within `OPERATIONS`, unless it is said not to. What is replaced is named: a change that makes
+a patch pointless fails.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 
 class Fault(NamedTuple):
-    """`settings` make it likely: the fault is found in fewer operations. `operation` 0: it is not found yet."""
+    """`settings` make it likely: the fault is found in fewer operations. `is_found`: by the simulation."""
 
     id: str
-    number: int
-    operation: int
+    is_found: bool
     bring_back: Patch
     settings: dict[str, Any]
 
@@ -44,11 +43,12 @@ class Fault(NamedTuple):
 
 
 FAULTS: list[Fault] = []
+OPERATIONS = 100_000
 
 
-def fault(id: str, number: int = 0, operation: int = 0, **settings: Any) -> Callable[[Patch], Patch]:
+def fault(id: str, *, is_found: bool = True, **settings: Any) -> Callable[[Patch], Patch]:
     def note(patch: Patch) -> Patch:
-        FAULTS.append(Fault(id, number, operation, patch, settings))
+        FAULTS.append(Fault(id, is_found, patch, settings))
         return patch
 
     return note
@@ -70,44 +70,44 @@ def without_seat(patch: pytest.MonkeyPatch, kind: type[Any]) -> None:
     put_rule(patch, kind, lambda rule: lambda draft, command: rule(draft, command.replace(seat=None)))
 
 
-@fault("F-001", 44, 987, jobs=2)
+@fault("F-001", jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A release for a caller that hung up looks at no seat."""
     without_seat(patch, Release)
 
 
-@fault("F-002", 1, 3889, jobs=2)
+@fault("F-002", jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A lease whose caller hung up is cut to 15 s, whoever has its seat."""
     without_seat(patch, Renew)
 
 
-@fault("F-003", 0, 1176, jobs=2)
+@fault("F-003", jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A place whose caller hung up is given up, whoever has its seat."""
     without_seat(patch, Leave)
 
 
-@fault("F-004", 9, 926)
+@fault("F-004")
 def _(patch: pytest.MonkeyPatch) -> None:
     """The last ask that is decided takes the seat of a lease."""
     patch.setattr(claims, "next_seat", lambda place, ask: ask.fresh_lease_id)
 
 
-@fault("F-005", 0, 245, jobs=2)
+@fault("F-005", jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """The last ask that is decided takes the seat of a place."""
     patch.setattr(tickets, "next_seat", lambda place, ask: ask.fresh_lease_id)
 
 
-@fault("F-006", 1, 826, jobs=2)
+@fault("F-006", jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeat of a claim sets the TTL of its lease."""
     later = "until_ms > own_deadline_ms(draft, mine)"
     rewrite(patch, claims, "grant_again", ("max(mine.ttl_ms, ask.ttl_ms)", "ask.ttl_ms"), (later, "True"))
 
 
-@fault("F-007", 18, 3028, jobs=2)
+@fault("F-007", jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A heartbeat leaves the seat of its lease to the ask that made it."""
 
@@ -127,13 +127,13 @@ def _(patch: pytest.MonkeyPatch) -> None:
     put_rule(patch, Renew, make)
 
 
-@fault("F-008", 0, 107)
+@fault("F-008")
 def _(patch: pytest.MonkeyPatch) -> None:
     """Claims of callers that hung up are decided."""
     rewrite(patch, coordinator.Coordinator, "_run", ("self._is_gone is not None", "False"))
 
 
-@fault("F-009", 0, 3203, clients=12)
+@fault("F-009", clients=12)
 def _(patch: pytest.MonkeyPatch) -> None:
     """Heartbeats and releases wait in the queue of claims."""
 
@@ -144,51 +144,51 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batcher, "_LATER", Everything())
 
 
-@fault("F-012", 15, 441, jobs=1, clients=6)
+@fault("F-012", jobs=1, clients=6)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A look shows a hold as ended although its end is not written."""
     rewrite(patch, claims, "inspect", ("if may_go_on(draft, holder)", "if False"))
     put_rule(patch, Inspect, lambda rule: claims.inspect)
 
 
-@fault("F-020", 14, 2463, jobs=1)
+@fault("F-020", jobs=1)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A break is decided again after a commit without an answer."""
     patch.setattr(coordinator, "_ONCE", ())
 
 
-@fault("F-021", 1, 3217, servers=1)
+@fault("F-021", servers=1)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A store or process that stands still for a second counts as an outage."""
     rewrite(patch, liveness.Liveness, "_note_silence", ("limits.OUTAGE_MS_MIN", "limits.PULSE_LATE_MS"))
 
 
-@fault("F-023", 0, 1340, clients=12)
+@fault("F-023", clients=12)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A look fails if a claim of the same batch cannot be written."""
     rewrite(patch, liveness.Decider, "_run", ("type(commands[at]) in LOOKS", "False"))
 
 
-@fault("F-024", 6, 1990, clients=2)
+@fault("F-024", clients=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """Servers write no pulse while there are only sessions."""
     patch.setattr(sweeper, "is_idle", lambda store: not store.scan("lock/", limit=1, live=True))
 
 
-@fault("F-028", 1, 1153)
+@fault("F-028")
 def _(patch: pytest.MonkeyPatch) -> None:
     """A session that ends before a starting server has counted it is counted down."""
     rewrite(patch, tally.Tally, "_count_session", ("if same < 0:", "if False:"))
 
 
-@fault("F-029", 1, 167)
+@fault("F-029")
 def _(patch: pytest.MonkeyPatch) -> None:
     """The jobs of an ended session stay held while its server cannot vouch for the time."""
     for module in (claims, expiry):
         patch.setattr(module, "may_go_on", lambda draft, holder: True)
 
 
-@fault("F-111", 5, 3763, jobs=2)
+@fault("F-111", jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeated transfer is not recognised."""
 
@@ -204,20 +204,20 @@ def _(patch: pytest.MonkeyPatch) -> None:
     put_rule(patch, Transfer, make)
 
 
-@fault("F-113", 1, 650, jobs=3)
+@fault("F-113", jobs=3)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeated claim of several jobs, one of which was broken, is refused, and leaves the others held."""
     rewrite(patch, several, "_refused", ("left=tuple(left), ", ""))
 
 
-@fault("F-130", 3, 1118)
+@fault("F-130")
 def _(patch: pytest.MonkeyPatch) -> None:
     """A claim that may be written is told as not done when its caller hangs up."""
     rewrite(patch, coordinator.Coordinator, "_run", ("index not in doubts and self._is_gone", "self._is_gone"))
     rewrite(patch, coordinator.Coordinator, "run", ("doubts.items()", "()"))
 
 
-@fault("F-131", 15, 2356, jobs=3)
+@fault("F-131", jobs=3)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A late repeat of a claim of several jobs lets go of jobs that their owner relies on."""
     refused = several._refused
@@ -231,13 +231,13 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(several, "_refused", giving_back)
 
 
-@fault("F-256", 2, 221, without=frozenset())
+@fault("F-256", without=frozenset())
 def _(patch: pytest.MonkeyPatch) -> None:
     """What an older copy of the store lacks stays counted."""
     rewrite(patch, tally.Tally, "catch_up", ("events[0].seq > self._seen_seq + 1", "False"))
 
 
-@fault("F-260")
+@fault("F-260", is_found=False)
 def _(patch: pytest.MonkeyPatch) -> None:
     """The error of a look that is asked again is told to all of its batch."""
     told = "results = [again] * len(commands) if isinstance(again, BaseException) else results; results[at] = again"

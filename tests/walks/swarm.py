@@ -39,7 +39,7 @@ from tests.walks.rules import Walker, line_of, text_of
 from tests.walks.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from dibs.core.commands import Command
     from dibs.core.draft import Decision
@@ -94,6 +94,7 @@ class Swarm(Walker):
         self.used: set[str] = set()
         self._borne: set[str] = set()  # by the command that is being made
         self._lost: Command | None = None  # its reply was lost
+        self._scene: Iterator[Command] | None = None  # how it begins, once there are sessions
         self.called: set[tuple[str, int]] = set()  # places whose owners were told to ask again
         plain = ["lab/c"] * ("prefix closures" in self.on) + ["a", "b"]
         tree = ["path:x", "path:x/y"] if "trees" in self.on else []
@@ -150,6 +151,11 @@ class Swarm(Walker):
         live = [each for each in self.found(SessionRecord) if not each.ended_ms]
         if len(live) < 3:
             return self._open()
+        if self._scene is None:
+            self._scene = iter(self._scene_of(*live[:3]) if self.chance.random() < 0.8 else ())
+        command = next(self._scene, None)
+        if command is not None:
+            return command
         self.now_ms += self.chance.choice(PASSES_MS)
         places = self.found(Ticket)
         oldest_ms = min([each.renewed_ms for each in places], default=self.now_ms)
@@ -162,7 +168,6 @@ class Swarm(Walker):
                 return KeepPlaces(places=tuple((each.ns, each.name, each.number) for each in alive))
         if "dead waiters" in self.on and places and self.chance.random() < 0.06:
             self.now_ms += TICKET_MS  # nobody asked for so long
-        command = None
         while command is None:
             self._borne = set()
             command = self.chance.choices(self._ways, self._weights)[0]()
@@ -182,6 +187,50 @@ class Swarm(Walker):
         if any(event.kind == kinds.LEFT and event.reason == "stopped asking" for event in decision.events):
             self.used.add("dead waiters")
         return Made(command, decision)
+
+    # Scenes
+
+    def _scene_of(self, one: SessionRecord, two: SessionRecord, three: SessionRecord) -> Iterator[Command]:
+        """Most walks begin with two sessions that are in each other's way, which chance alone brings about
+        too rarely."""
+        names = self._several()
+        if len(names) < 2:
+            return
+        x, y = self.chance.sample(names, 2)
+        kinds_of = [{"mode": SHARED}] * ("shared" in self.on) + [{"slots": 2}] * ("slots" in self.on)
+        how = self.chance.choice([*kinds_of, {}])
+        if "claim-all" in self.on and self.chance.random() < 0.5:  # one has x, and waits for x and y together
+            yield self._claim_of(one, x, **how)
+            yield self._claim_of(two, x, **how)
+            yield self._claim_of(three, y)
+            yield AcquireAll(names=names, **self._terms_of(one), **how, wait=True)
+            if not how and self.bears("share()", 1):
+                yield Renew(ns=NS, name=x, principal=one.principal, session=one.id, mode=SHARED)
+            elif how and self.bears("done marks", 1):
+                yield Release(ns=NS, name=x, principal=two.principal, session=two.id, done_ms=30_000)
+                yield self._claim_of(two, y, wait=True)
+            elif how and self.bears("access lists", 1):
+                yield SetAcl(ns=NS, name=x, principal="op", acl=("nobody",), admin=True)
+                yield self._claim_of(two, y, wait=True)
+            return
+        # One has y and waits for x; two waits behind it, for both.
+        group = {"replaces": "g"} if self.bears("groups", 0.8) else {}
+        yield self._claim_of(one, y)
+        yield self._claim_of(three, x)
+        yield self._claim_of(one, x, wait=True, **group)
+        if "claim-all" in self.on:
+            yield AcquireAll(names=names, **self._terms_of(two), wait=True)
+        if self.bears("two asks", 1):
+            yield self._claim_of(one, x, wait=True, request_key=self.id("k"), **self.maybe(0.4, slots=3), **group)
+
+    def _terms_of(self, session: SessionRecord) -> dict[str, Any]:
+        terms: dict[str, Any] = {"ns": NS, "principal": session.principal, "owner": session.owner, "ttl_ms": 0}
+        if session.principal == "solo" and "quotas" in self.on:
+            terms |= {"payer": f"{NS}/solo", "waiting_max": 3}
+        return terms | {"session": session.id, "badges": (session.principal,), "fresh_lease_id": self.id("L")}
+
+    def _claim_of(self, session: SessionRecord, name: str, **how: Any) -> Command:
+        return Acquire(name=name, **self._terms_of(session), **how)
 
     # Claims
 
@@ -263,7 +312,8 @@ class Swarm(Walker):
         places = [each for each in self.found(Ticket) if each.session is not None]
         if not places:
             return None
-        places = [each for each in places if each.replaces is not None and self.chance.random() < 0.5] or places
+        grouped = [each for each in places if each.replaces is not None]
+        places = grouped if grouped and self.chance.random() < 0.6 else places
         place, self._borne = self.chance.choice(places), {"two asks"}
         who = self._of(place) | {"fresh_lease_id": self.id("L")}
         how: dict[str, Any] = {"mode": place.mode, "slots": place.slots, "units": place.units, "wait": True}

@@ -20,17 +20,19 @@ from dibs.core.commands import (
     Leave,
     OpenSession,
     Release,
+    Renew,
     Transfer,
 )
 from dibs.core.events import Event
 from dibs.core.identity import Limits
 from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
 from dibs.core.limits import ENDINGS_KEPT, FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
-from dibs.core.outcomes import Granted, GrantedAll, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status
+from dibs.core.outcomes import Granted, GrantedAll, Held, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status
 from dibs.core.records import (
     EXCLUSIVE,
     EXPIRED,
     LOST,
+    SHARED,
     USAGE_PREFIX,
     Holder,
     LockRecord,
@@ -43,10 +45,10 @@ from dibs.core.records import (
 )
 from dibs.engine.liveness import Result
 from dibs.stores.port import Versioned
+from dibs.testing.line_checker import NS, LineChecker, LineRecords, covers, overlap
 
 Puts = Mapping[str, Stored | None]
 
-NS = "default"
 LIMITED, LIMITS = "few", Limits(held=4, waiting=2, sessions=2)  # a principal, and the most that it may have
 
 
@@ -57,13 +59,6 @@ class Finding(NamedTuple):
     says: str
     operation: int
     step: int
-
-
-def overlap(one: str, other: str) -> bool:
-    """Whether two names cover a common place. A name outside of a tree covers only itself."""
-    if one == other or not (one.startswith("path:") and other.startswith("path:")):
-        return one == other
-    return all(left == right for left, right in zip(one[5:].split("/"), other[5:].split("/"), strict=False))
 
 
 class Told(NamedTuple):
@@ -89,7 +84,8 @@ class Checker:
         self._denies_outage = denies_outage
         self._records = records
         self._live: defaultdict[str, dict[int, Event]] = defaultdict(dict)
-        self._lines: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        self._over_ms: dict[tuple[str, int], int] = {}  # when the end of each lease was written, by token
+        self.waits = LineChecker(say, self._now)
         self._tokens: dict[str, int] = {}
         self._commits = 0
         self._made: dict[str, str] = {}  # every id of a lease or place that was ever written, and its job
@@ -99,12 +95,14 @@ class Checker:
         self._free_ms: dict[str, int] = {}
         self._granted_ms: dict[str, int] = {}  # when its last grant was written, which is later than it says
         self._let_go: set[tuple[str, str]] = set()
+        self._ended_by: set[tuple[str, str]] = set()  # leases that somebody ended, or that ended with their session
         self._breaks: dict[str, int] = {}  # by reason: in which commit
         self.asking: set[str] = set()  # the asks whose callers are there, by their fresh ids
         self._stood: defaultdict[tuple[str, int], set[str]] = defaultdict(set)  # which asks were told of a place
         self._sessions: dict[str, int] = {}  # until when the worker of each was told that it lasts; 0: it ends it
         self._few: dict[str, tuple[int, int, int]] = {}  # by record: what LIMITED holds, waits for, and has open in it
         self._pools: dict[str, int] = {}
+        self._slots: dict[str, int] = {}  # as many as the first of its owners asked for
         self._closed: dict[str, int] = {}  # names, and until when
         self._ceilings: dict[str, int] = {}  # of leases
         self._alive_ms = self._since_ms = 0
@@ -121,25 +119,28 @@ class Checker:
             if event.kind in _SETTINGS and event.kind != kinds.OUTAGE:
                 _SETTINGS[event.kind](self, event)
             elif event.job:
-                self._follow(event)
+                self._follow(event, now_ms)
+        locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
+        self._slots = {lock.name: lock.slots for lock in locks}
         few = {key: _few_of(found.record) for key, found in self._records.items()}
         self._few = {key: counts for key, counts in few.items() if any(counts)}
 
-    def _follow(self, event: Event) -> None:
+    def _follow(self, event: Event, now_ms: int) -> None:
         """Change what lives and waits."""
-        if event.kind == kinds.QUEUED:
-            self._lines[event.job][event.ticket] = event.mode
-        elif event.kind in (kinds.ACQUIRED, kinds.LEFT):
-            self._lines[event.job].pop(event.ticket, None)
+        self.waits.follow(event, now_ms)
         if event.kind == kinds.ACQUIRED:
             self._live[event.job][event.token] = event
         elif event.kind in kinds.OWNERSHIP_ENDS:
             self._live[event.job].pop(event.token, None)
+        elif event.kind == kinds.SHARED and event.token in self._live[event.job]:
+            self._live[event.job][event.token] = self._live[event.job][event.token].replace(mode=SHARED)
 
     # What clients know
 
     def sends(self, command: Command, now_ms: int) -> None:
         """A client sends this: it may end something."""
+        if isinstance(command, AcquireTerms | Leave):
+            self.waits.sends(command)
         if isinstance(command, AcquireTerms):
             self.asking.add(command.fresh_lease_id)
         elif isinstance(command, Release | Transfer):
@@ -163,6 +164,8 @@ class Checker:
         """A client reads this answer."""
         if sent_ms < self._since_ms:
             return
+        if isinstance(command, AcquireTerms):
+            self.waits.heard(client, command, result)
         if isinstance(result, Granted | Renewed | Transferred):
             self._told_of(client, result.name, result.lease)
         elif isinstance(result, GrantedAll):
@@ -176,6 +179,8 @@ class Checker:
                 left = [job for job, hold in own if (job, hold.lease_id) not in self._told]
                 if left:
                     self._say("all-or-nothing", f"{client} was told that its claim is lost, and has {left}.")
+        elif isinstance(result, NotCurrent) and isinstance(command, Renew | Release):
+            self._lost(client, command, now_ms)
         elif isinstance(result, NotCurrent) and isinstance(command, Transfer):
             if command.fresh_lease_id in [hold.lease_id for _, hold in self._leases()]:
                 said = f"{client} handed {command.name} over, and its repeat was told that it had not."
@@ -186,6 +191,15 @@ class Checker:
                 self._sessions[command.session] = max(until_ms, sent_ms + result.session.ttl_ms)
             elif isinstance(result, SessionOver) and now_ms < until_ms:
                 self._say("session", f"{client}'s session was over while it was kept.")
+
+    def _lost(self, client: str, command: Renew | Release, now_ms: int) -> None:
+        """Who was told of a lease, and now that it has none: somebody ended it, or its time is over."""
+        mine = command.name, command.lease_id or ""
+        told = self._told.get(mine)
+        if told is not None and now_ms < told.until_ms and mine not in self._let_go and mine not in self._ended_by:
+            early_ms = told.until_ms - now_ms
+            said = f"{client} was told that its lease of {command.name} is lost, {early_ms} ms before its end"
+            self._say("lease:never-early", f"{said}, and nobody had ended it.")
 
     def _told_of(self, client: str, job: str, lease: Holder) -> None:
         # Without credit for outages. The answer's own deadline may be earlier: that of its session, or a ceiling.
@@ -218,6 +232,12 @@ class Checker:
             self._free_ms[result.name] = result.now_ms
         if not isinstance(command, AcquireTerms):
             return
+        if isinstance(result, Held | Queued):
+            for told in result.blockers:
+                over_ms = self._over_ms.get((told.name, told.holder.token))
+                if over_ms is not None and over_ms < result.now_ms:
+                    said = f"{command.owner} was told that {told.holder.owner} has {told.name}, whose lease had ended"
+                    self._say("excl", f"{said} {result.now_ms - over_ms} ms before.")
         if isinstance(result, Queued):
             self._stood[result.name, result.ticket].add(command.fresh_lease_id)
         if isinstance(result, Granted | GrantedAll):
@@ -227,6 +247,11 @@ class Checker:
         elif is_denied and not getattr(command, "ticket", 0) and self._has_something(command.fresh_lease_id):
             job = self._made[command.fresh_lease_id]
             self._say("idem:acquire", f"A claim of {job} was written and told as not done: {result}")
+
+    def look(self, now_ms: int, well_since_ms: int | None) -> None:
+        """From time to time: nobody waits for what is free."""
+        records = [found.record for found in self._records.values() if found.record is not None]
+        self.waits.look(LineRecords(records, self._closed), now_ms, well_since_ms)
 
     def alive(self, now_ms: int) -> None:
         """The store answers a server."""
@@ -245,7 +270,7 @@ class Checker:
             if event.kind in _SETTINGS:
                 _SETTINGS[event.kind](self, event)
             elif event.job:
-                self._job_event(event, events, puts)
+                self._job_event(event, events, puts, now_ms)
         for key, record in puts.items():
             if isinstance(record, LockRecord):
                 self._lock(key, record, puts)
@@ -253,7 +278,7 @@ class Checker:
                 self._session_over(key, record, puts, now_ms)
             elif isinstance(record, Ticket):
                 self._made.setdefault(record.lease_id, record.name)
-                if record.number not in self._lines[record.name]:
+                if record.number not in self.waits.line(record.name):
                     self._say("queue:fifo", f"Place {record.number} of {record.name} is in no line.")
             few = _few_of(record)
             if any(few):
@@ -272,55 +297,65 @@ class Checker:
         else:
             self._pools[event.job] = 0 if said == "paused" else int(said.partition(" ")[0])
 
-    def _job_event(self, event: Event, commit: Sequence[Event], puts: Puts) -> None:
-        job, live, line = event.job, self._live[event.job], self._lines[event.job]
+    def _job_event(self, event: Event, commit: Sequence[Event], puts: Puts, now_ms: int) -> None:
+        job, live, line = event.job, self._live[event.job], self.waits.line(event.job)
         if event.kind == kinds.ACQUIRED:
             if event.token <= self._tokens.get(job, 0):
                 self._say("token:rises", f"Token {event.token} of {job} came after {self._tokens[job]}.")
             self._tokens[job] = max(event.token, self._tokens.get(job, 0))
             is_moved = any(each.kind == kinds.TRANSFERRED and each.job == job for each in commit)  # its owner decides
-            is_of_kin = bool(live) and self._is_of_kin(event, live, puts)
+            kin = self._kin(event, live, puts) if live else []
+            is_of_kin = bool(live) and all(kin)
+            written = self._now(lock_key(NS, job), puts)
+            if not live and isinstance(written, LockRecord):
+                self._slots[job] = written.slots
             if live and not is_of_kin and not self._fits(event, live, is_moved=is_moved):
                 owners = " and ".join(sorted(each.owner for each in live.values()))
                 self._say("excl", self._too_many(event, live, owners))
             if not is_moved:
-                if any(until_ms > event.at_ms and overlap(name, job) for name, until_ms in self._closed.items()):
+                if any(until_ms > event.at_ms and covers(name, job) for name, until_ms in self._closed.items()):
                     self._say("closed", f"{event.owner} was given {job}, which is closed.")
-                if not is_of_kin:
-                    self._in_turn(event, line)
+                if not any(kin):  # its family keeps others out anyway
+                    self._in_turn(event, {number: place.mode for number, place in line.items()}, puts)
+                self._may(event, written)
         elif event.kind in kinds.OWNERSHIP_ENDS:
             if event.token not in live:
                 self._say("audit", f"{event.kind} ends token {event.token} of {job}, which was not live.")
             self._ends[job].append(event.token)
+            self._over_ms[job, event.token] = now_ms
             self._ended(event)
+        elif event.kind == kinds.QUEUED:
+            self.waits.takes(event)
         elif event.kind == kinds.LEFT:
             place = self._now(ticket_key(NS, job, event.ticket), {})
             is_own = isinstance(place, Ticket) and (job, place.lease_id) in self._let_go
             if event.reason == "left" and not is_own and not self.asking.isdisjoint(self._stood[job, event.ticket]):
                 self._say("queue:fifo", f"{event.owner}'s place for {job} was given up while it waited.")
-        self._follow(event)
+        self._follow(event, now_ms)
 
     def _too_many(self, event: Event, live: dict[int, Event], owners: str) -> str:
-        if event.job not in self._pools:
+        slots = self._pools.get(event.job, self._slots.get(event.job, 1))
+        if event.job not in self._pools and slots == 1:
             return f"{event.owner} was given {event.job}, which {owners} has."
         units, taken = len(event.slot_numbers), sum([len(each.slot_numbers) for each in live.values()])
-        slots = self._pools[event.job]
         return f"{event.owner} was given {units} units of {event.job}: {owners} had {taken} of its {slots} slots."
 
     def _fits(self, event: Event, live: dict[int, Event], *, is_moved: bool) -> bool:
         """Whether a new owner is allowed beside those who are there."""
         if is_moved and event.slot_numbers:
             return True
+        units = [len(each.slot_numbers) for each in (event, *live.values())]
         if event.job in self._pools:
-            units = [len(each.slot_numbers) for each in (event, *live.values())]
             return all(units) and sum(units) <= self._pools[event.job]
+        if all(units):
+            return sum(units) <= self._slots[event.job]
         return not any(EXCLUSIVE in (event.mode, each.mode) for each in live.values())
 
-    def _is_of_kin(self, event: Event, live: dict[int, Event], puts: Puts) -> bool:
-        """Whether all owners are of the parent or a child of the new one's session."""
+    def _kin(self, event: Event, live: dict[int, Event], puts: Puts) -> list[bool]:
+        """Of each owner, whether it is of the parent or a child of the new one's session."""
         record = self._now(lock_key(NS, event.job), puts)
         sessions = {each.token: each.session for each in record.holders} if isinstance(record, LockRecord) else {}
-        return all(self._are_kin(sessions.get(event.token), sessions.get(token), puts) for token in live)
+        return [self._are_kin(sessions.get(event.token), sessions.get(token), puts) for token in live]
 
     def _are_kin(self, one: str | None, other: str | None, puts: Puts) -> bool:
         for young, old in ((one, other), (other, one)):
@@ -329,7 +364,18 @@ class Checker:
                 return True
         return False
 
-    def _in_turn(self, event: Event, line: dict[int, str]) -> None:
+    def _may(self, event: Event, written: Stored | None) -> None:
+        """A job with an access list goes to those whom the list names. It may be set in the same commit."""
+        before = self._now(lock_key(NS, event.job), {})
+        if not isinstance(written, LockRecord) or not isinstance(before, LockRecord) or not before.acl:
+            return
+        holder = next((each for each in written.holders if each.token == event.token), None)
+        if holder is not None and all(
+            f"user:{holder.principal}" not in acl for acl in (before.acl, written.acl) if acl
+        ):
+            self._say("access", f"{event.owner} was given {event.job}, whose list names {' and '.join(before.acl)}.")
+
+    def _in_turn(self, event: Event, line: dict[int, str], puts: Puts) -> None:
         """Nobody is overtaken by a later place, or by a newcomer."""
         newcomer = not event.ticket and not event.job.startswith("path:")
         passed = [
@@ -339,6 +385,28 @@ class Checker:
         ]
         if passed:
             self._say("queue:fifo", f"{event.owner} was given {event.job} before places {passed}.")
+        if event.job.startswith("path:"):
+            self._in_turn_of_tree(event, puts)
+
+    def _in_turn_of_tree(self, event: Event, puts: Puts) -> None:
+        """Nor by whoever waits for, or asks for, an overlapping name."""
+        record = self._now(lock_key(NS, event.job), puts)
+        holders = record.holders if isinstance(record, LockRecord) else ()
+        session = next((each.session for each in holders if each.token == event.token), None)
+
+        def has_some(session: str | None) -> bool:
+            names = [name for name, live in self._live.items() if live and overlap(name, event.job)]
+            locks = [self._now(lock_key(NS, name), each) for name in names for each in (puts, {})]
+            found = [(lock.name, each) for lock in locks if isinstance(lock, LockRecord) for each in lock.holders]
+            others = [each.session for name, each in found if (name, each.token) != (event.job, event.token)]
+            return session is not None and any(each == session or self._are_kin(each, session, puts) for each in others)
+
+        def is_kin(other: str) -> bool:
+            return other == session or self._are_kin(other, session, puts) or has_some(other)
+
+        passed = "" if has_some(session) else self.waits.passed_over(event, puts, is_kin)
+        if passed:
+            self._say("queue:fifo", f"{event.owner} was given {event.job} before {passed} and came first.")
 
     def _ended(self, event: Event) -> None:
         record = self._now(lock_key(NS, event.job), {})
@@ -355,7 +423,10 @@ class Checker:
             self._say("lease:never-early", f"{before.owner}'s lease of {event.job} ended {early_ms} ms early.")
         if event.kind == kinds.EXPIRED and before.session is None and not 0 < before.ends_ms <= event.at_ms:
             self._had_its_chance(f"{before.owner} lost {event.job}", before, event.at_ms)
-        if event.kind != kinds.RELEASED or told is None or (event.job, before.lease_id) in self._let_go:
+        if event.kind != kinds.EXPIRED or before.session is not None or 0 < before.ends_ms <= event.at_ms:
+            self._ended_by.add((event.job, before.lease_id))
+        is_own = (event.job, before.lease_id) in self._let_go or self._sessions.get(before.session or "") == 0
+        if event.kind != kinds.RELEASED or told is None or is_own:
             return
         self._say("excl", f"{told.client}'s lease of {event.job} was given back, but not by {told.client}.")
 
@@ -379,13 +450,14 @@ class Checker:
         job = lock.name
         if {holder.token for holder in lock.holders} != self._live[job].keys():
             self._say("audit", f"{job} is held by {[each.owner for each in lock.holders]}, and events say otherwise.")
-        if list(lock.line) != sorted(self._lines[job]) or len(lock.marks) != 8 * len(lock.line):
-            self._say("queue:fifo", f"The line of {job} is {lock.line}, and events say {sorted(self._lines[job])}.")
+        line = sorted(self.waits.line(job))
+        if list(lock.line) != line or len(lock.marks) != 8 * len(lock.line):
+            self._say("queue:fifo", f"The line of {job} is {lock.line}, and events say {line}.")
         for holder in lock.holders:
             self._holder(key, job, holder, puts)
         if lock.line and not lock.holders and not (lock.delay_until_ms or lock.parked or lock.done):
             head = self._now(ticket_key(NS, job, lock.line[0]), puts)
-            stays = job in self._pools or job.startswith("path:") or any(overlap(each, job) for each in self._closed)
+            stays = job in self._pools or job.startswith("path:") or any(covers(each, job) for each in self._closed)
             if isinstance(head, Ticket) and not (head.whole or head.stopped or stays):
                 said = f"{job} is free, and {head.owner}, who is first in line, was not given it: a lost wake-up."
                 self._say("queue:fifo", said)
@@ -407,7 +479,9 @@ class Checker:
     def _holder(self, key: str, job: str, holder: Holder, puts: Puts) -> None:
         self._made.setdefault(holder.lease_id, job)
         told = self._told.get((job, holder.lease_id))
-        if told is not None and holder.expires_ms < told.until_ms and (job, holder.lease_id) not in self._let_go:
+        is_own = (job, holder.lease_id) in self._let_go
+        lasts = holder.session is not None and not holder.ttl_ms  # as long as its session
+        if told is not None and holder.expires_ms < told.until_ms and not lasts and not is_own:
             cut_ms = told.until_ms - holder.expires_ms
             self._say("lease:never-early", f"{told.client}'s lease of {job} was cut by {cut_ms} ms.")
         ends_ms = self._ceilings.setdefault(holder.lease_id, holder.ends_ms)

@@ -7,7 +7,8 @@ is a `Request`: the server is given the command that its document means, and the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from dibs.base.errors import DibsError, Overloaded
@@ -19,10 +20,12 @@ from dibs.client.urls import ServerAddress
 from dibs.core import commands
 from dibs.core.identity import AGENT, OPERATOR, Caller
 from dibs.engine.waiters import Waiter
-from dibs.testing.checker import LIMITED, LIMITS, NS, Finding
+from dibs.testing.checker import LIMITED, LIMITS, Finding
+from dibs.testing.features import FEATURES, Pair
 from dibs.testing.judge import UNKNOWN, RecordedCall
+from dibs.testing.line_checker import NS
 from dibs.testing.simulation import EPISODE, FAULTS, EpisodeSettings, SimulatedServer, World
-from dibs.testing.workload import RaceTerms, Workload
+from dibs.testing.workload import RaceTerms, Stage, Steps, Workload
 from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
@@ -48,7 +51,7 @@ class Request:
         if isinstance(self.command, CLAIMS):  # the server's own, but the same for the same seed
             self.command = self.command.replace(fresh_lease_id=self._world.fresh_id())
         self._sent_ms = self._world.time.now_ms
-        self._server: SimulatedServer | None = None
+        self.server: SimulatedServer | None = None
         self._is_open = True
         self._is_closed = self._is_gone = False  # what a look at the socket shows, and what the server's loop knows
         self._moves = client.moves
@@ -56,7 +59,7 @@ class Request:
 
     def send(self) -> None:
         world, chance = self._world, self._world.chance
-        self._server = server = self.client.next_server()
+        self.server = server = self.client.next_server()
         if server is None or not server.is_started:
             world.time.later(20, None, self._heard, None)
             return
@@ -77,18 +80,20 @@ class Request:
     def stray(self, delay_ms: int) -> None:
         """Ask on a connection that nobody reads."""
         world, self._is_open = self._world, False
-        self._server = server = self.client.next_server()
+        self.server = server = self.client.next_server()
         self._note_hang_up()
         if server is not None and server.is_started:
             world.time.later(delay_ms, server.loop, self._arrive)
             world.time.later(delay_ms + world.chance.choice((1, 3, 8, 1_000)), None, self._close)
 
     def _arrive(self) -> None:
-        server, command = self._server, self.command
+        server, command = self.server, self.command
         assert server is not None
         try:
             if self._wait_ms and isinstance(command, commands.Acquire | commands.AcquireAll):
                 has_hung_up = (lambda: self._is_closed) if self._moves else None
+                if self._is_open:
+                    self._world.waiting[self] = None
                 self._waiter = server.waiters.ask(command, self._wait_ms, self._answer, has_hung_up=has_hung_up)
                 if self._is_gone:
                     self._waiter.cancel()
@@ -104,7 +109,7 @@ class Request:
         return isinstance(self.command, CLAIMS) and (self._is_gone or (self._moves and self._is_closed))
 
     def _decided(self, result: Any) -> None:
-        server = self._server
+        server = self.server
         assert server is not None
         if not self._answer(result):
             server.waiters.on_undelivered(self.command, result)
@@ -112,13 +117,25 @@ class Request:
     def _answer(self, result: Any) -> bool:
         """The server's answer. False: it knows that nobody is there."""
         world = self._world
+        world.waiting.pop(self, None)
         if self._is_gone or (self._moves and self._is_closed):
             return False
-        if self._server is not None and self._server.is_dead:
+        if self.server is not None and self.server.is_dead:
             return True
-        if self._is_open and not world.strikes("lost", 0.01):
+        if self._is_open and self._loses_reply():
+            pass
+        elif self._is_open and not world.strikes("lost", 0.01):
             late_ms = world.chance.choice(LATE_MS) if world.strikes("late", 0.005) else 0
             world.time.later(world.chance.choice(LATENCIES_MS) + late_ms, None, self._heard, result)
+        return True
+
+    def _loses_reply(self) -> bool:
+        world = self._world
+        if "lost-replies" not in world.features or not world.strikes("lost", 0.05):
+            return False
+        names = self._asked.document.get("names", [self._asked.name])
+        session = self._asked.document.get("session_id", "")
+        self.client.bore(["lost-replies"], [*names, *filter(None, [session])])
         return True
 
     def _heard(self, result: Any) -> None:
@@ -144,15 +161,23 @@ class Request:
             at, line = self._sent_ms / 1000, {"job": self.command.name, "key": self.command.request_key or ""}
             self.client.note(**line, client=self.client.name, call="leave", began=at, ended=at, outcome=UNKNOWN)
 
+    @property
+    def place(self) -> tuple[str, int] | None:
+        return self._waiter.place[1:] if self._waiter is not None and self._waiter.place is not None else None
+
     def _ends(self) -> None:
         self._is_open = False
+        self._world.waiting.pop(self, None)
         self._world.operations += 1
         self._world.checker.ends(self.command)
 
     def _close(self) -> None:
         """The connection is closed. The server's loop hears of it a little later."""
         self._is_closed = True
-        server = self._server
+        self._world.waiting.pop(self, None)
+        if isinstance(self.command, CLAIMS):
+            self._world.checker.waits.hangs_up(self.command, self._world.time.now_ms, moves=self._moves)
+        server = self.server
         if server is not None:
             self._world.time.later(self._world.chance.choice((0, 1, 20, 500)), server.loop, self._gone)
 
@@ -165,21 +190,37 @@ class Request:
 class SimulatedClient:
     """The stage of one client."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, of: SimulatedClient | None = None) -> None:
         self.world, self.name, self.chance = world, name, world.chance
         self.is_home = False
         self.moves = world.chance.random() < 0.5
         self.strikes, self.fresh_id = world.strikes, world.fresh_id
-        number = int(name[1:])
-        role = OPERATOR if number % 4 == 0 else AGENT
-        self.caller = Caller(principal="team", role=role)
-        if number % 6 == 1:
-            self.caller = Caller(principal=LIMITED, limits=LIMITS)
         self._turn = world.chance.randrange(10)
         self._attempts: Attempts | None = None
-        terms = RaceTerms(world.jobs, TTLS_S, WAITS_MS, PAUSES, operates=role == OPERATOR, plainly=False)
-        self._steps = Workload(name, self, terms).life()
-        world.time.later(world.chance.randrange(200), None, self._go_on, None)
+        self.caller: Caller
+        if of is not None:
+            self.caller = of.caller
+            return
+        number = int(name[1:])
+        role = OPERATOR if number % 4 == 0 else AGENT
+        self.caller = Caller(principal="team", role=role, badges=("user:team",))
+        if number % 6 == 1 and "quotas" in world.features:
+            self.caller = Caller(principal=LIMITED, limits=LIMITS, badges=(f"user:{LIMITED}",))
+        terms = RaceTerms(world.jobs, TTLS_S, WAITS_MS, PAUSES, operates=role == OPERATOR, features=world.features)
+        self._begin(Workload(name, self, terms).life(), world.chance.randrange(200))
+
+    def _begin(self, steps: Steps, after_ms: int) -> None:
+        self._steps = steps
+        self.world.time.later(after_ms, None, self._go_on, None)
+
+    def along(self, name: str, life: Callable[[Stage], Steps]) -> None:
+        thread = SimulatedClient(self.world, name, of=self)
+        thread._begin(life(thread), 0)
+        self.world.clients.append(thread)
+
+    def bore(self, features: Iterable[str], places: Iterable[str]) -> None:
+        of_few = ["quotas"] * (self.caller.principal == LIMITED)
+        self.world.meetings.bore([*features, *of_few], places, self.world.time.now_ms)
 
     def now(self) -> float:
         return self.world.time.now_ms / 1000
@@ -241,6 +282,7 @@ class Episode(NamedTuple):
     faults: int
     steps: int
     found: Finding | None
+    met: Counter[Pair]
 
 
 def episode(settings: EpisodeSettings) -> Episode:
@@ -251,7 +293,9 @@ def episode(settings: EpisodeSettings) -> Episode:
         found = world.run()
     finally:
         log.disabled = before
-    return Episode(settings, world.operations, world.faults, world.time.steps, found[0] if found else None)
+    return Episode(
+        settings, world.operations, world.faults, world.time.steps, found[0] if found else None, world.meetings.counts
+    )
 
 
 def episodes(settings: EpisodeSettings) -> Iterator[Episode]:
@@ -268,9 +312,9 @@ def episodes(settings: EpisodeSettings) -> Iterator[Episode]:
 
 
 def shrunk(failed: Episode, tries: int = 8, is_tried: Callable[[Episode], bool] = lambda best: True) -> Episode:
-    """A smaller episode that breaks the same promise: with fewer kinds of faults, servers, clients, jobs, operations.
-    What is left out changes all that follows, so a few seeds are tried each time. `is_tried` is asked before each try
-    with the best so far; once it says no, that is the answer."""
+    """A smaller episode that breaks the same promise: with fewer kinds of faults and features, fewer servers, clients,
+    jobs and operations. What is left out changes all that follows, so a few seeds are tried each time. `is_tried` is
+    asked before each try with the best so far; once it says no, that is the answer."""
     assert failed.found is not None
     promise, root = failed.found.promise, failed.settings.seed.partition(".")[0]
 
@@ -284,8 +328,8 @@ def shrunk(failed: Episode, tries: int = 8, is_tried: Callable[[Episode], bool] 
         return None
 
     best = failed._replace(settings=failed.settings._replace(operations=max(1, failed.found.operation)))
-    for fault in FAULTS:
-        best = smaller(best.settings._replace(without=best.settings.without | {fault})) or best
+    for left_out in (*FAULTS, *FEATURES):
+        best = smaller(best.settings._replace(without=best.settings.without | {left_out})) or best
     for field, least in (("servers", 1), ("clients", 2), ("jobs", 1)):
         while getattr(best.settings, field) > least:
             found = smaller(best.settings._replace(**{field: getattr(best.settings, field) - 1}))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.core import events as kinds
-from dibs.core.commands import Command, Inspect
+from dibs.core.commands import AcquireTerms, Command, Inspect
 from dibs.core.draft import Decision, View
 from dibs.core.events import Event
 from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TICK_MS
@@ -33,12 +33,14 @@ from dibs.stores.postgres.schema import LOST_EVENTS_MAX
 from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
 from dibs.testing.decisions import checked, wrong
+from dibs.testing.features import Meetings, features_of
 from dibs.testing.judge import UNKNOWN, RecordedCall, judge
 from dibs.testing.simulated_webhooks import HookTarget, SimulatedDeliveries
 from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Timer
-from dibs.testing.workload import KIN, POOL, SHARED
+from dibs.testing.workload import KIN, POOL, PREFIX, SHARED, TWOS
 
 EPISODE = 4_000  # operations of one world
+DOUBTS_ARE_LOOKED_UP = False  # a server decides anew what may have been written for a caller that has gone
 HOOKED = 0.25  # the share of worlds with a webhook
 FAILED_OVER = 0.2  # the share of the others in which an older copy of the store takes over once
 LOST_COMMITS = (1, 5, 30)
@@ -50,18 +52,31 @@ FAULTS = (
 )
 HOME_MS_MAX = 300_000  # how long it may take until nothing is left
 LATENCIES_MS = (0, 0, 1, 1, 2, 5)
+PLACELESS = frozenset(("done-marks", "attempts", "access-lists"))  # for these, places go whose callers come again
 
 
-KINDS = ("job-1", "path:a/b", "path:a", SHARED, POOL, KIN)
+# Jobs that only some features need.
+KINDS = {
+    "path:a/b": {"trees"},
+    "path:a": {"trees"},
+    SHARED: {"shared", "share"},
+    POOL: {"pools", "smaller-pools"},
+    KIN: {"nested-sessions"},
+    f"{PREFIX}0": {"prefix-closures"},
+    **{job: {"slots"} for job in TWOS},
+}
 
 
-def jobs_of(chance: Random, count: int) -> list[str]:
-    """A plain job, some of other kinds, and more plain ones."""
-    kinds = chance.sample(KINDS, min(count - 1, len(KINDS)))
-    return ["job-0", *kinds, *[f"job-{n}" for n in range(2, count - len(kinds) + 1)]]
+def jobs_of(chance: Random, count: int, features: frozenset[str]) -> list[str]:
+    """A plain job, some of other kinds, and more plain ones. Few, so that all are wanted by many at once."""
+    kinds = [job for job, wants in KINDS.items() if not features.isdisjoint(wants)]
+    kinds = chance.sample(kinds, min(count - 1, len(kinds)))
+    return ["job-0", *kinds, *[f"job-{n}" for n in range(1, count - len(kinds))]]
 
 
 class EpisodeSettings(NamedTuple):
+    """`without`: which faults and features are left out."""
+
     seed: str
     operations: int = EPISODE
     servers: int = 3
@@ -73,6 +88,19 @@ class EpisodeSettings(NamedTuple):
         without = f" --without {','.join(sorted(self.without))}" if self.without else ""
         counts = f"--servers {self.servers} --clients {self.clients} --jobs {self.jobs}"
         return f"dibs simulate --seed {self.seed} --operations {self.operations} {counts}{without}"
+
+
+class Waits(Protocol):
+    """A request whose answer comes later. `place`: job and number of the place that its server knows."""
+
+    @property
+    def client(self) -> Participant: ...
+
+    @property
+    def server(self) -> SimulatedServer | None: ...
+
+    @property
+    def place(self) -> tuple[str, int] | None: ...
 
 
 class Participant(Protocol):
@@ -96,7 +124,7 @@ class SimulatedStore(MemoryStore):
             found = self._records.get(key)
             if (found.version if found is not None else 0) != version:
                 raise Conflict
-        self._world.checker.committed(puts, events, self._world.time.now_ms)
+        self._world.check(self._world.checker.committed, puts, events, self._world.time.now_ms)
         self._undo.append(({key: self._records.get(key) for key in puts}, len(events)))
         seq = super().commit({}, puts, events)
         self._world.on_commit(puts, self._events[len(self._events) - len(events) :])
@@ -151,6 +179,7 @@ class StoreLink(StoreProxy):
                 server.fell_ill()
 
     def read(self, keys: Iterable[str]) -> Snapshot:
+        self._server.notes_gone()
         found: Snapshot = self._ask(self.inner.read, list(keys))
         self._server.known.update(found.records)
         return found
@@ -158,6 +187,7 @@ class StoreLink(StoreProxy):
     def recall(self, keys: Iterable[str]) -> Snapshot:
         if not self._server.remembers:
             return self.read(keys)
+        self._server.notes_gone()
         known = {key: self._server.known.get(key, ABSENT) for key in keys}
         return Snapshot(now_ms=self._world.time.now_ms, records=known, is_recalled=True)
 
@@ -180,6 +210,7 @@ class StoreLink(StoreProxy):
 
     def _commit(self, *args: Any) -> int:
         self._world.writes = self._server
+        self._server.check_gone(args[1])
         seq = self.inner.commit(*args)
         self._server.known.update(self.inner.read(args[1]).records)
         return seq
@@ -201,6 +232,8 @@ class SimulatedServer:
         chance = world.chance
         self.is_at_once, self.remembers = chance.random() < 0.5, chance.random() < 0.5
         self.known: dict[str, Versioned] = {}  # records as it saw them last
+        self._deciding: Sequence[Command] = ()
+        self._gone: dict[str, AcquireTerms] = {}  # those whose callers had gone when it read last, by their fresh ids
         self.is_dead = self.is_cut_off = self.is_started = False
         self.stopped_until_ms = self.cut_off_ms = self.well_since_ms = 0
         self._rate = 1 + chance.choice((-0.001, 0, 0.001)) * (not world.settings.without & {"clock"})
@@ -249,6 +282,11 @@ class SimulatedServer:
     def fell_ill(self, for_ms: int = 0) -> None:
         self.well_since_ms = max(self.world.time.now_ms + for_ms, self.well_since_ms)
 
+    def is_able(self) -> bool:
+        """Whether it could serve until now, since it was well."""
+        is_there = self.is_started and not (self.is_dead or self.is_cut_off or self.world.is_full)
+        return is_there and max(self.stopped_until_ms, self.well_since_ms) <= self.world.time.now_ms
+
     def post(
         self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
     ) -> None:
@@ -256,7 +294,7 @@ class SimulatedServer:
 
         def answered(result: Result) -> None:
             if not self.is_dead:
-                self.world.checker.answered(command, result)
+                self.world.check(self.world.checker.answered, command, result)
                 is_refused = isinstance(command, Inspect) and type(result) is StoreUnavailable
                 if is_refused and self.cut_off_ms < asked_ms:
                     self.world.say("same-answer", f"A look failed although the store could be read: {result}")
@@ -267,11 +305,34 @@ class SimulatedServer:
     def run(self, commands: Sequence[Command]) -> list[Result]:
         """Decide a batch. Nothing is decided for a caller that is known to be gone before."""
         gone = [command for command in commands if self.batcher.is_gone(command)]
+        self._deciding, self._gone = commands, {}
         results = self.decider.run(commands)
+        self._deciding = ()
         for command, result in zip(commands, results, strict=True):
             if command in gone and not isinstance(result, BaseException):
                 self.world.say("queue:no-dead-grant", f"A claim was decided whose caller had gone: {result}")
         return results
+
+    def notes_gone(self) -> None:
+        """It reads: what it decides now is not for those who have gone."""
+        claims = [each for each in self._deciding if isinstance(each, AcquireTerms) and self.batcher.is_gone(each)]
+        self._gone = {each.fresh_lease_id: each for each in claims}
+
+    def check_gone(self, puts: Mapping[str, Stored | None]) -> None:
+        """A caller that has gone may have been told elsewhere that the job is another's. So its claim is looked up,
+        and not decided anew."""
+        for key, record in puts.items() if self._gone and DOUBTS_ARE_LOOKED_UP else ():
+            if not isinstance(record, LockRecord):
+                continue
+            there = self.world.store._records.get(key, ABSENT).record
+            before = there.holders if isinstance(there, LockRecord) else ()
+            for each in record.holders:
+                claim = self._gone.get(each.lease_id)
+                if claim is not None and each.lease_id not in [holder.lease_id for holder in before]:
+                    told = self.world.checker.waits.refused.get(claim.request_key or "", "")
+                    also = f" It was told `{told}` elsewhere meanwhile." if told else ""
+                    said = f"{claim.owner} had hung up before {self.name} read the store, and was given {record.name}."
+                    self.world.say("queue:no-dead-grant", said + also)
 
     def _later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
         return self.world.time.later(int(seconds * 1000), self.loop, call, *args)
@@ -340,6 +401,8 @@ class World:
     def __init__(self, settings: EpisodeSettings, make_client: Callable[[World, str], Participant]) -> None:
         self.settings = settings
         self.chance = Random(settings.seed)
+        self.features = features_of(settings.seed, settings.without)
+        self.meetings = Meetings()
         self.time = Timeline()
         self.store = SimulatedStore(self)
         self.checker = Checker(self.say, self.store._records, self._denies_outage)
@@ -347,6 +410,7 @@ class World:
         self.calls: list[RecordedCall] = []
         self.operations = self.faults = self._starts = self._ids = 0
         self.is_full = self.is_calm = False
+        self._fault: Exception | None = None
         self.writes: SimulatedServer | None = None  # whose commit is being checked
         self.target: HookTarget | None = None
         if self.chance.random() < HOOKED:
@@ -354,9 +418,10 @@ class World:
         self.servers: list[SimulatedServer] = []
         for _ in range(settings.servers):
             self._start_server()
-        self.jobs = jobs_of(self.chance, settings.jobs)
+        self.jobs = jobs_of(self.chance, settings.jobs, self.features)
         self._make_client = make_client
         self.clients: list[Participant] = []
+        self.waiting: dict[Waits, None] = {}  # requests without an answer
         for _ in range(settings.clients):
             self.start_client()
         self.time.later(500, None, self._trouble)
@@ -370,6 +435,8 @@ class World:
         """Let the clients do their operations, then let everybody go home, then judge."""
         with checked(self._look_at):
             self.time.run(2**62)
+        if self._fault is not None:
+            raise self._fault
         if not self.found:  # nobody is left, and everybody knows it
             self.time.is_over = False
             for server in self.servers:
@@ -381,7 +448,10 @@ class World:
             old = {call.key for call in self.calls if call.began * 1000 < self._failed_over_ms} - {""}
             new = [call for call in self.calls if call.began * 1000 >= self._failed_over_ms or call.outcome == UNKNOWN]
             calls = [call for call in new if call.key not in old]
-            for wrong in judge(sorted(calls, key=lambda call: (call.began, call.number)))[:1]:
+            wrongs = judge(sorted(calls, key=lambda call: (call.began, call.number)))
+            if self.features & PLACELESS:  # the checker knows why a place went, and the judge does not
+                wrongs = [wrong for wrong in wrongs if wrong.promise != "queue:fifo"]
+            for wrong in wrongs[:1]:
                 self.say(wrong.promise, wrong.says)
         return self.found
 
@@ -389,6 +459,15 @@ class World:
         says = wrong(view, command, decision)
         if says is not None:
             self.say("answer", f"{type(command).__name__}: {says}")
+
+    def check(self, call: Callable[..., object], *args: object) -> None:
+        """A fault of the checker is no error of the store, which a server would bear."""
+        try:
+            call(*args)
+        except Exception as fault:
+            self._fault = fault
+            self.time.is_over = True
+            raise
 
     def say(self, promise: str, says: str) -> None:
         self.found.append(Finding(promise, says, self.operations, self.time.steps))
@@ -503,6 +582,7 @@ class World:
     def _look(self) -> None:
         now_ms = self.time.now_ms
         self._check_counts()
+        self._check_waiting()
         if self.operations >= self.settings.operations and not self.is_calm:
             self._calm()
         if self.is_calm and not self._left():
@@ -527,6 +607,17 @@ class World:
         held = [lock.name for lock in locks if isinstance(lock, LockRecord) and (lock.holders or lock.line)]
         left = self.target.left() if self.target is not None else []
         return [*held, *left, *[client.name for client in self.clients if not client.is_home]]
+
+    def _check_waiting(self) -> None:
+        """Nobody waits for what is free, or is told late."""
+        now_ms = self.time.now_ms
+        able = [each for each in self.servers if each.is_able()]
+        well_ms = min([each.well_since_ms for each in able], default=None)
+        self.checker.look(now_ms, well_ms)
+        for request in self.waiting:
+            place, server = request.place, request.server
+            if place is not None and server in able:
+                self.checker.waits.told_late(*place, request.client.name, server.well_since_ms, now_ms)
 
     def _check_counts(self) -> None:
         """Whoever knows all events counts what there is."""

@@ -1,8 +1,9 @@
 """What a client does that races for a few jobs on purpose, for `dibs verify` on real servers and `dibs simulate`.
 
-It claims one job, any and all, in line or not, in sessions or not, with request keys or not; renews, hands over,
-releases, looks; repeats what came too late; falls silent and dies; an operator also breaks, closes and sizes jobs. It
-waits in line by the flow of the real client (`client/queueing.py`).
+It claims jobs, in line or not, in sessions or not; renews, releases, looks; repeats what came too late; falls silent
+and dies. What else it does depends on the features of its race (`features.py`): an operator also breaks, closes and
+sizes jobs, and a session may ask for two things at once. It waits in line by the flow of the real client
+(`client/queueing.py`).
 
 A client is a generator: it yields an `Ask` and is sent the reply, or milliseconds, which pass. Each call is noted for
 the judge (`judge.py`). What goes wrong between it and the servers is its stage's part.
@@ -10,7 +11,7 @@ the judge (`judge.py`). What goes wrong between it and the servers is its stage'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from random import Random  # noqa: TID251 - of whoever has the seed
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +20,7 @@ from dibs.client.door import Ask, is_over
 from dibs.client.queueing import Pause, PendingClaim, StillWaiting, status_of
 from dibs.core.names import is_resource
 from dibs.testing.judge import OK, REFUSED, UNKNOWN
-from dibs.wire.codes import NOT_NOW, kind_of
+from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of
 from dibs.wire.documents import Reply
 
 Steps = Generator[Ask | int, Any, Any]
@@ -47,9 +48,20 @@ class Stage(Protocol):
     def note(self, **line: Any) -> None:
         """Add a line to the record."""
 
+    def bore(self, features: Iterable[str], places: Iterable[str]) -> None:
+        """These features had an effect on these jobs and sessions."""
+
+    def along(self, name: str, life: Callable[[Stage], Steps]) -> None:
+        """Let another thread of this client live that life, at the same time."""
+
 
 SHARED, POOL, KIN = "shared", "pool", "kin"  # jobs that several may have at once: the judge knows one owner at a time
-SEVERAL = frozenset((SHARED, POOL, KIN))
+TWOS = ("two-1", "two-2")  # jobs of two slots each
+SEVERAL = frozenset((SHARED, POOL, KIN, *TWOS))
+PLAIN = ("job-", "lab/")  # how the names of the others begin that are in no tree
+PREFIX = "lab/"  # what is closed as a whole
+GROUPS = ("g", "h")
+LISTS: tuple[list[str], ...] = (["user:team"], ["user:few"], ["user:team", "user:few"], [])
 PAUSE_MS_MAX = 8_000
 SESSION_TTL_S = 10
 LONG_TTL_S = 25
@@ -77,31 +89,47 @@ def verdict(asked: Ask, reply: Reply) -> tuple[str, str]:
 
 
 class RaceTerms(NamedTuple):
-    """What clients of a race want: which jobs, for how long, and how patiently. `operates`: it may use what operators
-    may. `plainly`: no features but those that the judge knows all about."""
+    """What clients of a race want: which jobs, for how long, how patiently, and with which features (`features.py`).
+    `operates`: it may use what operators may."""
 
     jobs: Sequence[str]
     ttls_s: Sequence[int]
     waits_ms: Sequence[int]
     pauses: Sequence[float]  # parts of a lease that pass between two heartbeats
     operates: bool
-    plainly: bool
+    features: frozenset[str]
 
 
 class Workload:
-    def __init__(self, name: str, stage: Stage, terms: RaceTerms) -> None:
+    def __init__(self, name: str, stage: Stage, terms: RaceTerms, session: str = "") -> None:
         self.name, self._stage, self._terms = name, stage, terms
         self._chance = stage.chance
-        self._plain = [job for job in terms.jobs if job.startswith("job-")]
+        self._plain = [job for job in terms.jobs if job.startswith(PLAIN)]
         self._number = 0
         self._key = ""  # of the claim that waits
-        self._session = ""
+        self._keys: list[str] = []  # of claims that were answered
+        self._session, self._parent = session, ""
         self._session_until = 0.0
-        ways: list[Callable[[], Steps]] = [self._one] * 4 + [self._in_session, self._any, self._look]
-        ways += [self._all] if len(self._plain) > 1 else []
-        ways += [self._family] if KIN in terms.jobs else []
-        ways += [self._operate] if terms.operates else []
+        on = terms.features
+        ways: list[Callable[[], Steps]] = [self._one] * 4 + [self._in_session, self._look]
+        ways += [self._in_session] * bool(on & {"two-asks", "share", "groups"})
+        ways += [self._any] * ("claim-any" in on)
+        ways += [self._all] * ("claim-all" in on and len(self._plain) > 1)
+        ways += [self._family] * ("nested-sessions" in on and KIN in terms.jobs)
+        ways += [self._operate] * terms.operates
         self._ways = ways
+
+    def _bears(self, feature: str, share: float, borne: set[str]) -> bool:
+        """Tell whether what is being asked has this feature."""
+        if feature not in self._terms.features or self._chance.random() >= share:
+            return False
+        borne.add(feature)
+        return True
+
+    def _bore(self, reply: Reply | None, features: Iterable[str], names: Iterable[str]) -> None:
+        if reply is not None and (reply.status < 300 or kind_of(reply) == NOT_YET):
+            nested = ["nested-sessions"] * bool(self._parent)
+            self._stage.bore([*features, *nested], [*names, *filter(None, (self._session, self._parent))])
 
     def life(self) -> Steps:
         """Until all is over, or until it dies: True."""
@@ -118,51 +146,82 @@ class Workload:
         return (yield from self._claim_and_hold("acquire", [job]))
 
     def _any(self) -> Steps:
-        names = self._chance.sample(self._plain, min(3, len(self._plain)))
+        jobs = [job for job in self._terms.jobs if job not in TWOS]
+        names = self._chance.sample(jobs, min(3, len(jobs)))
         return (yield from self._claim_and_hold("acquire-any", names))
 
     def _all(self) -> Steps:
-        return (yield from self._claim_and_hold("acquire-all", sorted(self._chance.sample(self._plain, 2))))
+        return (yield from self._claim_and_hold("acquire-all", self._two(self._chance.choice(self._terms.jobs))))
 
-    def _document(self, verb: str, names: list[str]) -> Document:
+    def _two(self, job: str) -> list[str]:
+        """This one and another that does not overlap it. Jobs of two slots are claimed together: the terms of a claim
+        are for all of its jobs."""
+        if job in TWOS:
+            return [each for each in TWOS if each in self._terms.jobs]
+        jobs = [each for each in self._terms.jobs if each not in (job, *TWOS)]
+        others = [each for each in jobs if not (is_resource(each) and is_resource(job))]
+        return sorted([job, self._chance.choice(others)]) if others else [job]
+
+    def _document(self, verb: str, names: list[str], borne: set[str]) -> Document:
         chance, terms = self._chance, self._terms
         self._number += 1
         owner = f"{self.name}.{self._number}"
         document: Document = {"owner": owner}
         if verb != "acquire":
             document["names"] = names
+            borne.add("claim-any" if verb == "acquire-any" else "claim-all")
         if self._session:
             document["session_id"] = self._session
         if not self._session or chance.random() < 0.5:
             document["ttl_seconds"] = chance.choice(terms.ttls_s)
-        if chance.random() < 0.7 or terms.plainly:
+        if self._keys and not self._session and self._bears("keys", 0.15, borne):
+            document["request_key"] = chance.choice(self._keys[-4:])
+        elif not self._bears("keyless", 0.5, borne):
             document["request_key"] = owner
-        if not terms.plainly:
-            odds = chance.random()
-            if names == [SHARED] and odds < 0.7:
-                document["mode"] = "shared"
-            elif names == [POOL]:
-                document["units"] = 1 + int(odds * 2.5)
-            elif odds < 0.06:
-                document["max_hold_seconds"] = chance.choice((2, 10))
-            elif odds < 0.16 and verb != "acquire-any":
-                document["replaces"] = "newest"
-            elif odds < 0.2:
-                document["lock_delay_seconds"] = 1
+        if any(map(is_resource, names)):
+            borne.add("trees")
+        if names[0] in TWOS and self._bears("slots", 1, borne):
+            document |= {"slots": 2} | ({"units": 2} if chance.random() < 0.2 else {})
+        elif POOL in names and self._bears("pools", 0.8, borne):
+            document["units"] = 1 + int(chance.random() * 2.5)
+        elif POOL not in names and self._bears("shared", 0.7 if SHARED in names else 0.25, borne):
+            document["mode"] = "shared"
+        if verb != "acquire-any" and self._bears("groups", 0.4, borne):
+            document["replaces"] = chance.choice(GROUPS)
+        if verb == "acquire-any" and chance.random() < 0.5:
+            document["count"] = chance.randrange(1, 1 + len(names))
+        if verb == "acquire" and self._bears("access-lists", 0.03, borne):
+            document["acl"] = {"acquire": chance.choice(LISTS[:3])}
+        if self._bears("ceilings", 0.15, borne):
+            document["max_hold_seconds"] = chance.choice((2, 10))
+        if self._bears("delays", 0.15, borne):
+            document["lock_delay_seconds"] = 1
+        if self._bears("attempts", 0.4, borne):
+            document["max_attempts"] = chance.choice((1, 2, 3))
+        if self._bears("done-marks", 0.1, borne):
+            document["again"] = True
         return document
 
     def _claim_and_hold(self, verb: str, names: list[str]) -> Steps:
-        asked = Ask(verb, names[0] if verb == "acquire" else "", self._document(verb, names))
-        leases: list[Document] = yield from self._claim(asked)
+        borne: set[str] = set()
+        asked = Ask(verb, names[0] if verb == "acquire" else "", self._document(verb, names, borne))
+        leases: list[Document] = yield from self._claim(asked, borne)
         died = (yield from self._hold(leases, asked)) if leases else False
-        if leases and not died and "request_key" in asked.document and self._chance.random() < 0.1:
-            late = yield from self._ask(asked)  # a repeat that comes after the release
-            yield from self._release_all(_leases(late))
+        key = asked.document.get("request_key")
+        if leases and not died and key is not None:
+            self._keys.append(key)
+            if self._chance.random() < 0.1:
+                late = yield from self._ask(asked)  # a repeat that comes after the release
+                yield from self._release_all(_leases(late))
         return died
 
-    def _claim(self, asked: Ask) -> Steps:
+    def _claim(self, asked: Ask, borne: Iterable[str] = ()) -> Steps:
         """The leases that it got."""
         chance, document = self._chance, asked.document
+        if self._session and self._bears("two-asks", 0.4, set()):
+            terms = self._terms._replace(features=self._terms.features - {"two-asks"})
+            life = Workload(f"{self.name}b{self._number}", self._stage, terms, self._session)
+            self._stage.along(life.name, lambda stage: life._second(stage, asked))
         self._key = document.get("request_key", "")
         wait_ms = chance.choice(self._terms.waits_ms) if asked.verb != "acquire-any" and chance.random() < 0.6 else 0
         claim = PendingClaim(asked.verb, asked.name, dict(document), wait_ms=wait_ms, steady=self._now_ms)
@@ -173,6 +232,7 @@ class Workload:
             reply = yield from self._ask_all(claim.claim())
             if reply is None and chance.random() < 0.5:  # it lost its patience
                 yield from self._ask_all(claim.give_up())
+        self._bore(reply, borne, document.get("names", [asked.name]))
         if reply is None:
             return []
         if verdict(asked, reply)[0] == UNKNOWN and self._session:
@@ -199,12 +259,14 @@ class Workload:
             elif isinstance(step, StillWaiting):
                 if self._session:
                     yield from self._keep_session()
-                if self._stage.strikes("dead", 0.03):
+                more = 0.15 if "dead-waiters" in self._terms.features else 0.0
+                if self._stage.strikes("dead", 0.03 + more):
+                    self._bore(step.reply, ["dead-waiters"] * bool(more), [(step.reply.body or {}).get("name", "")])
                     return None
 
     def _by_session(self, asked: Ask) -> Steps:
         """What its session got by a claim without an answer: it renews that instead of claiming again."""
-        if asked.verb != "acquire" or asked.name in SEVERAL or self._chance.random() < 0.5:
+        if asked.verb != "acquire" or asked.name in SEVERAL or "mode" in asked.document or self._chance.random() < 0.5:
             return []
         reply = yield from self._ask(Ask("renew", asked.name, {"session_id": self._session}))
         return [reply.body] if reply.status < 300 else []
@@ -214,6 +276,14 @@ class Workload:
     def _hold(self, leases: list[Document], asked: Ask) -> Steps:
         """Renew them a few times, and end them somehow. True if it died."""
         stage, chance = self._stage, self._chance
+        is_plain = len(leases) == 1 and asked.verb == "acquire"
+        if is_plain and self._session and self._bears("claim-all", 0.3, set()):
+            return (yield from self._more(leases[0], asked))
+        if is_plain and "mode" not in asked.document and self._bears("access-lists", 0.1, set()):
+            lease = leases[0]
+            listed = {"acquire": chance.choice(LISTS)}
+            reply = yield from self._ask(Ask("acl", lease["name"], {"acl": listed}))
+            self._bore(reply, ["access-lists"], [lease["name"]])
         for _ in range(chance.choice((0, 1, 1, 4))):
             if stage.is_over():
                 break
@@ -239,7 +309,7 @@ class Workload:
                 return False
         if stage.strikes("dead", 0.04):
             return True
-        if len(leases) == 1 and "mode" not in asked.document and chance.random() < 0.08:
+        if is_plain and leases and self._bears("transfer", 0.15, set()):
             leases = yield from self._transfer(leases[0])
         yield from self._release_all(leases)
         return False
@@ -248,34 +318,69 @@ class Workload:
         """The lease as it is then; None if it is lost."""
         by_session = self._session and lease["name"] not in SEVERAL and self._chance.random() < 0.5
         document: Document = {"session_id": self._session} if by_session else {"lease_id": lease["lease_id"]}
-        if not self._session and not self._terms.plainly and self._chance.random() < 0.25:
+        borne: set[str] = set()
+        if not self._session and self._bears("other-ttls", 0.3, borne):
             document["ttl_seconds"] = LONG_TTL_S  # always the same, so that a late copy makes none shorter
+        if self._bears("share", 0.15, borne):
+            yield from self._share(lease["name"], document)
         reply = yield from self._ask(Ask("renew", lease["name"], document), lease["lease_id"])
+        self._bore(reply, borne, [lease["name"]])
         if reply.status < 300:
             return reply.body
         return None if verdict(Ask("renew"), reply)[0] == REFUSED else lease
 
+    def _share(self, job: str, proof: Document) -> Steps:
+        """Let others share it from now on."""
+        reply = yield from self._ask(Ask("renew", job, {**proof, "mode": "shared"}), proof.get("lease_id", ""))
+        self._bore(reply, ["share"], [job])
+
+    def _more(self, lease: Document, asked: Ask) -> Steps:
+        """Claim what it has together with another job, on the same terms."""
+        kept = {field: asked.document[field] for field in ("mode", "slots", "units") if field in asked.document}
+        borne: set[str] = set()
+        document = self._document("acquire-all", self._two(lease["name"]), borne)
+        document = {field: document[field] for field in document if field not in ("mode", "slots", "units")} | kept
+        leases = yield from self._claim(Ask("acquire-all", "", document), borne)
+        yield self._chance.choice((1, 100, 1_000))
+        yield from self._release_all(leases or [lease])
+        return False
+
     def _release_all(self, leases: list[Document]) -> Steps:
         for lease in leases:
             document: Document = {"lease_id": lease["lease_id"]}
-            is_job = not is_resource(lease["name"])
-            if is_job and not self._terms.plainly and self._chance.random() < 0.03:
-                document |= {"failed": True, "reason": "no luck", "retry_after_seconds": 1}
-            yield from self._ask(Ask("release", lease["name"], document))
+            borne: set[str] = set()
+            if not is_resource(lease["name"]) and self._bears("attempts", 0.15, borne):
+                document |= {"failed": True, "reason": "no luck", "retry_after_seconds": self._chance.choice((0, 1))}
+            elif not is_resource(lease["name"]) and self._bears("done-marks", 0.15, borne):
+                document["done_seconds"] = self._chance.choice((1, 4))
+            reply = yield from self._ask(Ask("release", lease["name"], document))
+            self._bore(reply, borne, [lease["name"]])
 
     def _transfer(self, lease: Document) -> Steps:
-        """To another owner without a session, which is this client, too."""
-        heir = {"to_owner": f"{self.name}.heir", "fresh_lease_id": self._stage.fresh_id()}
+        """To another owner without a session, or to a new session. Both are this client, too."""
+        heir: Document = {"fresh_lease_id": self._stage.fresh_id(), "to_owner": f"{self.name}.heir"}
+        before = self._session, self._session_until
+        to_session = self._chance.random() < 0.5 and (yield from self._open_session())
+        if to_session:
+            heir["to_session"] = self._session
         asked = Ask("transfer", lease["name"], {"lease_id": lease["lease_id"], **heir})
         reply = yield from self._ask(asked)
-        return [reply.body] if verdict(asked, reply)[0] == OK else [lease]
+        self._bore(reply, ["transfer"], [lease["name"]])
+        got = [reply.body] if verdict(asked, reply)[0] == OK else [lease]
+        if to_session:
+            yield self._chance.choice((1, 100, 1_000))
+            yield from self._end_session()
+            self._session, self._session_until = before
+        return got
 
     # Sessions
 
     def _in_session(self) -> Steps:
         died = False
         if (yield from self._open_session()):
-            ways = (self._one, self._one, self._all if len(self._plain) > 1 else self._one, self._idle)
+            claims_all = "claim-all" in self._terms.features and len(self._plain) > 1
+            ways = [self._one, self._one, self._all if claims_all else self._one, self._idle]
+            ways += [self._any] * ("claim-any" in self._terms.features)
             for _ in range(self._chance.choice((1, 2, 3))):
                 died = died or (yield from self._chance.choice(ways)())
             if not died:
@@ -283,17 +388,48 @@ class Workload:
         self._session = ""
         return died
 
+    def _second(self, stage: Stage, first: Ask) -> Steps:
+        """While its session asks for something, or has it, it asks for the same once more, as another thread of the
+        same worker does."""
+        self._stage, chance, on = stage, self._chance, self._terms.features
+        yield chance.choice((1, 10, 100, 1_000))
+        names = first.document.get("names", [first.name])
+        if "share" in on and chance.random() < 0.4:
+            yield from self._share(chance.choice(names), {"session_id": self._session})
+        # Two asks without a key, or with the same, are one: whoever hangs up leaves the line for both.
+        document = {**first.document, "owner": f"{self.name}.1", "request_key": f"{self.name}.1"}
+        if "request_key" in first.document and chance.random() < 0.3:
+            del document["request_key"]
+        if chance.random() < 0.5:  # on other terms, which its session cannot have besides
+            otherwise: list[Document] = [{"ttl_seconds": 4}, {"again": True}]
+            if "mode" not in document:
+                otherwise += [{"units": 3}] * (POOL in names) + [{"slots": 3}] * (names[0] in TWOS)
+                otherwise += [{"mode": "shared"}] * (POOL not in names and names[0] not in TWOS)
+            document |= chance.choice(otherwise)
+        verb = first.verb
+        if verb == "acquire-all" and chance.random() < 0.3:
+            verb, document = "acquire", {field: document[field] for field in document if field != "names"}
+        asked = Ask(verb, "" if verb != "acquire" else names[0], document)
+        leases = yield from self._claim(asked, ["two-asks"])
+        yield chance.choice((1, 100))
+        yield from self._release_all([lease for lease in leases if not lease.get("held_before")])
+        return False
+
     def _family(self) -> Steps:
         """A session and one that is part of it do not keep each other out."""
         if not (yield from self._open_session()):
             return False
         parent, until, died = self._session, self._session_until, False
-        leases = yield from self._claim(Ask("acquire", KIN, self._document("acquire", [KIN])))
+        borne: set[str] = set()
+        leases = yield from self._claim(Ask("acquire", KIN, self._document("acquire", [KIN], borne)), borne)
         if (yield from self._open_session(parent_id=parent)):
-            died = yield from self._one(KIN)
+            self._parent = parent
+            ways = [lambda: self._one(KIN), self._one]
+            ways += [self._all] * ("claim-all" in self._terms.features and len(self._plain) > 1)
+            died = yield from self._chance.choice(ways)()
             if not died:
                 yield from self._end_session()
-        self._session, self._session_until = parent, until
+        self._session, self._session_until, self._parent = parent, until, ""
         if not died:
             yield from self._release_all(leases)
             yield from self._end_session()
@@ -332,15 +468,26 @@ class Workload:
         yield from self._ask(Ask("inspect", self._chance.choice(self._terms.jobs)))
 
     def _operate(self) -> Steps:
-        job, odds = self._chance.choice(self._terms.jobs), self._chance.random()
-        if self._terms.plainly or odds < 0.4:
-            yield from self._ask(Ask("break", job, {"reason": self._stage.fresh_id()}))
-        elif odds < 0.6:
-            yield from self._ask(Ask("close", job, {"reason": "repairs", "for_seconds": self._chance.choice((1, 4))}))
-        elif odds < 0.8:
-            yield from self._ask(Ask("open", job))
-        elif POOL in self._terms.jobs:
-            yield from self._ask(Ask("pool", POOL, {"slots": self._chance.choice((None, 0, 1, 2, 3, 3))}))
+        job, chance = self._chance.choice(self._terms.jobs), self._chance
+        closing: Document = {"reason": "repairs", "for_seconds": chance.choice((1, 4))}
+        is_opened = chance.random() < 0.4
+        asks = {
+            "breaks": Ask("break", job, {"reason": self._stage.fresh_id()}),
+            "closures": Ask("open", job) if is_opened else Ask("close", job, closing),
+            "prefix-closures": Ask("open", PREFIX) if is_opened else Ask("close", PREFIX, closing),
+            "attempts": Ask("free", job),
+            "pools": Ask("pool", POOL, {"slots": chance.choice((2, 3, 3))}),
+            "smaller-pools": Ask("pool", POOL, {"slots": chance.choice((None, 0, 1, 1, 2))}),
+        }
+        on = [feature for feature in asks if feature in self._terms.features]
+        on = [feature for feature in on if not feature.endswith("pools") or POOL in self._terms.jobs]
+        if not on:
+            yield from self._look()
+            return
+        feature = chance.choice(on)
+        reply = yield from self._ask(asks[feature])
+        about = [each for each in self._plain if each.startswith(PREFIX)] if feature == "prefix-closures" else []
+        self._bore(reply, [feature], about or [asks[feature].name])
 
     # The record
 
@@ -352,7 +499,8 @@ class Workload:
         return reply
 
     def note(self, asked: Ask, began: float, reply: Reply, lease_id: str = "") -> None:
-        if asked.verb not in _CALLS or asked.name in SEVERAL:
+        is_shared = asked.document.get("mode") == "shared"
+        if asked.verb not in _CALLS or asked.name in SEVERAL or (is_shared and asked.verb != "renew"):
             return
         outcome, code = verdict(asked, reply)
         ended, document, body = self._stage.now(), asked.document, reply.body or {}
@@ -364,13 +512,14 @@ class Workload:
             line |= {"key": document.get("request_key", ""), "owner": document["owner"]}
             line["session"] = document.get("session_id", "")
             got = _leases(reply)
-            for each in got:
+            for each in [each for each in got if each["name"] not in SEVERAL]:
                 told = {"job": each["name"]} | _told(each)
                 if each.get("held_before") or each["owner"] != document["owner"]:  # an earlier ask got it
                     told["key"] = ""
                 self._stage.note(**line | told)
             for job in () if got else document.get("names", [asked.name]):
-                self._stage.note(**line | {"job": job})
+                if job not in SEVERAL:
+                    self._stage.note(**line | {"job": job})
             return
         if asked.verb == "inspect":
             line |= {"held": body.get("status") == "held", "token": body.get("fencing_token") or 0}
@@ -378,13 +527,21 @@ class Workload:
             line["key"] = self._key
         elif asked.verb == "session-end":
             line |= {"job": "", "session": asked.name}
+        elif is_shared:  # from here on it may not be the only owner
+            line |= {
+                "call": "break",
+                "outcome": UNKNOWN,
+                "ended": ended if outcome == OK else began + UNANSWERED_BREAK_S,
+            }
         elif asked.verb == "renew" and outcome == OK:
             line |= _told(body) | {"call": "renew" if lease_id else "claim", "session": document.get("session_id", "")}
         else:
             line["lease"] = document.get("lease_id", lease_id)
         self._stage.note(**line)
-        if asked.verb == "transfer" and outcome == OK:
-            self._stage.note(**line | _told(body) | {"call": "heir", "owner": document["to_owner"]})
+        may_share = self._terms.features & {"share", "shared"}  # an heir is not told whether it is the only owner
+        if asked.verb == "transfer" and outcome == OK and not may_share:
+            heir = {"owner": document["to_owner"], "session": document.get("to_session", "")}
+            self._stage.note(**line | _told(body) | {"call": "heir"} | heir)
 
 
 def _leases(reply: Reply | None) -> list[Document]:

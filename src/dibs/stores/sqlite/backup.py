@@ -142,6 +142,8 @@ _COUNTED = (
     "SELECT key, body FROM records WHERE key = 'meta' OR key BETWEEN 'lock/' AND 'lock0'"
     f" OR key BETWEEN '{CREDENTIAL_PREFIX}' AND '{end_of(CREDENTIAL_PREFIX)}'"
 )
+
+
 def _here(db: sqlite3.Connection, statement: str) -> str:
     """A statement about PROGRESS, for a file of any format."""
     return statement.replace(PROGRESS, view_of_progress(db) or PROGRESS)

@@ -24,15 +24,20 @@ SHRINK_MS = 60_000  # how long it looks for a smaller run that breaks the same p
 
 
 def simulate(call: Call) -> Answer:
+    from collections import Counter
+
+    from dibs.testing.features import PAIRS, table
     from dibs.testing.simulated_clients import episodes, shrunk
 
     settings = settings_of(call)
+    met: Counter[tuple[str, str]] = Counter()
     operations = faults = 0
     failed: Episode | None = None
     with StopSignals(), StatusLine(call) as status:
         for each in episodes(settings):
             operations += each.operations
             faults += each.faults
+            met.update(each.met)
             status.show(f"{operations:,} operations, {faults:,} faults, seed {settings.seed}")
             if each.found is not None:
                 failed = each
@@ -46,7 +51,11 @@ def simulate(call: Call) -> Answer:
         }
         if failed is None or failed.found is None:
             said = f"{counted}, 0 violations (seed {settings.seed})"
-            return yes({**document, "violations": []}, said, quiet=said)
+            text = said
+            if call.values.get("pairs"):
+                document["pairs"] = [{"features": list(pair), "met": met[pair]} for pair in PAIRS]
+                text = f"{said}\nHow often each two features met:\n{table(met)}"
+            return yes({**document, "violations": []}, text, quiet=said)
         until_ms = steady_ms() + SHRINK_MS
 
         def is_tried(best: Episode) -> bool:
@@ -66,14 +75,15 @@ def simulate(call: Call) -> Answer:
 
 
 def settings_of(call: Call) -> EpisodeSettings:
+    from dibs.testing.features import FEATURES
     from dibs.testing.simulation import FAULTS, EpisodeSettings
 
     seed = call.values.get("seed") or new_id()[:8]
     if len(seed) > SEED_CHARS_MAX or not all(each.isascii() and (each.isalnum() or each in "-.") for each in seed):
         raise UsageError(f"--seed takes up to {SEED_CHARS_MAX} letters, digits, dots and hyphens.", call.command)
     without = frozenset(filter(None, (call.values.get("without") or "").split(",")))
-    if not without.issubset(FAULTS):
-        raise UsageError(f"--without takes a list of {', '.join(FAULTS)}.", call.command)
+    if not without.issubset((*FAULTS, *FEATURES)):
+        raise UsageError(f"--without takes a list of {', '.join((*FAULTS, *FEATURES))}.", call.command)
     counts: dict[str, Any] = {field: count(call, field, most) for field, most in COUNTS_MAX.items()}
     given = {field: value for field, value in counts.items() if value}
     return EpisodeSettings(seed, without=without, **{"operations": OPERATIONS_DEFAULT, **given})
@@ -82,8 +92,8 @@ def settings_of(call: Call) -> EpisodeSettings:
 PAGES = """
 simulate
     Servers, their clients and a store in memory run on one thread in virtual time, and one seed decides what goes
-        wrong. Every commit and answer is checked. A run that breaks a promise is made smaller, and printed as the
-        command that repeats it.
+        wrong, and which half of the features is used. Every commit and answer is checked. A run that breaks a promise
+        is made smaller, and printed as the command that repeats it.
     $ dibs simulate --seed 7 --operations 1000000  # a million operations, always the same
     exits 0 no violation was found | 1 a promise was broken
 """
@@ -95,7 +105,8 @@ COMMANDS = {
         Option("--servers N", "how many servers (default 3)"),
         Option("--clients N", "how many clients (default 12)"),
         Option("--jobs N", "how many jobs (default 5)"),
-        Option("--without FAULTS", "leave out kinds of faults, with commas between"),
+        Option("--without FAULTS", "leave out kinds of faults, or features, with commas between"),
+        Option("--pairs", "print how often each two features met, the rarest first"),
         Option("--no-shrink", "report the run as it is"),
     ),
 }
