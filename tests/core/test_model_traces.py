@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dibs.core.limits import ENDINGS_KEPT
+from dibs.core.limits import REMEMBERED_MAX
 from tests.core.one_job import Life, random_life
 
 TRACES: list[list[dict[str, Any]]] = json.loads(
@@ -24,7 +24,7 @@ def replay(trace: list[dict[str, Any]]) -> None:
     for number, step in enumerate(trace):
         life.decide(step["did"])
         written, stored = step["store"], life.stored()
-        if len(stored["ended"]) == ENDINGS_KEPT:  # the rules forget the oldest
+        if len(stored["ended"]) == REMEMBERED_MAX:  # the rules forget the oldest
             written = {**written, "ended": [each for each in written["ended"] if each in stored["ended"]]}
         assert stored == written, f"write {number}: {step['did']}"
 

@@ -25,7 +25,7 @@ from dibs.core.commands import (
 from dibs.core.events import Event
 from dibs.core.identity import Limits
 from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
-from dibs.core.limits import ENDINGS_KEPT, FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
+from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, REMEMBERED_MAX
 from dibs.core.outcomes import Granted, GrantedAll, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status
 from dibs.core.records import (
     EXCLUSIVE,
@@ -171,7 +171,8 @@ class Checker:
         elif isinstance(result, Refused) and isinstance(command, AcquireTerms) and command.request_key:
             for each in result.left:
                 self._told_of(client, each.name, each.lease)
-            if all(isinstance(each, KeySpent) and each.ending.how in LOST for each in result.outcomes):
+            spent = [each.ending for each in result.outcomes if isinstance(each, KeySpent)]
+            if len(spent) == len(result.outcomes) and all(each is not None and each.how in LOST for each in spent):
                 own = [(job, hold) for job, hold in self._leases() if hold.request_key == command.request_key]
                 left = [job for job, hold in own if (job, hold.lease_id) not in self._told]
                 if left:
@@ -415,7 +416,7 @@ class Checker:
             self._say("max-hold", f"{holder.owner}'s lease of {job} goes on after its ceiling.")
         if holder.request_key is not None:
             first = self._by_key.setdefault((holder.request_key, job), holder)
-            if first.lease_id != holder.lease_id and first.token not in self._ends[job][:-ENDINGS_KEPT]:
+            if first.lease_id != holder.lease_id and first.token not in self._ends[job][:-REMEMBERED_MAX]:
                 self._say("idem:acquire", f"Request key {holder.request_key} has two leases of {job}.")
         if holder.session is not None:
             session = self._now(session_key(holder.session), puts)

@@ -2,7 +2,7 @@
 
 It claims one job, any and all, in line or not, in sessions or not, with request keys or not; renews, hands over,
 releases, looks; repeats what came too late; falls silent and dies; an operator also breaks, closes and sizes jobs. It
-waits in line by the flow of the real client (`client/queueing.py`).
+waits in line by the flow of the real client (`client/pending.py`).
 
 A client is a generator: it yields an `Ask` and is sent the reply, or milliseconds, which pass. Each call is noted for
 the judge (`judge.py`). What goes wrong between it and the servers is its stage's part.
@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask, is_over
-from dibs.client.queueing import Pause, PendingClaim, StillWaiting, status_of
+from dibs.client.flow import Pause, StillWaiting, status_of
+from dibs.client.pending import PendingClaim
 from dibs.core.names import is_resource
 from dibs.testing.judge import OK, REFUSED, UNKNOWN
 from dibs.wire.codes import NOT_NOW, kind_of
@@ -172,7 +173,8 @@ class Workload:
         if "request_key" in document or (reply is not None and status_of(reply) == "queued"):
             reply = yield from self._ask_all(claim.claim())
             if reply is None and chance.random() < 0.5:  # it lost its patience
-                yield from self._ask_all(claim.give_up())
+                claim.own_key = True
+                yield from self._ask_all(claim.withdraw())
         if reply is None:
             return []
         if verdict(asked, reply)[0] == UNKNOWN and self._session:
