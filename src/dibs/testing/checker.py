@@ -21,6 +21,7 @@ from dibs.core.commands import (
     OpenSession,
     Release,
     Transfer,
+    Withdraw,
 )
 from dibs.core.events import Event
 from dibs.core.identity import Limits
@@ -99,6 +100,7 @@ class Checker:
         self._free_ms: dict[str, int] = {}
         self._granted_ms: dict[str, int] = {}  # when its last grant was written, which is later than it says
         self._let_go: set[tuple[str, str]] = set()
+        self._withdrawn: set[str | None] = set()  # keys of claims that their clients have withdrawn
         self._breaks: dict[str, int] = {}  # by reason: in which commit
         self.asking: set[str] = set()  # the asks whose callers are there, by their fresh ids
         self._stood: defaultdict[tuple[str, int], set[str]] = defaultdict(set)  # which asks were told of a place
@@ -112,6 +114,7 @@ class Checker:
         self._outages: list[tuple[int, int]] = []  # true ones: no server had an answer of the store for long
         if before is not None:
             self._tokens, self._made, self._let_go = before._tokens, before._made, before._let_go
+            self._withdrawn = before._withdrawn
             self.asking, self._alive_ms = before.asking, before._alive_ms
 
     def learn(self, events: Sequence[Event], now_ms: int) -> None:
@@ -146,6 +149,9 @@ class Checker:
             self._let_go.add((command.name, command.lease_id or ""))
         elif isinstance(command, Leave):
             self._let_go.add((command.name, command.ticket_id))
+        elif isinstance(command, Withdraw):
+            self._withdrawn.add(command.request_key)
+            self._let_go.update([(name, command.ticket_id or "") for name in command.names])
         elif isinstance(command, OpenSession):  # a repeat does not renew it
             self._sessions.setdefault(command.fresh_id, now_ms + command.ttl_ms)
         elif isinstance(command, EndSession):
@@ -153,6 +159,10 @@ class Checker:
             self._let_go.update(
                 [(job, hold.lease_id) for job, hold in self._leases() if hold.session == command.session]
             )
+
+    def _is_let_go(self, job: str, made: Holder | Ticket) -> bool:
+        is_withdrawn = made.request_key is not None and made.request_key in self._withdrawn
+        return is_withdrawn or (job, made.lease_id) in self._let_go
 
     def ends(self, command: Command) -> None:
         """Its client does not listen any more."""
@@ -296,7 +306,7 @@ class Checker:
             self._ended(event)
         elif event.kind == kinds.LEFT:
             place = self._now(ticket_key(NS, job, event.ticket), {})
-            is_own = isinstance(place, Ticket) and (job, place.lease_id) in self._let_go
+            is_own = isinstance(place, Ticket) and self._is_let_go(job, place)
             if event.reason == "left" and not is_own and not self.asking.isdisjoint(self._stood[job, event.ticket]):
                 self._say("queue:fifo", f"{event.owner}'s place for {job} was given up while it waited.")
         self._follow(event)
@@ -356,7 +366,7 @@ class Checker:
             self._say("lease:never-early", f"{before.owner}'s lease of {event.job} ended {early_ms} ms early.")
         if event.kind == kinds.EXPIRED and before.session is None and not 0 < before.ends_ms <= event.at_ms:
             self._had_its_chance(f"{before.owner} lost {event.job}", before, event.at_ms)
-        if event.kind != kinds.RELEASED or told is None or (event.job, before.lease_id) in self._let_go:
+        if event.kind != kinds.RELEASED or told is None or self._is_let_go(event.job, before):
             return
         self._say("excl", f"{told.client}'s lease of {event.job} was given back, but not by {told.client}.")
 

@@ -168,7 +168,7 @@ class SimulatedClient:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.chance = world, name, world.chance
         self.is_home = False
-        self.moves = world.chance.random() < 0.5
+        self.moves = world.chance.random() < 0.5 or len(world.servers) > 1  # it says that it has others to ask
         self.strikes, self.fresh_id = world.strikes, world.fresh_id
         number = int(name[1:])
         role = OPERATOR if number % 4 == 0 else AGENT

@@ -173,7 +173,7 @@ class Workload:
         if "request_key" in document or (reply is not None and status_of(reply) == "queued"):
             reply = yield from self._ask_all(claim.claim())
             if reply is None and chance.random() < 0.5:  # it lost its patience
-                claim.own_key = True
+                claim.own_key = "request_key" in document
                 yield from self._ask_all(claim.withdraw())
         if reply is None:
             return []
