@@ -52,7 +52,7 @@ SHOWN = {
     },
     "Previous": ("previous",),
     "Closure": ("closure",),
-    **{TITLES[verb]: (verb,) for verb in ("leave", "renew", "break", "free", "open", "acl", "pool")},
+    **{TITLES[verb]: (verb,) for verb in ("leave", "withdraw", "renew", "break", "free", "open", "acl", "pool")},
     TITLES["release"]: ("failed",),
     TITLES["transfer"]: ("transferred",),
     TITLES["inspect"]: ("job",),

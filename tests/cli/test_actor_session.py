@@ -13,7 +13,7 @@ import pytest
 from dibs.cli.commands import wait as waits
 from dibs.cli.framework import actor_session
 from dibs.client.door import Ask
-from dibs.client.queueing import PendingClaim
+from dibs.client.pending import PendingClaim
 from dibs.client.settings import Settings
 from dibs.wire.documents import Reply
 

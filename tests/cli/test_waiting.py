@@ -14,9 +14,9 @@ from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.context import Call
 from dibs.cli.text.claim import refusal
 from dibs.cli.text.words import Paint
-from dibs.client import queueing as places
+from dibs.client import pending as places
 from dibs.client.embedded import EmbeddedDoor
-from dibs.client.queueing import PendingClaim
+from dibs.client.pending import PendingClaim
 from dibs.wire.documents import Reply, reply_for_error
 from tests.cli.conftest import Screen
 from tests.processes.typist import Typing
@@ -25,7 +25,7 @@ from tests.programs import WAIT_S_MAX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.client.queueing import Flow
+    from dibs.client.flow import Flow
     from dibs.stores.port import Snapshot
     from tests.cli.conftest import Terminal
 
@@ -70,19 +70,19 @@ def test_a_kept_place_is_gone_on_from_with_its_ticket(terminal: Terminal) -> Non
 
 
 @pytest.mark.promise("queue:no-dead-grant")
-def test_a_job_that_comes_at_the_very_end_of_the_wait_is_taken_and_not_lost(
+def test_a_job_that_comes_at_the_very_end_of_the_wait_goes_to_the_next_and_is_not_lost(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = terminal.claim("job", "--owner", "agent-7")
-    leave = PendingClaim.leave
+    end_wait = PendingClaim.end_wait
 
     def late(self: PendingClaim, reply: Reply) -> Flow[Reply]:
         terminal("release", "job", "--lease", lease)  # between the last answer and the leaving
-        return leave(self, reply)
+        return end_wait(self, reply)
 
-    monkeypatch.setattr(PendingClaim, "leave", late)
-    ran = terminal("claim", "job", "--wait", "1s", "--owner", "bob", "--json")
-    assert ran.data["owner"] == "bob"
+    monkeypatch.setattr(PendingClaim, "end_wait", late)
+    assert terminal("claim", "job", "--wait", "1s", "--owner", "bob", "--json").exit == 1
+    assert terminal("claim", "job", "--owner", "next", "--json").data["owner"] == "next"
 
 
 @pytest.mark.promise("queue:no-dead-grant")

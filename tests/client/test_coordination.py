@@ -11,9 +11,10 @@ import pytest
 from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.generators import run_generator
 from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor, claim, give_up
+from dibs.client.embedded import EmbeddedDoor
+from dibs.client.flow import all_pages, drive
 from dibs.client.http import HttpDoor
-from dibs.client.queueing import PendingClaim, all_pages, drive
+from dibs.client.pending import PendingClaim
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address
 from dibs.core.commands import Acquire
@@ -50,6 +51,7 @@ def door_to(server: ScriptedServer, timeout_ms: int = 10_000) -> HttpDoor:
         ("acquire-any", "", "POST /locks/acquire-any", 200, {"status": "held", "refused": []}),
         ("acquire-all", "", "POST /locks/acquire-all", 200, QUEUED),
         ("leave", "a/b", "POST /locks/a%2Fb/leave", 200, {"name": "a/b", "left": True}),
+        ("withdraw", "", "POST /locks/withdraw", 200, {"left": True, "released": [], "kept": []}),
         ("transfer", "a", "POST /locks/a/transfer", 200, LEASE),
         ("free", "a", "POST /locks/a/free", 200, {"name": "a", "freed": True}),
         ("break", "a", "POST /locks/a/break", 200, {"name": "a", "broken": []}),
@@ -180,43 +182,20 @@ def waiting_claim(lease_id: str, owner: str) -> Acquire:
     )
 
 
-@pytest.mark.promise("queue:no-dead-grant")
+@pytest.mark.promise("idem:withdraw")
 @pytest.mark.parametrize("got_it", [False, True])
 def test_giving_up_a_place_in_a_store_gives_up_the_job_that_it_became(got_it: bool) -> None:
     store = MemoryStore(lambda: 1_000_000)
     door = EmbeddedDoor(lambda: Coordinator(store))
-    coordinator = Coordinator(store)
     lease = (door.ask(Ask("acquire", "a", {"owner": "first"})).body or {})["lease_id"]
-    command = waiting_claim("ticket", "bob")
-    queued: Any = claim(coordinator, command, 1)
+    pending = PendingClaim("acquire", "a", {"owner": "bob", "request_key": "k"}, own_key=True)
+    drive(door, pending.ask_once(1))
     if got_it:
         door.ask(Ask("release", "a", {"lease_id": lease}))
         assert (door.ask(Ask("inspect", "a")).body or {})["owner"] == "bob"
-    give_up(coordinator, command, queued)
+    assert drive(door, pending.withdraw())
     found = door.ask(Ask("inspect", "a")).body or {}
     assert (found["owner"], found["waiting"]) == (None if got_it else "first", 0)
-
-
-@pytest.mark.promise("queue:no-dead-grant")
-def test_giving_up_lets_go_of_what_was_just_got_and_of_nothing_older() -> None:
-    store = MemoryStore(lambda: 1_000_000)
-    coordinator = Coordinator(store)
-    mine, other = waiting_claim("lease", "bob"), waiting_claim("other", "bob").replace(lease_id="lease")
-
-    def owner_after(command: Any, outcome: Any) -> str | None:
-        give_up(coordinator, command, outcome)
-        body = EmbeddedDoor(lambda: coordinator).ask(Ask("inspect", "a")).body or {}
-        owner: str | None = body["owner"]
-        return owner
-
-    first = claim(coordinator, mine, 1)
-    assert owner_after(mine, None) == "bob"
-    assert owner_after(mine, first) is None
-    newer = mine.replace(fresh_lease_id="lease-2")
-    first = claim(coordinator, newer, 1)
-    again = claim(coordinator, other.replace(lease_id="lease-2"), 1)
-    assert owner_after(other, again) == "bob"
-    assert owner_after(newer, first) == "bob", "another ask was told of it"
 
 
 def test_a_claim_in_a_session_that_names_no_owner_is_the_sessions_owners() -> None:
@@ -311,7 +290,7 @@ def test_who_gives_up_a_claim_with_the_user_s_key_leaves_what_a_refusal_names_to
     door = door_with_a_lost_answer()
     pending = PendingClaim("acquire-all", "", dict(SEVERAL))
     drive(door, pending.claim())
-    assert drive(door, pending.give_up())
+    assert drive(door, pending.withdraw())
     assert (door.ask(Ask("inspect", "b")).body or {})["status"] == "held"
 
 
@@ -330,10 +309,10 @@ def test_a_claim_that_cannot_give_back_the_rest_says_that_it_may_have_it_and_doe
     pending = PendingClaim("acquire-all", "", dict(SEVERAL), own_key=True)
 
     def answer(asked: Any) -> Reply:
-        return away if asked.verb == "release" else door.ask(asked)
+        return away if asked.verb == "withdraw" else door.ask(asked)
 
     assert run_generator(pending.claim(), answer) is away
-    assert drive(door, pending.give_up())
+    assert drive(door, pending.withdraw())
     assert (door.ask(Ask("inspect", "c")).body or {})["status"] == "free"
 
 
@@ -341,11 +320,12 @@ def test_a_claim_that_cannot_give_back_the_rest_says_that_it_may_have_it_and_doe
 @pytest.mark.promise("same-answer")
 def test_a_refusal_that_names_what_is_left_is_read_from_a_server_as_from_a_store() -> None:
     refusal = door_with_a_lost_answer().ask(Ask("acquire-all", "", SEVERAL))
-    with ScriptedServer([reply_of(refusal.status, refusal.body)] + 2 * [reply_of(200, {"released": True})]) as server:
+    undone = {"status": "withdrawn", "left": False, "released": ["b", "c"], "kept": []}
+    with ScriptedServer([reply_of(refusal.status, refusal.body), reply_of(200, undone)]) as server:
         pending = PendingClaim("acquire-all", "", dict(SEVERAL), own_key=True)
         reply = drive(door_to(server), pending.claim())
         assert [each["name"] for each in (reply.body or {}).get("refused", [])] == ["a"]
-        assert [request.split()[1] for request in server.requests[1:]] == [b"/locks/b/release", b"/locks/c/release"]
+        assert [request.split()[1] for request in server.requests[1:]] == [b"/locks/withdraw"]
 
 
 def door_with_a_session() -> tuple[EmbeddedDoor, str]:
@@ -372,7 +352,7 @@ def test_a_claim_gives_back_nothing_that_another_process_of_its_session_was_told
         door.ask(Ask("break", "a", {"reason": "stuck"}))
 
     def answer(asked: Any) -> Reply:
-        if told and asked.verb == "release" and asked.name == "b":  # it comes late
+        if told and asked.verb == "withdraw":  # it comes late
             claimed = door.ask(Ask("acquire", "b", {"session_id": session, "request_key": "other"}))
             assert (claimed.body or {})["held_before"] is True
         return door.ask(asked)
@@ -381,28 +361,29 @@ def test_a_claim_gives_back_nothing_that_another_process_of_its_session_was_told
         reply = run_generator(pending.claim(), answer)
         assert "rest" not in (reply.body or {})
     else:
-        assert run_generator(pending.give_up(), answer)
+        assert run_generator(pending.withdraw(), answer)
     states = [(door.ask(Ask("inspect", name)).body or {})["status"] for name in ("a", "b", "c")]
     assert states == ["free", "held" if told else "free", "free"]
 
 
 @pytest.mark.fault("F-264")
 @pytest.mark.promise("excl")
-def test_a_claim_asks_again_only_when_the_release_of_the_rest_was_answered() -> None:
-    """The release may still be under way, and would take what the next answer gives."""
+def test_a_claim_takes_a_new_key_when_what_it_was_given_is_withdrawn() -> None:
+    """A withdrawal that is still under way cannot take what the next answer gives: that is another ask's."""
     refusal = door_with_a_lost_answer().ask(Ask("acquire-all", "", SEVERAL))
     away = Reply(status=503, body={"code": "upstream_unavailable", "details": FATE_UNKNOWN})
-    waits = {"status": "held", "refused": []}
-    replies = [away, refusal, away, Reply(204, None), away, Reply(204, None), Reply(204, None), Reply(200, waits)]
-    asked: list[str] = []
+    undone = Reply(200, {"status": "withdrawn", "left": False, "released": [], "kept": []})
+    replies = [away, refusal, away, refusal, undone, Reply(200, {"status": "held", "refused": []})]
+    asked: list[tuple[str, str]] = []
 
     def answer(step: Any) -> Reply | None:
         if not isinstance(step, Ask):
             return None
-        asked.append(step.verb + step.name)
+        asked.append((step.verb, step.document["request_key"]))
         return replies.pop(0)
 
-    pending = PendingClaim("acquire-all", "", dict(SEVERAL), own_key=True, wait_ms=60_000)
-    run_generator(pending.claim(), answer)
-    claim = "acquire-all"
-    assert asked == [claim, claim, "releaseb", "releaseb", "releasec", "releaseb", "releasec", claim]
+    document = dict(SEVERAL)
+    run_generator(PendingClaim("acquire-all", "", document, own_key=True, wait_ms=60_000).claim(), answer)
+    claim, undo = ("acquire-all", SEVERAL["request_key"]), ("withdraw", SEVERAL["request_key"])
+    assert asked == [claim, claim, undo, claim, undo, ("acquire-all", document["request_key"])]
+    assert document["request_key"] != SEVERAL["request_key"]

@@ -13,7 +13,7 @@ import pytest
 from dibs.base.ids import new_id
 from dibs.client.door import Ask
 from dibs.client.embedded import claim
-from dibs.client.queueing import PendingClaim
+from dibs.client.pending import PendingClaim
 from dibs.core.commands import Acquire, Release
 from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import ticket_key

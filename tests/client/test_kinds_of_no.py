@@ -11,7 +11,8 @@ from dibs.base.errors import ServerUnreachable
 from dibs.base.reply import Reply
 from dibs.client.door import ANYWHERE, Ask
 from dibs.client.exchange import ask_servers
-from dibs.client.queueing import POLL_MS_MAX, Pause, PendingClaim, StillWaiting, patiently
+from dibs.client.flow import POLL_MS_MAX, Pause, StillWaiting, patiently
+from dibs.client.pending import PendingClaim
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address

@@ -1,6 +1,6 @@
 """Three processes of one session claim the same jobs through a network that loses, delays and repeats messages.
 
-Each drives the real flow of a claim (`client/queueing.py`), repeats what got no answer, and gives up. Nobody lets go of
+Each drives the real flow of a claim (`client/pending.py`), repeats what got no answer, and gives up. Nobody lets go of
 what it was told of; only an operator takes it away. `DIBS_SESSION_SEED` repeats a run.
 """
 
@@ -14,7 +14,8 @@ import pytest
 
 from dibs.base.errors import FATE_UNKNOWN
 from dibs.client.door import Ask
-from dibs.client.queueing import Pause, PendingClaim, status_of
+from dibs.client.flow import Pause, status_of
+from dibs.client.pending import PendingClaim
 from dibs.core.commands import Inspect
 from dibs.core.identity import LOCAL
 from dibs.engine.coordinator import Coordinator
@@ -93,7 +94,7 @@ class Process:
             self._claim = self._new_claim()
             self._flow, self._gives_up = self._claim.claim(), False
         elif self._network.chance.random() < 0.1:
-            self._flow, self._gives_up = self._claim.give_up(), True
+            self._flow, self._gives_up = self._claim.withdraw(), True
         else:
             return
         self.go_on(None)
@@ -132,7 +133,7 @@ class Process:
         if status_of(reply) == "acquired":
             self.has |= {each["name"]: each["lease_id"] for each in reply.body.get("leases") or [reply.body]}
         elif reply is AWAY and claim is not None and self._network.chance.random() < 0.7:
-            self._claim, self._flow, self._gives_up = claim, claim.give_up(), True
+            self._claim, self._flow, self._gives_up = claim, claim.withdraw(), True
             self.go_on(None)
 
 

@@ -14,7 +14,7 @@ from dibs.base.http1 import ConnectionLost
 from dibs.client import exchange
 from dibs.client.door import ANYWHERE, Ask
 from dibs.client.exchange import Attempts, ask_servers
-from dibs.client.queueing import PendingClaim
+from dibs.client.pending import PendingClaim
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import AWAY_MS, PATIENCE_MS, SLICE_MS, STAYS_MS, STORE_MS, Servers
 from dibs.client.transport import DO_NOT_BEGIN, NotConnected, TimedOut
@@ -264,7 +264,7 @@ def test_a_waiter_takes_its_ticket_to_the_next_server(monkeypatch: pytest.Monkey
     queued = {"status": "queued", "name": "job", "ticket": ticket, "position": 1}
     queued |= {"owner": "other", "remaining_ms": 1_000, "retry_after_ms": 1_000}
     network = Network(monkeypatch, a=[lambda: raw(200, queued), silent], b=[granted], c=[refused])
-    monkeypatch.setattr("dibs.client.queueing.steady_ms", lambda: network.now_ms)
+    monkeypatch.setattr("dibs.client.pending.steady_ms", lambda: network.now_ms)
     several = servers()
     flow = PendingClaim("acquire", "job", {"request_key": "k"}, wait_ms=60_000).wait()
     reply = run_generator(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.core.commands import Acquire, Beat, KeepPlaces, Leave, Release, Renew, Sweep
 from dibs.core.decide import decide
 from dibs.core.draft import View
-from dibs.core.limits import ENDINGS_KEPT
+from dibs.core.limits import REMEMBERED_MAX
 from dibs.core.records import META_KEY, Holder, LockRecord, Meta, Ticket, lock_key, ticket_key
 from dibs.core.tickets import NOBODY as NO_SEAT
 from dibs.core.tickets import seat_of
@@ -159,7 +159,7 @@ def random_life(seed: int, steps: int = 40) -> list[tuple[dict[str, Any], dict[s
     now = asks = 0
     while len(steps_taken) < steps:
         before, since = life.stored(), now
-        if len(before["ended"]) == ENDINGS_KEPT:
+        if len(before["ended"]) == REMEMBERED_MAX:
             break  # the model forgets none
         now += chance.choice((0, 0, 0, 1, 1, 2))
         what = chance.choice(["acquire"] * 5 + ["renew", "release", "shorten", "leave", "keep", "sweep"])

@@ -15,6 +15,7 @@ from dibs.core.commands import (
     Leave,
     Release,
     Transfer,
+    Withdraw,
 )
 from dibs.core.credentials import Usage
 from dibs.core.lease_outcomes import Failed, Released, Renewed, Transferred
@@ -87,7 +88,7 @@ def the_answer_is_true(step: Taken) -> None:
 def _granted(outcome: outcomes.Outcome) -> tuple[outcomes.Granted, ...]:
     if isinstance(outcome, outcomes.Granted):
         return (outcome,)
-    return getattr(outcome, "grants", ()) + getattr(outcome, "left", ())
+    return getattr(outcome, "grants", ()) + (outcome.left if isinstance(outcome, outcomes.Refused) else ())
 
 
 def a_refusal_about_the_ask_takes_nothing(step: Taken) -> None:
@@ -145,7 +146,7 @@ def places_go_for_a_reason(step: Taken) -> None:
             is_newer = isinstance(command, Acquire | AcquireAll) and command.replaces == place.replaces
             assert is_newer, "no newer claim of its group came"
         elif reason == "left":
-            assert isinstance(command, Leave), "nobody left"
+            assert isinstance(command, Leave | Withdraw), "nobody left"
         elif reason == "granted otherwise":
             assert _has(step.after, place.session, place.name, place.mode), "its session does not have the job"
         elif reason in ("session ended", "stopped asking"):
@@ -285,6 +286,10 @@ def no_lease_ends_early(step: Taken) -> None:
     for lock in before.locks.values():
         for hold in lock.holders:
             if lock.name == about or _hold(after, lock.name, hold.token) is not None:
+                continue
+            if isinstance(command, Withdraw) and command.principal == hold.principal and not hold.used:
+                named = (command.request_key, None) if hold.request_key else (None, command.fresh_lease_id)
+                assert (hold.request_key, None if hold.request_key else hold.lease_id) == named
                 continue
             is_over = hold.session is not None and hold.ephemeral and not after.session_live(hold.session)
             assert is_over or not _live(before, hold), f"{hold.owner} lost {lock.name} too early"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Break, Inspect, OpenSession, Release
-from dibs.core.limits import ENDINGS_KEPT
+from dibs.core.limits import REMEMBERED_MAX
 from dibs.core.outcomes import GrantedAll, Refused
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -126,7 +126,7 @@ def test_what_is_left_is_named_though_the_end_of_the_lost_job_is_long_forgotten(
     rules.one(claim)
     rules.one(Break(ns="default", name="a", principal="op", reason="stuck"))
     others: dict[str, Any] = {"ns": "default", "name": "a", "principal": "q"}
-    for lease in map(str, range(ENDINGS_KEPT)):
+    for lease in map(str, range(REMEMBERED_MAX)):
         rules.one(Acquire(**others, owner="q", ttl_ms=60_000, fresh_lease_id=lease))
         rules.one(Release(**others, lease_id=lease))
     rules.one(Acquire(**others, owner="q", ttl_ms=60_000, fresh_lease_id="last"))

@@ -11,9 +11,8 @@ from dibs.core.commands import ClaimPolicy
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
 from dibs.core.events import REFUSED
-from dibs.core.limits import ENDINGS_KEPT
+from dibs.core.limits import REMEMBERED_MAX
 from dibs.core.records import META_KEY, Done, Meta, SessionRecord, session_key
-from dibs.core.tickets import NOBODY
 from tests.core.make import (
     INSPECT,
     JOB,
@@ -153,8 +152,6 @@ def test_whoever_proves_that_the_job_is_its_own_gets_the_same_lease_again(proof:
     kept = mine.replace(renewed_ms=1_000, expires_ms=11_000)
     again = "fresh_lease_id" not in proof  # the very command whose reply was lost is told for the first time
     before = "lease_id" in proof  # got by another request, of which this is no repeat
-    if again:  # two asks were told of it: neither may give it back
-        kept = kept.replace(seat=NOBODY if before else "-lease-1")
     told = outcomes.Granted(now_ms=1_000, name=JOB, lease=kept, again=again, held_before=before)
     assert decision.outcome == told
     assert written(decision) == lock(kept)
@@ -162,7 +159,7 @@ def test_whoever_proves_that_the_job_is_its_own_gets_the_same_lease_again(proof:
 
 
 def test_asking_again_for_a_shorter_time_does_not_shorten_the_lease() -> None:
-    mine = holder(request_key="k", seat="-")
+    mine = holder(request_key="k")
     decision = decided(1_000, lock(mine), acquire(**TEAM, ttl_ms=9_000, request_key="k"))
     assert decision.outcome == outcomes.Granted(now_ms=1_000, name=JOB, lease=mine, again=True)
     assert not decision.writes
@@ -246,7 +243,7 @@ def test_a_list_is_only_set_by_a_claim_where_there_is_none() -> None:
 
 def test_a_heartbeat_starts_the_time_anew() -> None:
     decision = decided(9_999, lock(holder()), renew())
-    kept = holder(renewed_ms=9_999, seat=NOBODY)  # no ask gives it back any more
+    kept = holder(renewed_ms=9_999, used=True)  # no withdrawal ends it any more
     assert decision.outcome == lease_outcomes.Renewed(now_ms=9_999, name=JOB, lease=kept)
     assert written(decision) == lock(kept)
     assert not decision.events
@@ -412,13 +409,14 @@ def test_releasing_what_ran_out_a_moment_ago_says_so() -> None:
 
 def test_a_job_remembers_its_last_endings_and_the_checkpoint_of_the_newest_only() -> None:
     stored = None
-    for number in range(ENDINGS_KEPT + 2):
+    for number in range(REMEMBERED_MAX + 2):
         claimed = written(decided(number, stored, acquire(fresh_lease_id=f"lease-{number}")))
         shown = {"principal": "solo", "lease_id": f"lease-{number}", "checkpoint": f"step {number}"}
         stored = written(decided(number, claimed, release(**shown)))
     assert stored is not None
-    assert [each.lease_id for each in stored.endings] == [f"lease-{9 - back}" for back in range(ENDINGS_KEPT)]
-    assert [each.checkpoint for each in stored.endings] == ["step 9"] + [None] * (ENDINGS_KEPT - 1)
+    last = REMEMBERED_MAX + 1
+    assert [each.lease_id for each in stored.endings] == [f"lease-{last - back}" for back in range(REMEMBERED_MAX)]
+    assert [each.checkpoint for each in stored.endings] == [f"step {last}"] + [None] * (REMEMBERED_MAX - 1)
 
 
 # Break, access lists, looking

@@ -30,10 +30,9 @@ from dibs.core.events import ACCESS_SET, LEFT
 from dibs.core.lease_outcomes import PoolSet, Renewed, SessionState
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, TICKET_MS, WANTED_MAX
 from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, Ticket, lock_key, session_key, ticket_key
-from dibs.core.tickets import NOBODY, next_seat
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from tests.core.make import acquire, holder
+from tests.core.make import holder
 
 NS = "default"
 HOUR_MS = 3_600_000
@@ -284,11 +283,6 @@ def test_a_line_that_is_too_long_to_be_cleared_at_once_is_due_at_once(room: Room
     assert room.store.due(1).keys == [lock_key(NS, "job")]
     room.rules.one(Sweep(key=lock_key(NS, "job")))
     assert room.owners("job") == [f"w{LEAVE_AT_ONCE_MAX}"]
-
-
-def test_nobody_follows_a_seat_that_nobody_has() -> None:
-    assert next_seat(holder(seat=NOBODY), acquire(follows=NOBODY)) == NOBODY
-    assert next_seat(holder(seat="x"), acquire(follows="x")) == "lease-9"
 
 
 def test_a_place_without_a_ticket_is_passed_over(room: Room) -> None:

@@ -101,6 +101,7 @@ def told_by(outcome: Outcome) -> Told:
             owner = holders[0].owner if holders else None
             return Told("not-current", owner, ended=end.how if end else None)
         case outcomes.KeySpent(ending=ending):
+            assert ending is not None  # nothing is withdrawn here
             return Told("key-spent", ending.owner, ending.token, ended=ending.how)
         case lease_outcomes.Broken(holders=holders):
             return Told("broken", holders[0].owner, holders[0].token) if holders else Told("broken")

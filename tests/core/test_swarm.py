@@ -66,7 +66,7 @@ def test_every_two_features_meet_in_a_walk() -> None:
 
 
 def judge_all() -> None:
-    for name in swarm.WALKS:
+    for name in ("swarm 493", "swarm 787", *swarm.WALKS):  # the first two find what is rare
         judge_walk(name)
 
 
@@ -86,7 +86,8 @@ def drops_the_place_of_another_ask(patch: pytest.MonkeyPatch) -> None:
 
 def knows_every_ask_by_its_session(patch: pytest.MonkeyPatch) -> None:
     """An ask with a key has the place of another one without."""
-    rewrite(patch, tickets, "recognised", (" and ask.request_key is None and ticket.", " and ticket."))
+    by_session = (" and ask.request_key is None and ticket.", " and ticket.")
+    rewrite(patch, tickets, "recognised", by_session, ("if ask.request_key is None:", "if True:"))
 
 
 def shares_without_a_look(patch: pytest.MonkeyPatch) -> None:

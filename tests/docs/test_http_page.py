@@ -297,6 +297,7 @@ class Played:
         queued = self.ask("acquire", "A", ticket=lost)
         assert queued["status"] == "queued"
         self.ask("leave", "A", ticket=queued["ticket"])
+        self.ask("withdraw", "", request_key="given up", names=["A"])
         lost = ticket_text("default", "A", 8, new_id())
         both = self.ask("acquire-all", "", names=["A", "kept"], owner="both", ticket=lost)
         kept = self.ask("acquire", "kept")

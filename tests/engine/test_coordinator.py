@@ -21,6 +21,7 @@ from dibs.core.commands import (
     Acquire,
     AcquireAll,
     AcquireAny,
+    AcquireTerms,
     Beat,
     Break,
     EndSession,
@@ -162,7 +163,8 @@ def test_a_claim_whose_caller_goes_between_two_tries_is_not_decided(world: World
 
 
 @pytest.mark.fault("F-008")
-def test_a_claim_that_may_have_been_written_is_looked_after_though_its_caller_has_gone(world: World) -> None:
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_claim_that_may_have_been_written_is_withdrawn_if_its_caller_has_gone(world: World, key: str | None) -> None:
     gone: list[str] = []
     coordinator = Coordinator(world.store, is_gone=lambda command: bool(gone))
 
@@ -171,12 +173,42 @@ def test_a_claim_that_may_have_been_written_is_looked_after_though_its_caller_ha
         lost()
 
     world.store.after_commit.append(goes)
-    (told,) = coordinator.run([acquire("a")])
-    assert isinstance(told, outcomes.Granted), "so that it can be given back"
+    (told,) = coordinator.run([acquire("a", request_key=key)])
+    assert isinstance(told, StoreUnavailable)
+    assert told.unknown
+    assert bool(world.lock().holders) == bool(key), "with a key it can be asked for"
+
+
+@pytest.mark.fault("F-381")
+@pytest.mark.promise("idem:withdraw")
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("kind", ["one", "any", "all", "in line"])
+def test_a_claim_that_was_not_written_is_not_decided_anew_for_a_caller_that_has_gone(
+    world: World, key: str | None, kind: str
+) -> None:
+    """Its caller may have been refused by another server meanwhile."""
+    gone: list[str] = []
+    coordinator = Coordinator(world.store, is_gone=lambda command: bool(gone))
+    if kind == "in line":
+        world.one(acquire("b", ttl_ms=60_000))
+    one = acquire("a", request_key=key, wait=True)
+    terms: dict[str, Any] = {field: getattr(one, field) for field in AcquireTerms._fields}
+    claims = {"any": AcquireAny(names=(JOB, "x"), **terms), "all": AcquireAll(names=(JOB, "x"), **terms)}
+
+    def goes() -> None:
+        gone.append("a")
+        lost()
+
+    events = world.history()
+    world.store.before_commit.append(goes)
+    (told,) = coordinator.run([claims.get(kind, one)])
+    assert isinstance(told, StoreUnavailable)
+    assert told.unknown
+    assert world.history() == events, "nothing was granted, and nobody waits"
 
 
 @pytest.mark.fault("F-130")
-def test_a_claim_that_may_have_been_written_is_looked_after_though_others_then_wrote_and_its_caller_has_gone(
+def test_a_claim_that_may_have_been_written_is_told_as_unknown_though_others_then_wrote_and_its_caller_has_gone(
     world: World,
 ) -> None:
     gone: list[str] = []
@@ -194,8 +226,9 @@ def test_a_claim_that_may_have_been_written_is_looked_after_though_others_then_w
     world.store.after_commit.append(later_without_a_reply)
     first, second = coordinator.run([acquire("a"), acquire("b", name="other")])
     assert isinstance(second, outcomes.Granted)
-    assert world.lock().holders
-    assert isinstance(first, outcomes.Granted), "so that it can be given back"
+    assert world.lock().holders, "it was renewed: somebody has its lease id"
+    assert isinstance(first, StoreUnavailable)
+    assert first.unknown
 
 
 BREAK = Break(ns=NS, name=JOB, principal="op", reason="stuck")

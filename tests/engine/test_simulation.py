@@ -16,6 +16,7 @@ import pytest
 from dibs.core import claims, exclusion, groups, leases
 from dibs.core.delivery import DeliveryPlan
 from dibs.core.records import LockRecord
+from dibs.engine import coordinator
 from dibs.testing import simulation
 from dibs.testing.checker import Checker
 from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
@@ -23,7 +24,7 @@ from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, s
 from dibs.testing.simulation import EPISODE, EpisodeSettings, World
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
-from tests.faults.brought_back import FAULTS, Fault
+from tests.faults.brought_back import FAULTS, Fault, rewrite
 from tests.faults.brought_back import OPERATIONS as OPERATIONS_OF_A_FAULT
 
 pytestmark = pytest.mark.full
@@ -203,9 +204,9 @@ def test_a_fault_of_each_feature_is_found(planted: tuple[Any, str, Any, str], mo
 
 
 def decides_anew(patch: pytest.MonkeyPatch) -> None:
-    """A server that does not know whether a claim was written decides it once more, also if its caller has gone: today
-    it does, and the simulation looks away."""
-    patch.setattr(simulation, "DOUBTS_ARE_LOOKED_UP", True)
+    """A server that does not know whether a claim was written decides it once more, also if its caller has gone."""
+    looked = "index not in failed and self._is_gone(commands[index])"
+    rewrite(patch, coordinator.Coordinator, "_run", (looked, looked.replace("failed", "doubts")))
 
 
 @pytest.mark.skipif(COMPILED, reason="a compiled module cannot be changed")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.core.commands import Acquire, Break, EndSession, OpenSession, Release, Sweep
-from dibs.core.limits import ENDINGS_KEPT, HISTORY_PAGE_DEFAULT, IDLE_RECORD_MS
+from dibs.core.limits import HISTORY_PAGE_DEFAULT, IDLE_RECORD_MS, REMEMBERED_MAX
 from dibs.core.records import lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import Successes, last_run
@@ -109,7 +109,7 @@ def test_when_the_record_is_dropped_the_history_answers_and_then_says_how_far_it
 
 def test_a_success_is_found_behind_many_failures_and_much_progress(worker: Worker) -> None:
     worker.run(done_ms=HOUR_MS, result="ok")
-    for _ in range(max(ENDINGS_KEPT, HISTORY_PAGE_DEFAULT)):
+    for _ in range(max(REMEMBERED_MAX, HISTORY_PAGE_DEFAULT)):
         worker.run(failed=True)
     told = worker.told()
     assert (told["last_success"]["owner"], told["last_success"]["result"]) == ("ci-1", "ok")

@@ -8,10 +8,31 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.base.ids import new_id
-from dibs.core.commands import Acquire, EndSession, Inspect, KeepPlaces, Leave, OpenSession, Release, Renew, Transfer
+from dibs.core.commands import (
+    Acquire,
+    EndSession,
+    Inspect,
+    KeepPlaces,
+    Leave,
+    OpenSession,
+    Release,
+    Renew,
+    Transfer,
+    Withdraw,
+)
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import KEEP_BATCH_MAX, REGRANT_MS, TICKET_KEEP_MS, TICKET_MS
-from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, NotCurrent, Queued, SessionOver, Superseded
+from dibs.core.outcomes import (
+    AlreadyDone,
+    Granted,
+    GrantedAll,
+    Held,
+    NotCurrent,
+    Queued,
+    SessionOver,
+    Superseded,
+    Withdrawn,
+)
 from dibs.core.records import lock_key, ticket_key
 from dibs.engine.waiters import LAST_WORD_MS, Waiters
 from dibs.stores.waiters import mark_of
@@ -84,7 +105,7 @@ def test_who_hangs_up_leaves_the_line_at_once(server: WaitingServer) -> None:
     first.waiter.cancel()
     first.waiter.cancel()
     server.decide()
-    assert [type(command) for command in server.posted[2:]] == [Leave]
+    assert [type(command) for command in server.posted[2:]] == [Withdraw]
     server.release(lease)
     assert first.got == []
     assert isinstance(second.answer, Granted)
@@ -126,6 +147,7 @@ def test_who_hangs_up_before_the_first_answer_is_taken_out_of_the_line(server: W
     early = server.caller()
     early.waiter.cancel()
     server.decide()
+    server.pass_ms(1)
     (late,) = server.in_line(1)
     server.release(lease)
     assert isinstance(late.answer, Granted)
@@ -167,16 +189,6 @@ def hung_up(server: WaitingServer, moment: str) -> None:
         command = claim(request_key="k", wait=False)
         server.post(command, lambda result: server.waiters.on_undelivered(command, result))
     server.decide()
-
-
-@pytest.mark.promise("queue:no-dead-grant")
-@pytest.mark.parametrize("moment", ["hand-over", "answer", "no wait"])
-def test_what_is_kept_for_who_hung_up_is_free_before_its_time(server: WaitingServer, moment: str) -> None:
-    hung_up(server, moment)
-    server.clock.advance(TICKET_MS - 1)
-    assert isinstance(server.elsewhere.one(claim(wait=False)), Held)
-    server.clock.advance(1)
-    assert isinstance(server.elsewhere.one(claim(wait=False)), Granted)
 
 
 @pytest.mark.promise("idem:acquire")
@@ -351,8 +363,9 @@ def test_who_waited_for_what_its_session_got_otherwise_is_told_that_it_had_it_be
         server.elsewhere.one(handed)
         gone(server)
     assert (caller.answer.lease.lease_id, caller.answer.held_before) == ("heir", True)
-    back = Release(ns="d", name="job", principal="w", lease_id="heir", unused=True)
-    assert isinstance(server.elsewhere.one(back), NotCurrent)
+    undone = server.elsewhere.one(Withdraw(ns="d", names=("job",), principal="w", request_key="k"))
+    assert undone == Withdrawn(now_ms=server.clock())
+    assert isinstance(server.elsewhere.one(claim(principal="other", wait=False)), Held)
 
 
 def test_what_was_handed_over_long_ago_is_renewed_when_its_owner_is_told(server: WaitingServer) -> None:

@@ -10,13 +10,12 @@ import inspect as source
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dibs.core import claims, expiry, several, tickets
-from dibs.core.commands import AcquireAll, Inspect, Leave, Release, Renew, Transfer
-from dibs.core.grants import swap
+from dibs.core import claims, expiry, several, withdraw
+from dibs.core.commands import AcquireAll, Inspect, Transfer, Withdraw
 from dibs.core.proof import held_by, not_current
 from dibs.core.queue import present_lock
 from dibs.core.records import RELEASED
-from dibs.engine import batcher, coordinator, liveness, sweeper, tally
+from dibs.engine import batcher, coordinator, liveness, sweeper, tally, waiters
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
@@ -66,38 +65,10 @@ def rewrite(patch: pytest.MonkeyPatch, owner: Any, name: str, *changes: tuple[st
     patch.setattr(owner, name, made[name])
 
 
-def without_seat(patch: pytest.MonkeyPatch, kind: type[Any]) -> None:
-    put_rule(patch, kind, lambda rule: lambda draft, command: rule(draft, command.replace(seat=None)))
-
-
-@fault("F-001", jobs=2)
+@fault("F-003")
 def _(patch: pytest.MonkeyPatch) -> None:
-    """A release for a caller that hung up looks at no seat."""
-    without_seat(patch, Release)
-
-
-@fault("F-002", jobs=2)
-def _(patch: pytest.MonkeyPatch) -> None:
-    """A lease whose caller hung up is cut to 15 s, whoever has its seat."""
-    without_seat(patch, Renew)
-
-
-@fault("F-003", jobs=2)
-def _(patch: pytest.MonkeyPatch) -> None:
-    """A place whose caller hung up is given up, whoever has its seat."""
-    without_seat(patch, Leave)
-
-
-@fault("F-004")
-def _(patch: pytest.MonkeyPatch) -> None:
-    """The last ask that is decided takes the seat of a lease."""
-    patch.setattr(claims, "next_seat", lambda place, ask: ask.fresh_lease_id)
-
-
-@fault("F-005", jobs=2)
-def _(patch: pytest.MonkeyPatch) -> None:
-    """The last ask that is decided takes the seat of a place."""
-    patch.setattr(tickets, "next_seat", lambda place, ask: ask.fresh_lease_id)
+    """A place whose caller hung up is withdrawn, though it waits at another server."""
+    rewrite(patch, waiters.Waiters, "_withdraw", ("not waiter.moves and ", ""))
 
 
 @fault("F-006", jobs=2)
@@ -107,24 +78,11 @@ def _(patch: pytest.MonkeyPatch) -> None:
     rewrite(patch, claims, "grant_again", ("max(mine.ttl_ms, ask.ttl_ms)", "ask.ttl_ms"), (later, "True"))
 
 
-@fault("F-007", jobs=2)
+@fault("F-007")
 def _(patch: pytest.MonkeyPatch) -> None:
-    """A heartbeat leaves the seat of its lease to the ask that made it."""
-
-    def make(rule: Any) -> Any:
-        def renew(draft: Draft, command: Renew) -> Any:
-            lock = present_lock(draft, command.ns, command.name)
-            before = held_by(lock, command.lease_id, command.session, command.principal)
-            outcome = rule(draft, command)
-            lock = draft.lock(command.ns, command.name)
-            mine = held_by(lock, command.lease_id, command.session, command.principal)
-            if before is not None and mine is not None:
-                draft.put(swap(lock, mine.replace(seat=before.seat)))
-            return outcome
-
-        return renew
-
-    put_rule(patch, Renew, make)
+    """A withdrawal ends a hold that another ask of the session was told of."""
+    rewrite(patch, withdraw, "withdraw", ("mine.used or ", ""))
+    put_rule(patch, Withdraw, lambda rule: withdraw.withdraw)
 
 
 @fault("F-008")
@@ -213,7 +171,6 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-130")
 def _(patch: pytest.MonkeyPatch) -> None:
     """A claim that may be written is told as not done when its caller hangs up."""
-    rewrite(patch, coordinator.Coordinator, "_run", ("index not in doubts and self._is_gone", "self._is_gone"))
     rewrite(patch, coordinator.Coordinator, "run", ("doubts.items()", "()"))
 
 

@@ -13,7 +13,7 @@ from dibs.stores.port import Store
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dibs"
 # Nouns that happen to end so.
-NOUNS = {"listing", "naming", "testing", "queueing"}
+NOUNS = {"listing", "naming", "testing", "pending"}
 WALK = "## The walk of a claim"
 
 

@@ -91,8 +91,10 @@ class Model:
 
     def endings(self, job: str) -> list[Grant]:
         """The ended grants that are still remembered, newest first."""
-        ended = [grant for grant in self._known(job) if grant.how]
-        return ended[::-1][: limits.ENDINGS_KEPT]
+        kept: list[Grant] = []
+        for grant in [grant for grant in self._known(job) if grant.how]:
+            kept = [grant, *[each for each in kept if grant.at_ms - each.at_ms < limits.REMEMBERED_MS]]
+        return kept[: limits.REMEMBERED_MAX]
 
     def next_token(self, job: str) -> int:
         own = [grant.token for grant in self.grants.get(job, [])]
@@ -172,7 +174,7 @@ class Model:
             return self._granted(job, holder, again=True)
         own_endings = [grant for grant in self.endings(job) if grant.principal == principal]
         for grant in own_endings:
-            if key and grant.key == key:
+            if key and grant.key == key and now_ms - grant.at_ms < limits.REMEMBERED_MS:
                 return Told("key-spent", owner=grant.worker, token=grant.token, ended=grant.how)
             if lease == grant.lease:
                 return self._not_current(job, grant)

@@ -97,7 +97,7 @@ class Facts:
     pool: bool = False  # it was an operator
     rests_until_ms: int = 0
     done_until_ms: int = 0
-    ended: list[tuple[Wish, str]] = field(default_factory=list)  # newest first
+    ended: list[tuple[Wish, str, int]] = field(default_factory=list)  # newest first, with the time
 
 
 def overlap(one: str, other: str) -> bool:
@@ -267,8 +267,13 @@ class World:
     def end(self, hold: Hold, how: str, retry_ms: int = 0, *, verdict: bool = True) -> None:
         self.holds.remove(hold)
         facts = self.about(hold.job)
-        facts.ended = [(hold.wish, how), *facts.ended][: limits.ENDINGS_KEPT]
         run = self.runs.get(hold.wish.session or "")
+        at_ms = self.now_ms
+        if how == "expired":
+            of_run = run.until_ms if run is not None and not hold.wish.lasting else at_ms
+            at_ms = min(at_ms, of_run, at_ms if hold.until_ms is None else hold.until_ms)
+        older = [each for each in facts.ended if at_ms - each[2] < limits.REMEMBERED_MS]
+        facts.ended = [(hold.wish, how, at_ms), *older][: limits.REMEMBERED_MAX]
         if run is not None:
             run.want = None
         if how in ("released", "done"):
@@ -420,6 +425,9 @@ class World:
             return True
         return wish.session is not None and wish.session == other.session and wish.key is None and other.key is None
 
+    def remembered(self, job: str) -> list[tuple[Wish, str, int]]:
+        return [each for each in self.about(job).ended if self.now_ms - each[2] < limits.REMEMBERED_MS]
+
     def mine(self, wish: Wish, job: str, ticket: str | None, *, by_session: bool = True) -> Hold | None:
         for hold in self.of(job):
             if hold.wish.principal != wish.principal:
@@ -432,14 +440,17 @@ class World:
 
     def judge(self, wish: Wish, job: str, ticket: str | None, *, by_session: bool = True) -> str:
         """`mine`, `free`, or why not."""
-        mine = self.mine(wish, job, ticket, by_session=by_session)
+        mine = self.mine(wish, job, ticket, by_session=False)
+        spent = [ended for ended, _, _ in self.remembered(job) if wish.key and ended.key == wish.key]
+        is_spent = mine is None and any(ended.principal == wish.principal for ended in spent)
+        if mine is None and not is_spent:
+            mine = self.mine(wish, job, ticket, by_session=by_session)
         if mine is not None:
             same = mine.wish.shared == wish.shared and wish.units in (1, len(mine.numbers) or 1)
             return "mine" if same else "differs"
         facts, held = self.about(job), self.of(job)
-        for ended, _ in facts.ended:
-            if ended.principal == wish.principal and wish.key and ended.key == wish.key:
-                return "key-spent"
+        if is_spent:
+            return "key-spent"
         if facts.parked:
             return "parked"
         if self.never_fits(wish, job):
@@ -583,7 +594,7 @@ class World:
             if self.run_over(wish.session):
                 return "session-over", ""
         for job in wish.jobs:
-            known = [hold.wish for hold in self.of(job)] + [ended for ended, _ in self.about(job).ended]
+            known = [hold.wish for hold in self.of(job)] + [ended for ended, _, _ in self.remembered(job)]
             if wish.key and any((w.principal, w.key) == (wish.principal, wish.key) for w in known):
                 verdict = self.judge(wish, job, None, by_session=False)
                 if verdict == "mine":
@@ -611,7 +622,7 @@ class World:
         return None
 
     def was(self, job: str, principal: str, lease: str | None, session: str | None) -> str:
-        for ended, how in self.about(job).ended:
+        for ended, how, _ in self.about(job).ended:
             same = ended.lease == lease if lease is not None else ended.session == session
             if same and ended.principal == principal:
                 return how

@@ -203,7 +203,15 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
         checkpoint=told.ending.checkpoint,
     ),
     outcomes.NotCurrent: _not_current,
-    outcomes.KeySpent: lambda told: _words("key-spent", token=told.ending.token, **_end(told.ending)),
+    outcomes.KeySpent: lambda told: (
+        _words("key-spent", token=told.ending.token, **_end(told.ending)) if told.ending else "withdrawn before"
+    ),
+    outcomes.Withdrawn: lambda told: _words(
+        "withdrawn",
+        "left" if told.left else None,
+        released=", ".join(told.released) or None,
+        kept=", ".join(told.kept) or None,
+    ),
     outcomes.Forbidden: lambda told: "forbidden",
     outcomes.AclDiffers: lambda told: "acl-differs",
     lease_outcomes.NotAJob: lambda told: f"not-a-job {told.what}",

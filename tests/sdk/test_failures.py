@@ -10,7 +10,7 @@ import pytest
 
 import dibs
 from dibs.client.door import Ask
-from dibs.client.queueing import Flow, Pause
+from dibs.client.flow import Flow
 from dibs.sdk.claim import Claim
 from dibs.sdk.claim_state import failures_in, reason_of
 from dibs.sdk.heart import Grip
@@ -242,28 +242,28 @@ def test_a_lost_lease_says_once_to_stop_the_work(why: str) -> None:
     assert str(dibs.LeaseLost("issue-7", 3, why)).count("Stop the work.") == 1
 
 
-class Owed:
-    """A claim that is given back in two steps."""
+class Unanswered:
+    """A claim whose withdrawal is answered at the second try."""
 
-    names = ("job",)
+    def __init__(self) -> None:
+        self.tries = 0
 
-    def give_up(self) -> Flow[bool]:
-        yield Ask("leave", "job")
-        return True
+    def withdraw(self) -> Flow[bool]:
+        self.tries += 1
+        yield Ask("withdraw")
+        return self.tries > 1
 
 
 @pytest.mark.fault("F-261")
-def test_a_claim_waits_while_the_heartbeat_gives_the_same_job_back() -> None:
-    """After an outage both come at once. The claim must not be told that the server is away."""
+def test_a_withdrawal_without_an_answer_is_sent_with_the_next_heartbeat_and_nobody_waits_for_it() -> None:
     session = SessionHold({"owner": "me", "remaining_ms": 60_000, "session_id": "s"}, 0)
-    session.owe(Owed())  # type: ignore[arg-type]  # as much of one as is asked
-    heartbeat, claim, other = session.settle_debts(), session.settle_debts(["job"]), session.settle_debts(["another"])
-    assert isinstance(next(heartbeat), Ask)
+    session.withdraw_later(Unanswered())  # type: ignore[arg-type]  # as much of one as is asked
+    one, other = session.withdraw_again(), session.withdraw_again()  # two threads: the same request twice
+    assert isinstance(next(one), Ask)
+    assert isinstance(next(other), Ask)
+    assert list(one) == []
     assert list(other) == []
-    assert isinstance(next(claim), Pause)
-    assert list(heartbeat) == []
-    assert list(claim) == []
-    assert list(session.settle_debts(["job"])) == []
+    assert list(session.withdraw_again()) == []
 
 
 def kinds_of(*names: str) -> list[Exception]:

@@ -30,6 +30,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "renew": {"lease_id": UNKNOWN_LEASE},
     "release": {"lease_id": UNKNOWN_LEASE},
     "leave": {"ticket": "1.x"},
+    "withdraw": {"request_key": "k", "names": ["job"]},
     "transfer": {"lease_id": UNKNOWN_LEASE, "to_owner": "somebody"},
     "break": {"reason": "stuck"},
     "acl": {"acl": None},

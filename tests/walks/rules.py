@@ -46,6 +46,7 @@ from dibs.core.commands import (
     Sweep,
     Thaw,
     Transfer,
+    Withdraw,
 )
 from dibs.core.decide import decide
 from dibs.core.draft import Missing, View
@@ -83,7 +84,7 @@ THEMES = {
     "bounds of paths": (("path:a", "path:a/b", "path:a/b/c", "path:d", "path:e"), 0.55),
 }
 # Of so many at once: what is left is for the next command or sweep. No walk comes to the usual ones.
-BOUNDS = {"FREED_MAX": 1, "LEAVE_AT_ONCE_MAX": 2, "TREE_PAGE_CLAIMS": 2, "WANTED_MAX": 1, "ENDINGS_KEPT": 2}
+BOUNDS = {"FREED_MAX": 1, "LEAVE_AT_ONCE_MAX": 2, "TREE_PAGE_CLAIMS": 2, "WANTED_MAX": 1, "REMEMBERED_MAX": 2}
 BOUNDS |= {"OUTAGES_KEPT": 2, "GROUPS_KEPT": 1, "REPLACED_KEPT": 1, "REPLACED_MAX": 2, "CLOSURES_MAX": 1}
 BOUNDS |= {"REPLACED_LEAST": 1}
 WALKS = [f"{theme} {number}" for theme in THEMES for number in range(12)]
@@ -148,6 +149,7 @@ class Walk(Walker):
             (6, self.sweep),
             (6 if self.rate > 0.5 else 1, self.session),
             (5, self.line),
+            (5, self.withdraw),
             (int(9 * self.rate), self.operator),
             (5, self.look),
             (2, self.server),
@@ -292,8 +294,8 @@ class Walk(Walker):
         terms = {field: getattr(place, field) for field in ("ns", "principal", "owner", "ttl_ms", "session", "mode")}
         terms |= {"slots": place.slots, "units": place.units, "badges": place.badges, "replaces": place.replaces}
         terms |= self.maybe(0.1, units=place.units + 1) | self.maybe(0.5, wait=True) | self.maybe(0.1, principal="solo")
-        seat = place.seat or place.lease_id
-        terms |= {"fresh_lease_id": self.id("L"), "ticket_id": place.lease_id} | self.maybe(0.6, follows=seat)
+        terms |= {"fresh_lease_id": self.id("L"), "ticket_id": place.lease_id}
+        terms |= self.maybe(0.6, request_key=place.request_key)
         if names:
             number = place.whole[0].number
             return AcquireAll(names=names, ticket=number, **terms)
@@ -313,9 +315,6 @@ class Walk(Walker):
             proof |= {"lease_id": None, "session": hold.session}
         return proof | self.maybe(0.1, principal=None) | self.maybe(0.05, principal="nobody")
 
-    def seat(self, hold: Holder) -> dict[str, Any]:
-        return self.maybe(0.15, seat=self.chance.choice((hold.lease_id, hold.seat, "L1")))
-
     def renew(self) -> Command | None:
         lease = self.lease()
         if lease is None:
@@ -327,7 +326,7 @@ class Walk(Walker):
         more |= self.maybe(0.2, mode=self.chance.choice((SHARED, EXCLUSIVE))) | self.maybe(0.3, audited=True)
         if hold.principal == "solo":
             more |= self.maybe(0.4, payer=f"{NS}/solo")
-        return Renew(name=name, **self.proof(hold), **self.seat(hold), **more)
+        return Renew(name=name, **self.proof(hold), **more)
 
     def release(self) -> Command | None:
         lease = self.lease()
@@ -336,7 +335,7 @@ class Walk(Walker):
         name, hold = lease
         more = self.option(0.2, done_ms=30_000, result="42") | self.maybe(0.2, checkpoint="half")
         more |= self.option(0.3, failed=True, reason="broke", retry_ms=self.chance.choice((0, 4_000)))
-        return Release(name=name, **self.proof(hold), **self.seat(hold), **more, **self.maybe(0.1, uncounted=True))
+        return Release(name=name, **self.proof(hold), **more, **self.maybe(0.1, uncounted=True))
 
     def transfer(self) -> Command | None:
         lease = self.lease()
@@ -388,9 +387,29 @@ class Walk(Walker):
             kept = [(each.ns, each.name, each.number) for each in places]
             return KeepPlaces(places=(*kept, (NS, "a", 99)))
         place = self.chance.choice(places)
-        seat = self.maybe(0.4, seat=self.chance.choice((place.lease_id, place.seat)))
         principal = "nobody" if self.chance.random() < 0.1 else place.principal
-        return Leave(ns=NS, name=place.name, principal=principal, ticket=place.number, ticket_id=place.lease_id, **seat)
+        return Leave(ns=NS, name=place.name, principal=principal, ticket=place.number, ticket_id=place.lease_id)
+
+    def withdraw(self) -> Command | None:
+        """Of an ask that waits or holds, that did so once, or that has not come yet."""
+        leases = [self.lease(), *self.found(Ticket), *self.places, *[each for _, each in self.gone]]
+        made = self.chance.choice(leases)
+        names: tuple[str, ...] = (self.name(),)
+        ask: dict[str, Any] = {
+            "principal": self.chance.choice(("team", "solo")),
+            "request_key": self.chance.choice("kl"),
+        }
+        if isinstance(made, tuple):
+            names, made = (made[0],), made[1]
+        if made is not None:
+            by_key = made.request_key is not None and self.chance.random() < 0.7
+            proof = {"request_key": made.request_key} if by_key else {"fresh_lease_id": made.lease_id}
+            ask = {"principal": made.principal} | proof
+        if isinstance(made, Ticket):
+            names = tuple(part.name for part in made.whole) or (made.name,)
+            number = min(made.whole, key=lambda part: part.name).number if made.whole else made.number
+            ask |= self.maybe(0.7, ticket_id=made.lease_id, ticket=number)
+        return Withdraw(ns=NS, names=names, **ask)
 
     # Operators and servers
 

@@ -31,6 +31,7 @@ from dibs.core.commands import (
     SetPool,
     Sweep,
     Transfer,
+    Withdraw,
 )
 from dibs.core.limits import TICKET_MS
 from dibs.core.records import EXCLUSIVE, SHARED, Holder, LockRecord, SessionRecord, Ticket, lock_key
@@ -73,6 +74,7 @@ FEATURES = (
     "keys",
     "breaks",
     "dead waiters",
+    "withdrawals",
 )
 PAIRS = list(combinations(FEATURES, 2))
 WALKS = [f"swarm {number}" for number in range(250)]
@@ -113,6 +115,7 @@ class Swarm(Walker):
             (6, "share()", self._share),
             (5, "transfer", self._transfer),
             (2, "", self._leave),
+            (5, "withdrawals", self._withdraw),
             (2, "", self._session),
             (3, "breaks", self._break),
             (4, "closures", self._close),
@@ -354,7 +357,6 @@ class Swarm(Walker):
         fields = ("mode", "slots", "units", "request_key", "replaces", "again")
         how = self._of(place) | {field: getattr(place, field) for field in fields}
         how |= {"fresh_lease_id": self.id("L"), "ticket_id": place.lease_id} | self.maybe(0.5, wait=True)
-        how |= self.maybe(0.5, follows=place.seat or place.lease_id)
         if place.whole:
             names = tuple(part.name for part in place.whole)
             return AcquireAll(names=names, ticket=place.whole[0].number, **how)
@@ -414,6 +416,22 @@ class Swarm(Walker):
         place = self.chance.choice(places)
         about = {"ns": NS, "name": place.name, "principal": place.principal}
         return Leave(**about, ticket=place.number, ticket_id=place.lease_id)
+
+    def _withdraw(self) -> Command | None:
+        """Somebody gives up, or hung up: a place, or a hold that may be in use."""
+        lease = self._lease()
+        made = self.chance.choice([*self.found(Ticket), *([lease] if lease is not None else [])] or [None])
+        if made is None:
+            return None
+        name, of = made if isinstance(made, tuple) else (made.name, made)
+        names = tuple(part.name for part in getattr(of, "whole", ())) or (name,)
+        self._borne.add("withdrawals")
+        by_key = of.request_key is not None and self.chance.random() < 0.7
+        proof: dict[str, Any] = {"request_key": of.request_key} if by_key else {"fresh_lease_id": of.lease_id}
+        if isinstance(of, Ticket):
+            number = min(of.whole, key=lambda part: part.name).number if of.whole else of.number
+            proof |= {"ticket": number, "ticket_id": of.lease_id}
+        return Withdraw(ns=NS, principal=of.principal, names=names, **proof)
 
     # Sessions and operators
 

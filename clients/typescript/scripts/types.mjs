@@ -9,7 +9,7 @@ import { readFileSync } from "node:fs";
 
 const REQUESTS = ["acquire-request", "acquire-any-request", "acquire-all-request", "renew-request", "release-request",
   "transfer-request", "session-open-request"];
-const ANSWERS = ["acquired", "held", "refused", "queued", "done", "delayed", "parked", "superseded", "closed", "leave",
+const ANSWERS = ["acquired", "held", "refused", "queued", "done", "delayed", "parked", "superseded", "closed", "leave", "withdraw",
   "renew", "failed", "transferred", "job", "list", "session", "error"];
 
 const schemas = JSON.parse(readFileSync(0, "utf8")).components.schemas;

@@ -295,9 +295,8 @@ abstract class Claims {
     try {
       if (Number.isNaN(waitMs) || waitMs < 0) throw new InvalidInput("waitMs is a number of milliseconds, 0 or more.");
       session?.reserve(request);
-      if (session !== undefined) await session.settle(undefined, request.names);
       const reply = await request.claim((asked, by) => this.way.ask(asked, undefined, by), waitMs, signal);
-      hold = await this.#held(granted(reply), request.sentMs);
+      hold = await this.#held(granted(reply), request);
       const isCapped = hold.leases.some((each) => each.ends_in_ms !== undefined);
       if (steadyMs() >= hold.plan.nextMs || (isCapped && waitMs > 0)) await hold.confirm();
       else hold.cap(hold.leases as unknown as Document[], request.sentMs);
@@ -313,18 +312,16 @@ abstract class Claims {
     }
   }
 
-  async #held(leases: Acquired[], sentMs: number): Promise<LeaseHold> {
+  async #held(leases: Acquired[], request: PendingClaim): Promise<LeaseHold> {
     const twice = this.within?.had(leases) ?? [];
-    if (twice.length === 0) return new LeaseHold(leases, this.way, sentMs, this.within);
-    for (const { name, lease_id } of leases) {
-      if (!twice.includes(name!)) await this.way.ask({ verb: "release", name: name!, document: { lease_id } });
-    }
+    if (twice.length === 0) return new LeaseHold(leases, this.way, request.sentMs, this.within);
+    if (twice.length < leases.length) await this.#giveUp(request);
     throw alreadyOurs(twice.join(", "));
   }
 
   async #giveUp(request: PendingClaim): Promise<void> {
-    const settled = await request.giveUp((asked) => this.way.ask(asked, GIVE_UP_MS)).catch(() => false);
-    if (!settled) this.within?.owe(request);
+    const withdrawn = await request.withdraw((asked) => this.way.ask(asked, GIVE_UP_MS)).catch(() => false);
+    if (!withdrawn) this.within?.withdrawLater(request);
   }
 }
 

@@ -274,7 +274,7 @@ export class SessionHold extends Hold {
   readonly owner: string;
   #asked = new Map<string, PendingClaim>();
   #claims: LeaseHold[] = [];
-  #owed = new Set<PendingClaim>();
+  #unanswered = new Set<PendingClaim>(); // claims whose withdrawal got no answer
 
   constructor(session: SessionAnswer, way: Way, sentMs: number, stopMs?: number, private readonly onKept?: () => void) {
     super(`The session of ${session.owner}`, 0, way, [session.remaining_ms, sentMs, stopMs]);
@@ -323,19 +323,16 @@ export class SessionHold extends Hold {
     return twice;
   }
 
-  /** A claim that nobody waits for could not be given up. It is given back with the next heartbeat, which is soon. */
-  owe(pending: PendingClaim): void {
-    this.#owed.add(pending);
+  /** Nobody answered when a claim was withdrawn. The next heartbeat, which is soon, tries again. */
+  withdrawLater(pending: PendingClaim): void {
+    this.#unanswered.add(pending);
     this.plan.failed();
   }
 
-  /** Give back what is owed. Throws if any of `names` still is: a new claim would be given back with the old one. */
-  async settle(timeoutMs?: number, names: readonly string[] = []): Promise<void> {
-    for (const pending of [...this.#owed]) {
-      if (await pending.giveUp((asked) => this.way.ask(asked, timeoutMs))) this.#owed.delete(pending);
+  async withdrawAgain(timeoutMs?: number): Promise<void> {
+    for (const pending of [...this.#unanswered]) {
+      if (await pending.withdraw((asked) => this.way.ask(asked, timeoutMs))) this.#unanswered.delete(pending);
     }
-    const still = [...this.#owed].flatMap((pending) => pending.names).find((name) => names.includes(name));
-    if (still !== undefined) throw new Unavailable(`An earlier claim of ${still} could not be given back yet. Try again.`);
   }
 
   protected async heartbeat(timeoutMs: number): Promise<void> {
@@ -346,7 +343,7 @@ export class SessionHold extends Hold {
     this.plan.kept(sentMs, Number(reply.body["remaining_ms"]));
     this.onKept?.();
     const claims = this.#claims.filter((claim) => !claim.isOver);
-    await this.settle(timeoutMs);
+    await this.withdrawAgain(timeoutMs);
     if (claims.length === 0) return;
     // A single claim can be taken away while the session lives: see what it still has.
     const shown = await this.way.ask({ verb: "session-show", name: this.id }, timeoutMs);

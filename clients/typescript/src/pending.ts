@@ -1,6 +1,6 @@
 /** One claim on its way: from the names of its jobs to its leases, perhaps with a place in line. A long wait is split
- * into slices; the first is short, so that the place is known early and can be given up. Whoever gives up leaves
- * nothing behind, not even a lease whose reply was lost. */
+ * into slices; the first is short, so that the place is known early. Whoever gives up sends one request, `withdraw`, and
+ * leaves nothing behind, not even a lease whose reply was lost. */
 
 import { pause, steadyMs } from "./clock.js";
 import { FATE_UNKNOWN, kindOf, kindOfWord } from "./errors.js";
@@ -20,7 +20,6 @@ const GIVING_UP_PAUSE_MS = 100;
 export const KEY_SPENT = "This request key's lease";
 
 export type ClaimVerb = "acquire" | "acquire-any" | "acquire-all";
-type Got = Array<[name: string, leaseId: string]>;
 export type Asking = (asked: Ask, signal?: AbortSignal) => Promise<Reply>;
 
 export class PendingClaim {
@@ -30,17 +29,14 @@ export class PendingClaim {
   readonly #verb: ClaimVerb;
   readonly #name: string;
   #document: Document;
-  #lineName: string;
   #ticket: string | undefined;
   #asked = false;
-  #waited = false;
   #heard = false; // somebody has answered, or an answer was lost: the address is right
-  #rest: Got = []; // leases whose release was not answered
 
   constructor(verb: ClaimVerb, names: readonly string[], document: Document) {
     this.#verb = verb;
     this.names = names;
-    this.#name = this.#lineName = verb === "acquire" ? names[0]! : "";
+    this.#name = verb === "acquire" ? names[0]! : "";
     this.#document = { ...document, request_key: crypto.randomUUID(), ...(verb === "acquire" ? {} : { names }) };
   }
 
@@ -55,19 +51,13 @@ export class PendingClaim {
     if (this.#verb === "acquire-any") return this.#poll(ask, waitMs, signal);
     const reply = await this.#wait(ask, waitMs, signal);
     if (statusOf(reply) !== "queued") return reply;
-    const left = await this.#leave(ask, reply);
-    return this.#cameAndWent(left) ? this.#once(ask, 0, signal) : left;
+    return this.#endWait(ask, reply);
   }
 
   async #once(ask: Asking, waitMs: number, signal?: AbortSignal): Promise<Reply> {
-    const failed = await this.#letGoOfRest(ask, signal);
-    if (failed !== undefined) return failed;
     const document = { ...this.#document };
     if (this.#ticket !== undefined) document["ticket"] = this.#ticket;
-    if (waitMs > 0) {
-      document["wait_seconds"] = Math.ceil(waitMs) / 1000;
-      this.#waited = true;
-    }
+    if (waitMs > 0) document["wait_seconds"] = Math.ceil(waitMs) / 1000;
     const asked = this.#asked;
     this.#asked = true;
     const sentMs = steadyMs();
@@ -75,19 +65,25 @@ export class PendingClaim {
     this.sentMs = sentMs;
     if (!reply.sent) this.#asked = asked;
     this.#heard ||= reply.error === undefined || String(reply.body["details"]).includes(FATE_UNKNOWN);
-    this.#notePlace(reply);
+    if (statusOf(reply) === "queued") this.#ticket = String(reply.body["ticket"]);
     if (reply.body["rest"] === undefined) return reply;
-    this.#rest = leasesIn(reply);
+    // An answer that we never read had given some of them. Until they are given up, the same ask is told of them.
+    const undone = await ask(this.#withdrawal(), signal);
+    if (kindOf(undone) === "not_now") return undone;
+    this.#beginAnew();
     const { rest: _, ...body } = reply.body;
-    return (await this.#letGoOfRest(ask, signal)) ?? { ...reply, body };
+    return { ...reply, body };
   }
 
-  /** Release what an answer that we never read had given, according to a refusal. Returns the reply that failed: some may
-   * be ours. Until this is answered nothing is asked again: a late release would take what the next answer gives. */
-  async #letGoOfRest(ask: Asking, signal?: AbortSignal): Promise<Reply | undefined> {
-    const failed = await letGo(ask, this.#rest, signal);
-    if (failed === undefined) this.#rest = [];
-    return failed;
+  /** From now on it is another ask, at the end of the line. */
+  #beginAnew(): void {
+    this.#document = { ...this.#document, request_key: crypto.randomUUID() };
+    [this.#asked, this.#ticket] = [false, undefined];
+  }
+
+  #withdrawal(): Ask {
+    const document: Document = { request_key: this.#document["request_key"], names: this.names };
+    return { verb: "withdraw", document };
   }
 
   /** Claim until the reply is not `queued`, or the time is over. */
@@ -144,87 +140,32 @@ export class PendingClaim {
   #cameAndWent(reply: Reply): boolean {
     const told = [reply.body, ...((reply.body["refused"] ?? []) as Document[])];
     if (!told.some((each) => String(each["details"]).startsWith(KEY_SPENT))) return false;
-    this.#document = { ...this.#document, request_key: crypto.randomUUID() };
-    this.#ticket = undefined;
+    this.#beginAnew();
     return true;
   }
 
-  /** The wait is over: give up the place. If the job was handed over at this moment, it is ours after all. */
-  async #leave(ask: Asking, reply: Reply): Promise<Reply> {
-    for (let tries = 0; tries < 2; tries++) {
-      const left = await ask({ verb: "leave", name: this.#lineName, document: { ticket: this.#ticket } });
-      if (left.status >= 300 || left.body["left"] === true) break; // a place that is not given up ends by silence
-      reply = await this.#once(ask, 0);
-      if (statusOf(reply) !== "queued") return reply;
-    }
+  /** The wait is over: withdraw the claim. What another claim of the session was told of stays, and is ours after all. */
+  async #endWait(ask: Asking, reply: Reply): Promise<Reply> {
+    const undone = await ask(this.#withdrawal());
+    if (((undone.body["kept"] ?? []) as string[]).length > 0) return this.#once(ask, 0);
+    this.#beginAnew();
     return reply;
   }
 
-  /** Leave the line, and release what was granted, even if the reply was lost. False if that failed: then the TTL ends
-   * it, or another try does. */
-  async giveUp(ask: Asking): Promise<boolean> {
+  /** The caller has given up. False if nobody answered: then the TTL ends it, or another try does. */
+  async withdraw(ask: Asking): Promise<boolean> {
+    if (!this.#asked) return true;
     const untilMs = steadyMs() + GIVING_UP_MS;
     for (;;) {
-      const failed = await this.#leftOver(ask);
-      if (failed === undefined) {
-        [this.#asked, this.#ticket] = [false, undefined];
+      const reply = await ask(this.#withdrawal());
+      if (kindOf(reply) !== "not_now") {
+        this.#beginAnew();
         return true;
       }
-      if (!failed.sent || steadyMs() >= untilMs) return false;
+      if (!reply.sent || steadyMs() >= untilMs) return false;
       await pause(GIVING_UP_PAUSE_MS);
     }
   }
-
-  /** Try once to give everything up. Returns the reply that failed. */
-  async #leftOver(ask: Asking): Promise<Reply | undefined> {
-    if (!this.#asked && this.#ticket === undefined) return undefined;
-    const failed = await this.#letGoOfRest(ask);
-    if (failed !== undefined) return failed;
-    let got: Got = [];
-    if (this.#ticket === undefined) {
-      // The same key gives the place or the lease of the lost reply. If there was none, this makes one, for a second.
-      const { ttl_ms: ttl, ...document } = this.#document;
-      if (ttl !== undefined) document["ttl_seconds"] = 1;
-      if (this.#waited) document["wait_seconds"] = 1; // without a wait the reply has no place
-      const reply = await ask({ verb: this.#verb, name: this.#name, document });
-      if (kindOf(reply) === "not_now") return reply;
-      this.#notePlace(reply);
-      got = leasesIn(reply);
-    }
-    if (this.#ticket !== undefined) {
-      const left = await ask({ verb: "leave", name: this.#lineName, document: { ticket: this.#ticket } });
-      if (kindOf(left) === "not_now") return left;
-      const secret = this.#ticket.split(".")[2] ?? ""; // it became the lease id when the job was handed over
-      if (left.body["left"] === false) got = this.names.map((name) => [name, secret]);
-    }
-    return letGo(ask, got);
-  }
-
-  #notePlace(reply: Reply): void {
-    if (statusOf(reply) === "queued") {
-      this.#ticket = String(reply.body["ticket"]);
-      this.#lineName = String(reply.body["name"]);
-    }
-  }
-}
-
-/** Name and lease id of each lease that this claim got, also of those that a refusal names. */
-function leasesIn(reply: Reply): Got {
-  const granted = statusOf(reply) === "acquired" ? (reply.body["leases"] ?? [reply.body]) : (reply.body["rest"] ?? []);
-  const found = granted as Document[];
-  const ours = found.filter((each) => each["held_before"] !== true);
-  return ours.map((each) => [String(each["name"]), String(each["lease_id"])]);
-}
-
-/** Release them, without a verdict on the work. What another process of the session was told of meanwhile stays. Returns
- * the reply that failed. */
-async function letGo(ask: Asking, leases: Got, signal?: AbortSignal): Promise<Reply | undefined> {
-  for (const [name, leaseId] of leases) {
-    const document = { lease_id: leaseId, uncounted: true, unused: true };
-    const released = await ask({ verb: "release", name, document }, signal);
-    if (kindOf(released) === "not_now") return released;
-  }
-  return undefined;
 }
 
 /** Tell whether the refusal of one job of several may change with time. */

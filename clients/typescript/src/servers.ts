@@ -101,7 +101,7 @@ function addressOf(text: string): Address {
 }
 
 const ROUTES: Partial<Record<Verb, [method: string, path: string]>> = {
-  "acquire-any": ["POST", "/locks/acquire-any"], "acquire-all": ["POST", "/locks/acquire-all"],
+  "acquire-any": ["POST", "/locks/acquire-any"], "acquire-all": ["POST", "/locks/acquire-all"], withdraw: ["POST", "/locks/withdraw"],
   inspect: ["GET", "/locks/{}"], list: ["GET", "/locks"],
   "session-open": ["POST", "/sessions"], "session-keep": ["POST", "/sessions/{}/keepalive"],
   "session-show": ["GET", "/sessions/{}"], "session-end": ["DELETE", "/sessions/{}"],

@@ -157,8 +157,6 @@ export interface ReleaseRequest {
   retry_after_seconds?: number | null;
   /** neither failed nor done, as after an interruption: the count of attempts stays. Default: false. */
   uncounted?: boolean | null;
-  /** it was not used: nothing changes (`lease_not_current`) if another request of its session knows of it. Default: false. */
-  unused?: boolean | null;
 }
 
 export interface TransferRequest {
@@ -226,7 +224,7 @@ export interface Acquired {
   slot?: number;
   /** of a claim of several units: the numbers of all its slots. */
   slot_numbers?: Array<number>;
-  /** true: an earlier request got the lease. */
+  /** true: an earlier claim got the lease, not this one or one that it repeats. */
   held_before?: boolean;
   /** the last owner, if there was one: see previous. */
   previous?: Previous;
@@ -323,7 +321,7 @@ export interface Refused {
   retry_after_ms?: number;
   /** of a claim-any with `count`: how many could be claimed: too few. */
   free?: number;
-  /** of a repeat: what its request key still has. If no earlier answer told you of it, release it as `unused` before you ask again. */
+  /** of a repeat: what its request key still has. If no earlier answer told you of it, withdraw the claim and ask again with a new key. */
   rest?: Array<Acquired>;
 }
 
@@ -479,6 +477,17 @@ export interface Leave {
   name: string;
   /** whether the caller was in the line. Leaving twice is fine. */
   left: boolean;
+}
+
+export interface Withdraw {
+  /** `withdrawn`. */
+  status: string;
+  /** whether a place in line was given up. */
+  left: boolean;
+  /** the jobs that the claim had, and has no more. */
+  released: Array<string>;
+  /** those that stay, because others may rely on them: another claim of the session was told of them, or a key can ask for them. */
+  kept: Array<string>;
 }
 
 export interface Renew {
@@ -706,6 +715,7 @@ export const REQUIRED = {
   superseded: { status: "string", name: "string", group: "string" },
   closed: { status: "string", name: "string", closed: "object", retry_after_ms: "number" },
   leave: { name: "string", left: "boolean" },
+  withdraw: { status: "string", left: "boolean", released: "array", kept: "array" },
   renew: { name: "string", lease_id: "string", fencing_token: "number", owner: "string", expires_at: "string", remaining_ms: "number", renew_after_ms: "number", metadata: "string?", attempt: "number", checkpoint: "string?", waiting: "number", new_waiters: "number" },
   failed: { status: "string", name: "string", failures: "number", parked: "boolean", retry_after_ms: "number", previous: "object" },
   transferred: { status: "string", name: "string", lease_id: "string", fencing_token: "number", owner: "string", expires_at: "string", remaining_ms: "number", renew_after_ms: "number", metadata: "string?", attempt: "number", checkpoint: "string?" },

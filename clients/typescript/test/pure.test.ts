@@ -70,36 +70,42 @@ async function asked(waitMs: number, ...answers: Document[]): Promise<Ask[]> {
 
 const SPENT = { status: "held", refused: [{ name: "a", status: "conflict", code: "conflict", details: `${KEY_SPENT} expired.` }] };
 
-test("what a refusal names is released", async () => {
-  const [, released] = await asked(0, { ...SPENT, rest: [{ name: "b", lease_id: "x" }] }, {});
-  assert.deepEqual(released, { verb: "release", name: "b", document: { lease_id: "x", uncounted: true, unused: true } });
+const REST = { ...SPENT, rest: [{ name: "b", lease_id: "x" }] };
+
+test("what a refusal names is withdrawn, and the next ask has a new key", async () => {
+  const [first, undone, second] = await asked(60_000, REST, { kept: [] }, { status: "done" });
+  const key = first!.document!["request_key"];
+  assert.deepEqual(undone, { verb: "withdraw", document: { request_key: key, names: ["a", "b"] } });
+  assert.notEqual(second!.document!["request_key"], key);
 });
 
-test("nothing is asked again before that release was answered: it would take what the next answer gives", async () => {
+test("while that is not answered the same ask is repeated, and is told of them again", async () => {
   const away = { code: "upstream_unavailable", details: FATE_UNKNOWN };
-  const found = await asked(60_000, away, { ...SPENT, rest: [{ name: "b", lease_id: "x" }] }, away, {}, { status: "done" });
-  assert.deepEqual(found.map((each) => each.verb), ["acquire-all", "acquire-all", "release", "release", "acquire-all"]);
+  const found = await asked(60_000, away, REST, away, REST, {}, { status: "done" });
+  assert.deepEqual(
+    found.map((each) => each.verb),
+    ["acquire-all", "acquire-all", "withdraw", "acquire-all", "withdraw", "acquire-all"],
+  );
 });
 
-test("an abort is heard while that release is under way, and what it was about is given up, now or later", async () => {
+test("an abort is heard while that is under way, and the claim is withdrawn, now or later", async () => {
   const stopping = new AbortController();
   const found: string[] = [];
   let isAway = true;
-  const ask = async ({ verb, document }: Ask, signal?: AbortSignal): Promise<Reply> => {
+  const ask = async ({ verb }: Ask, signal?: AbortSignal): Promise<Reply> => {
     found.push(verb);
-    if (verb === "acquire-all") return { status: 200, body: { ...SPENT, rest: [{ name: "b", lease_id: "x" }] }, sent: true };
-    assert.equal(document!["lease_id"], "x");
+    if (verb === "acquire-all") return { status: 200, body: REST, sent: true };
     if (found.length === 2) stopping.abort(new Error("enough"));
     signal?.throwIfAborted();
     return { status: isAway ? 503 : 200, body: isAway ? { code: "upstream_unavailable", details: "" } : {}, sent: !isAway };
   };
   const pending = new PendingClaim("acquire-all", ["a", "b"], {});
   await assert.rejects(pending.claim(ask, 60_000, stopping.signal), /enough/);
-  assert.equal(await pending.giveUp(ask), false, "it is owed");
+  assert.equal(await pending.withdraw(ask), false, "nobody answered");
   isAway = false;
   found.length = 0;
-  assert.equal(await pending.giveUp(ask), true);
-  assert.deepEqual(found, ["release", "acquire-all", "release"], "what was known first, then what the key says");
+  assert.equal(await pending.withdraw(ask), true);
+  assert.deepEqual(found, ["withdraw"]);
 });
 
 test("a turn for several jobs that came and went is waited for under a new key", async () => {

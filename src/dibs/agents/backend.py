@@ -27,8 +27,8 @@ from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, Reques
 from dibs.base.ids import new_id
 from dibs.base.logger import log
 from dibs.client.door import Ask
+from dibs.client.flow import Flow, name_in_use
 from dibs.client.naming import Naming
-from dibs.client.queueing import Flow, name_in_use
 from dibs.core.names import check_name
 from dibs.core.references import is_plain
 from dibs.sdk import operations
@@ -380,11 +380,11 @@ class ToolBackend:
         return None if self._session is None else self._session.opened
 
     async def _settle(self) -> None:
-        """Give back claims that a call could not give up because there was no answer. The session's heartbeat does
+        """Withdraw the claims of calls that were given up when there was no answer. The session's heartbeat does
         this, too; but the agent must not be told that a job is not its own while its session still holds it."""
         if self._opened is not None:
             with suppress(DibsError):  # no answer
-                await self.run(self._opened._hold.settle_debts())
+                await self.run(self._opened._hold.withdraw_again())
 
     async def wanted(self) -> dict[str, int]:
         """Jobs of the caller for which somebody began to wait, and how many wait. Its call is a sign of life."""

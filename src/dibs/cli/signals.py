@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dibs.base.cheap import Any, Callable, FrameType, signal
 from dibs.client.door import Door
-from dibs.client.queueing import PendingClaim, drive
+from dibs.client.flow import drive
+from dibs.client.pending import PendingClaim
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 ENDING = (signal.SIGINT, *SIGNALS)
@@ -76,8 +77,8 @@ class UnconfirmedClaims:
         for pending, open_door in claims:
             door = open_door()
             try:
-                drive(door, pending.give_up())
-            except Exception:  # a claim that cannot be given back expires
+                drive(door, pending.withdraw())
+            except Exception:  # a claim that cannot be withdrawn expires
                 pass
             finally:
                 door.close()

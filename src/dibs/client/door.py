@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Jobs = tuple[object, ...]
 Streamed = tuple[int, Document | None]  # a position, and the event that brought the reader there
-SEVERAL = ("acquire-any", "acquire-all")
+SEVERAL = ("acquire-any", "acquire-all", "withdraw")
 # How verbs begin that are about no job.
 NO_JOBS = ("session", "run", "token", "webhook", "rights", "whoami", "health")
 

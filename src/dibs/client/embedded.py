@@ -12,11 +12,11 @@ from dibs.base.cheap import Any, Callable, Iterator, Sequence, signal
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.client.door import ANYWHERE, Ask, JobNamespaces, Jobs, OneNamespace, Streamed
-from dibs.core.commands import EndSession, Leave, Release, Sweep
+from dibs.core.commands import EndSession, Sweep
 from dibs.core.identity import LOCAL, Caller
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
 from dibs.core.names import check_name
-from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Outcome, Queued, Refused, Status
+from dibs.core.outcomes import Granted, Held, Outcome, Queued, Refused, Status
 from dibs.core.records import Holder, SessionRecord, lock_key, session_key, ticket_key
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
@@ -37,8 +37,8 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
-    """The outcome of a claim, after waiting in line for up to `wait_ms`. An interrupt gives up the claim or the place.
-    It never comes during a request, so it is always known what was written."""
+    """The outcome of a claim, after waiting in line for up to `wait_ms`. An interrupt never comes during a request;
+    whoever claims withdraws the claim then (`pending.py`)."""
     until_ms = steady_ms() + wait_ms
     outcome: Outcome | None = None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
@@ -54,27 +54,8 @@ def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
             poll_ms = max(EMBEDDED_POLL_MS, coordinator.store.capabilities.poll_ms)
             coordinator.store.until_gone(key, min(left_ms, _patience_ms(outcome, poll_ms)))
             signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    except KeyboardInterrupt:
-        give_up(coordinator, command, outcome)
-        raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> None:
-    """Give back what `outcome` granted, and no other ask knows of: the job, or the place in line."""
-    ns, principal, seat = command.ns, command.principal, command.fresh_lease_id
-    grants = outcome.grants if isinstance(outcome, GrantedAll) else (outcome,)
-    got = [(each.name, each.lease.lease_id) for each in grants if isinstance(each, Granted)]
-    if isinstance(outcome, Queued):
-        number, ticket_id = outcome.ticket, outcome.ticket_id
-        left = coordinator.one(
-            Leave(ns=ns, name=outcome.name, principal=principal, ticket=number, ticket_id=ticket_id, seat=seat)
-        )
-        if isinstance(left, Left) and not left.was_in:
-            got = [(name, ticket_id) for name in getattr(command, "names", None) or (command.name,)]
-    for name, lease_id in got:
-        coordinator.one(Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True, seat=seat))
 
 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:

@@ -14,7 +14,7 @@ from dibs.base.errors import StoreUnavailable
 from dibs.client.door import Door
 from dibs.client.embedded import EmbeddedDoor, SharedStore, close_all
 from dibs.client.http import HttpDoor
-from dibs.client.queueing import SLICE_SECONDS
+from dibs.client.pending import SLICE_SECONDS
 from dibs.client.settings import Settings, naming_of, servers_of
 
 IDLE_MAX = 8

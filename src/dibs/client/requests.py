@@ -25,7 +25,7 @@ from dibs.wire import OWN_TYPE
 
 # What may be asked twice without doing it twice, beside what is only read, and what has a field that shows a repeat.
 _REPEATABLE = (
-    *("renew", "release", "leave", "free", "close", "open"),
+    *("renew", "release", "leave", "withdraw", "free", "close", "open"),
     *("session-keep", "session-end"),
     *("token-revoke", "token-limit"),
 )
@@ -40,6 +40,7 @@ _LOCKS = "/locks/{}/"
 VERBS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "renew": ("POST", _LOCKS + "renew", ("lease_id", "remaining_ms")),
     "leave": ("POST", _LOCKS + "leave", ("left",)),
+    "withdraw": ("POST", "/locks/withdraw", ("left", "released", "kept")),
     "transfer": ("POST", _LOCKS + "transfer", ("lease_id", "fencing_token", "owner", "remaining_ms")),
     "free": ("POST", _LOCKS + "free", ("freed",)),
     "close": ("POST", _LOCKS + "close", ("name", "until", "reason")),

@@ -11,16 +11,27 @@ from dibs.core import events, outcomes
 from dibs.core.commands import Acquire, AcquireTerms, Inspect
 from dibs.core.draft import Draft
 from dibs.core.exclusion import blockers, closure_of, covered, is_paused, misfit, named
-from dibs.core.expiry import capped_ms, end_expired, may_go_on, own_deadline_ms, shown
+from dibs.core.expiry import capped_ms, end_expired, is_remembered, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, for_session, grant, swap
 from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree, is_resource
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
-from dibs.core.proof import allowed, ended, held_by, not_current, own_claim, own_session, put_list, session_owner
+from dibs.core.proof import (
+    allowed,
+    ended,
+    held_by,
+    not_current,
+    own_claim,
+    own_session,
+    put_list,
+    same,
+    session_hold,
+    session_owner,
+)
 from dibs.core.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Ending, Holder, LockRecord, SessionRecord, Ticket
-from dibs.core.tickets import NOBODY, forget_want, is_known, keep, next_seat, note_want, session_places
+from dibs.core.tickets import forget_want, keep, note_want, session_places
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
 _PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that time may change
@@ -57,7 +68,7 @@ def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
 
 
 def _acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
-    if command.session is not None and (refused := check_session(draft, command)) is not None:
+    if (refused := check_ask(draft, command, command.name)) is not None:
         return refused
     lock = refresh(draft, command.ns, command.name, command.mode)
     ticket = None
@@ -147,12 +158,19 @@ def closed_circle(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> ou
     return outcomes.Deadlock(now_ms=draft.now_ms, name=names[-1], cycle=cycle)
 
 
-def check_session(draft: Draft, ask: AcquireTerms) -> outcomes.SessionUnknown | outcomes.SessionOver | None:
-    """Return why a session may not claim: it is not the caller's, or it has ended. None if it may."""
-    if ask.session is None:
-        return None
-    session = own_session(draft, ask.session, ask.principal, ask.bound)
-    return None if isinstance(session, SessionRecord) else session
+def check_ask(draft: Draft, ask: AcquireTerms, marked: str) -> Outcome | None:
+    """Return why an ask is not looked at: its session is not the caller's or has ended, or it was withdrawn, of which
+    the job `marked` has the mark. None if it is."""
+    if ask.session is not None:
+        session = own_session(draft, ask.session, ask.principal, ask.bound)
+        if not isinstance(session, SessionRecord):
+            return session
+    if ask.request_key is not None:
+        for each in draft.lock(ask.ns, marked).withdrawn:
+            is_its = (each.request_key, each.principal) == (ask.request_key, ask.principal)
+            if is_its and is_remembered(draft, each.at_ms):
+                return outcomes.KeySpent(now_ms=draft.now_ms, name=marked, ending=None)
+    return None
 
 
 def never_parked(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> JobOutcome | None:
@@ -170,15 +188,18 @@ def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Hol
 
     The checks come in the order of the code below."""
     now_ms, name = draft.now_ms, lock.name
-    if lock.holders:
-        mine = own_claim(lock, ask)
-        if mine is not None:
-            return _differs(draft, ask, name, mine.mode, len(mine.slot_numbers) or 1) or mine
+    mine = own_claim(lock, ask) if lock.holders else None
+    spent = _spent(draft, lock, ask) if mine is None and lock.endings else None
+    if lock.holders and mine is None and spent is None:
+        mine = session_hold(lock, ask)
+    if mine is not None:
+        return _differs(draft, ask, name, mine.mode, len(mine.slot_numbers) or 1) or mine
     if not ask.admin and not allowed(draft, lock, ask):
         return outcomes.Forbidden(now_ms=now_ms, name=name)
-    spent = _spent(draft, lock, ask)
     if spent is not None:
         return spent
+    if ask.lease_id is not None:
+        return not_current(draft, lock, ended(lock, ask.lease_id, None, ask.principal))
     if lock.parked:
         return outcomes.Parked(now_ms=now_ms, name=name, failures=lock.failures, ending=_previous(lock))
     differs = misfit(lock, ask, now_ms) if lock.pooled or ask.units > 1 else None
@@ -211,38 +232,35 @@ def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Hol
 
 
 def _spent(draft: Draft, lock: LockRecord, ask: AcquireTerms) -> outcomes.KeySpent | outcomes.NotCurrent | None:
-    """The caller proves a hold that has ended: a late repeat must not become a lease that nobody knows of."""
+    """The ask got a hold that has ended: a late repeat must not become a lease that nobody knows of, nor change what
+    another ask of its session has."""
     for ending in lock.endings:
-        if ending.principal != ask.principal:
+        if ending.principal != ask.principal or not is_remembered(draft, ending.at_ms):
             continue
         if ask.request_key is not None and ending.request_key == ask.request_key:
             return outcomes.KeySpent(now_ms=draft.now_ms, name=lock.name, ending=ending)
         if ending.lease_id == ask.fresh_lease_id:
             return not_current(draft, lock, ending)
-    if ask.lease_id is not None:
-        return not_current(draft, lock, ended(lock, ask.lease_id, None, ask.principal))
     return None
 
 
 def was_held_before(ask: AcquireTerms, mine: Holder) -> bool:
-    """Return whether `ask` does not repeat the claim that got this hold, or another of its session knows of it."""
-    if mine.lease_id in (ask.fresh_lease_id, ask.ticket_id):
-        return False
-    return ask.request_key is None or mine.request_key != ask.request_key or is_known(mine)
+    """Return whether another ask got this hold."""
+    return mine.lease_id not in (ask.fresh_lease_id, ask.ticket_id) and not same(mine.request_key, ask.request_key)
 
 
 def grant_again(draft: Draft, ask: AcquireTerms, name: str, mine: Holder) -> outcomes.Granted:
     """Claiming a held job again gives the same lease, never with a shorter TTL. Who shows a lease that was renewed a
     moment ago is told without a write: a server asks so for a waiter that another has served."""
     lock = draft.lock(ask.ns, name)
-    mine = held_by(lock, mine.lease_id, None, None) or mine  # who was served since the verdict may know of it, too
+    mine = held_by(lock, mine.lease_id, None, None) or mine  # as it is after what was served since the verdict
     held_before = was_held_before(ask, mine)
     is_fresh = mine.lease_id == ask.lease_id and ask.ttl_ms <= mine.ttl_ms
     is_fresh = is_fresh and draft.now_ms - mine.renewed_ms < min(REGRANT_MS, mine.ttl_ms // 12)
-    seat = next_seat(mine, ask)
-    if held_before and not is_fresh and seat != ask.fresh_lease_id:
-        seat = NOBODY
-    kept = for_session(draft, ask, mine).replace(seat=seat)
+    kept = for_session(draft, ask, mine)
+    is_known = held_before if mine.request_key is not None else mine.lease_id != ask.fresh_lease_id
+    if is_known and not kept.used:
+        kept = kept.replace(used=True)
     until_ms = capped_ms(draft.now_ms + ask.ttl_ms, mine.ends_ms)
     if mine.ttl_ms and ask.ttl_ms and not is_fresh and until_ms > own_deadline_ms(draft, mine):
         ttl_ms = max(mine.ttl_ms, ask.ttl_ms)

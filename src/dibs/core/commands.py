@@ -16,14 +16,13 @@ class ClaimPolicy(Record):
 
 
 class AcquireTerms(Terms):
-    fresh_lease_id: str  # the lease's id if this is granted; names this ask, also after a commit whose reply was lost
+    fresh_lease_id: str  # the lease's id if this is granted; names this command, also after a lost reply of its commit
     over_quota: bool = False
     payer: str | None = None  # whose usage record this counts in; None: the caller has no limit
     held_max: int = 0  # 0: no limit
     waiting_max: int = 0
     audited: bool = False  # a refusal is an event, too
     bound: str | None = None  # the only namespace of the caller's credential; None: any
-    follows: str | None = None  # the ask that the caller's ticket was the answer to (`tickets.next_seat`)
     # What another contract wants otherwise, of a claim that does not wait. None: dibs' own rules.
     policy: ClaimPolicy | None = None
     ticket_id: str | None = None  # proof of the caller's place in the line
@@ -66,7 +65,18 @@ class Leave(JobCommand):
     principal: str
     ticket: int
     ticket_id: str
-    seat: str | None = None  # changes nothing unless this ask has the seat
+
+
+class Withdraw(PlainCommand):
+    """Undo a claim that its caller does not want any more, or that nobody was told of (`withdraw.py`)."""
+
+    ns: str
+    principal: str
+    names: tuple[str, ...]  # the jobs of the claim
+    request_key: str | None = None  # names the ask
+    fresh_lease_id: str | None = None  # names an ask without a key: that of its command
+    ticket_id: str | None = None  # proof of a place: it ends, and nothing else does
+    ticket: int = 0  # its number
 
 
 class KeepPlaces(PlainCommand):
@@ -87,7 +97,6 @@ class Renew(JobCommand):
     mode: str | None = None  # SHARED: share the job from now on. None keeps the lease's own
     audited: bool = False  # it is an event even without a checkpoint
     payer: str | None = None  # a hold from before the caller had a limit is counted from now on
-    seat: str | None = None  # changes nothing unless this ask has the seat
 
 
 class Release(JobCommand):
@@ -101,8 +110,6 @@ class Release(JobCommand):
     reason: str | None = None  # why it failed
     retry_ms: int = 0  # how long nobody gets the job
     uncounted: bool = False  # neither a success nor a failure: the count of attempts does not change
-    unused: bool = False  # changes nothing if another ask of the session may rely on the lease
-    seat: str | None = None  # changes nothing unless this ask has the seat
 
 
 class Transfer(JobCommand):

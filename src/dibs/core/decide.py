@@ -18,6 +18,7 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     tickets.py    places in a line; a refused ask that counts as waiting; what an owner is told of those who wait
     deadlock.py   would waiting ever end; places that a loss of their session closed a circle with
     several.py    the first free of several; all or none
+    withdraw.py   what an ask is, the one way in which a claim is undone, and what refuses its late copies
     closures.py   maintenance stops: jobs that nobody is granted for a while
     sessions.py   one run of one worker, and what ends with it
     webhooks.py   making and removing webhooks, and which server delivers
@@ -218,11 +219,12 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome | Ticket]:
 
 
 def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]]:
-    from dibs.core import closures, leases, sessions, upkeep
+    from dibs.core import closures, leases, sessions, upkeep, withdraw
 
     return {
         commands.Renew: leases.renew,
         commands.Release: leases.release,
+        commands.Withdraw: withdraw.withdraw,
         commands.Transfer: leases.transfer,
         commands.Break: leases.break_,
         commands.Free: leases.free,
@@ -252,7 +254,7 @@ def keys_of(command: Command) -> list[str]:
     if isinstance(command, _ONE_JOB):
         found.append(records.lock_key(command.ns, command.name))
         names = (command.name,)
-    elif isinstance(command, commands.AcquireAny | commands.AcquireAll):
+    elif isinstance(command, commands.AcquireAny | commands.AcquireAll | commands.Withdraw):
         found += [records.lock_key(command.ns, name) for name in command.names]
         names = command.names
     elif isinstance(command, commands.Sweep | commands.CountUsage):

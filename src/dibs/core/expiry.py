@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.draft import Draft
-from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
+from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, REMEMBERED_MAX, REMEMBERED_MS, TICKET_MS
 from dibs.core.names import in_tree, is_resource
 from dibs.core.quota import give_back
 from dibs.core.records import (
@@ -211,7 +211,7 @@ def end_hold(
         uncounted=uncounted,
     )
     # Only the newest keeps its checkpoint, which may be 4 KiB: successors see no other.
-    older = lock.endings[: ENDINGS_KEPT - 1]
+    older = tuple([each for each in lock.endings[: REMEMBERED_MAX - 1] if at_ms - each.at_ms < REMEMBERED_MS])
     if older and older[0].checkpoint is not None:
         older = (older[0].replace(checkpoint=None), *older[1:])
     lock = lock.replace(
@@ -282,3 +282,8 @@ def _forget_in_session(draft: Draft, lock: LockRecord, holder: Holder) -> None:
     if (key in session.holds and not still) or session.want is not None:
         holds = session.holds if still else tuple([each for each in session.holds if each != key])
         draft.put(session.replace(holds=holds, want=None))
+
+
+def is_remembered(draft: Draft, at_ms: int) -> bool:
+    """Return whether what ended, or was withdrawn, at this time still answers late copies and repeats."""
+    return draft.now_ms - at_ms < REMEMBERED_MS

@@ -88,7 +88,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         request_key=ask.request_key,
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,
-        seat=ask.seat if isinstance(ask, Ticket) else None,
+        used=isinstance(ask, Ticket) and ask.used,
         charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
         wanted=in_tree(name) and draft.tree_places(ask.ns).first(name, EXCLUSIVE) is not None,
         ends_ms=ends_ms,

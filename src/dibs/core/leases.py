@@ -38,7 +38,7 @@ from dibs.core.records import (
     LockRecord,
     SessionRecord,
 )
-from dibs.core.tickets import NOBODY, has_seat, is_known, waiters
+from dibs.core.tickets import waiters
 from dibs.core.tree_claims import note_claims
 
 # Transfer, break, free, access lists, and pools.
@@ -98,6 +98,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
         told=0,
         relied=False,
+        used=True,
     )
 
 
@@ -181,8 +182,6 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if mine is None:
         return not_current(draft, lock, ended(lock, command.lease_id, command.session, command.principal))
     waiting, new, newest = waiters(draft, lock, mine)
-    if not has_seat(mine, command.seat):
-        return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine), waiting=waiting)
     too_long = check_room(draft, lock, mine, command.checkpoint, command.metadata)
     if too_long is not None:
         return too_long
@@ -192,7 +191,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     expires_ms = draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms
-    if command.ttl_ms is not None and is_known(mine):  # another ask of the session may rely on the time it was told
+    if command.ttl_ms is not None and mine.session is not None and mine.used:  # others may rely on what they were told
         ttl_ms = ttl_ms if mine.ttl_ms else 0
         expires_ms = max(expires_ms, own_deadline_ms(draft, mine)) if ttl_ms else mine.expires_ms
     if mine.ends_ms:
@@ -205,7 +204,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
         told=max(mine.told, newest),
-        seat=mine.seat if command.seat is not None else NOBODY,
+        # By the lease id of a claim with a key it is the ask itself, or who got the id from it.
+        used=mine.used or command.lease_id is None or mine.request_key is None,
         wanted=waiting > 0 and in_tree(lock.name),
         mode=mode,
     )
@@ -249,10 +249,6 @@ def release(draft: Draft, command: Release) -> Outcome:
         if ending is not None and ending.how in (RELEASED, FAILED) and (ending.done or not command.done_ms):
             return _let_go(draft, lock, ending, again=True)
         return not_current(draft, lock, ending)
-    if not has_seat(mine, command.seat):
-        return not_current(draft, lock, None)
-    if command.unused and is_known(mine):
-        return not_current(draft, lock, None).replace(known=True)
     done = None
     if command.done_ms:
         done = Done(

@@ -67,8 +67,6 @@ UPSTREAM_REQUESTS_MAX = 8
 # TICKET_KEEP_MS. A refused poll counts as waiting, for deadlock detection, for WANT_MS: agents think between two asks.
 TICKET_MS = 15_000
 TICKET_KEEP_MS = 5_000
-# A waiter that has several servers and hangs up at one has this long to ask another before its place is given up.
-MOVE_MS = 2_000
 REGRANT_MS = 1_000  # for how long a lease is as good as new, if its TTL is at least twelve times as long
 WAIT_MS_MAX = 3600 * 1000
 EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
@@ -91,9 +89,11 @@ SLOTS_MAX = 10_000
 # Far from what JSON readers take for a whole number (2**53), with room for all that is to come.
 TOKEN_FLOOR_MAX = 10**15
 
-# Memory of what has ended: how many endings a job remembers (so that a repeated release is recognised), and how long
-# an idle job's record is kept before its fencing number moves into the store's floor.
-ENDINGS_KEPT = 8
+# Memory of asks that are over, so that late copies and repeats are recognised: how long a job remembers an ending or a
+# withdrawn ask, and how many of each at most (`core/withdraw.py`).
+REMEMBERED_MS = 10 * 60 * 1000
+REMEMBERED_MAX = 32
+# How long an idle job's record is kept before its fencing number moves into the store's floor.
 IDLE_RECORD_MS = 24 * 3600 * 1000
 # Jobs with a limit of attempts are remembered for longer while they fail: a nightly job must be able to reach it.
 FAILING_RECORD_MS = 30 * 24 * 3600 * 1000

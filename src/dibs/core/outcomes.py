@@ -24,8 +24,8 @@ class JobOutcome(Outcome):
 
 
 class Granted(JobOutcome):
-    """The job is the caller's. `again`: it was granted before. `held_before`: and not by a request that this one
-    repeats, or another of its session knows of it. `skipped`: the outcomes of the names that an AcquireAny skipped."""
+    """The job is the caller's. `again`: it was granted before. `held_before`: and by another ask than this one.
+    `skipped`: the outcomes of the names that an AcquireAny skipped."""
 
     lease: Holder
     previous: Ending | None = None
@@ -64,7 +64,6 @@ class Queued(Outcome):
     ticket: int
     ticket_id: str
     position: int
-    seat: str | None = None  # as in the ticket
     blockers: tuple[Blocker, ...] = ()
     unnamed: int = 0
     delay_until_ms: int = 0
@@ -124,9 +123,18 @@ class Parked(JobOutcome):
 
 
 class Left(JobOutcome):
-    """The place was given up, unless another ask has the seat. `was_in` is False if it was gone before."""
+    """The place was given up. `was_in` is False if it was gone before."""
 
     was_in: bool
+
+
+class Withdrawn(Outcome):
+    """The claim is undone, and late copies of it are refused. `left`: its place in line was given up. `released`: the
+    jobs that it had and has no more. `kept`: those that others may rely on."""
+
+    left: bool = False
+    released: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 class PlacesKept(Outcome):
@@ -164,18 +172,17 @@ class Closed(JobOutcome):
 
 
 class NotCurrent(JobOutcome):
-    """The lease does not hold the job now. `ending` says how it ended, if that is remembered. `known`: it does, and is
-    not given back as unused, because another ask of its session may rely on it."""
+    """The lease does not hold the job now. `ending` says how it ended, if that is remembered."""
 
     holders: tuple[Holder, ...] = ()
     ending: Ending | None = None
-    known: bool = False
 
 
 class KeySpent(JobOutcome):
-    """The request key belongs to a lease that has ended: a late repeat must not become a second lease."""
+    """The request key belongs to a lease that has ended, or (None) its claim was withdrawn: a late copy must not become
+    a lease that nobody knows of."""
 
-    ending: Ending
+    ending: Ending | None
 
 
 class Forbidden(JobOutcome):

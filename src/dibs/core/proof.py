@@ -62,23 +62,22 @@ def note_list(draft: Draft, lock: LockRecord) -> None:
 
 
 def own_claim(lock: LockRecord, ask: AcquireTerms) -> Holder | None:
-    """The hold that this caller proves: by lease id, session or request key, by the ticket that became it, or because
-    this same command was committed and its reply was lost.
-
-    The same credential alone proves nothing (`excl:same-token`). A claim of any of several jobs passes over what its
-    session has."""
-    session = None if isinstance(ask, AcquireAny) else ask.session
+    """The hold that this ask got or shows: by lease id or request key, by the ticket that became it, or because this
+    same command was committed and its reply was lost. The same credential alone proves nothing (`excl:same-token`)."""
     proofs = (ask.lease_id, ask.ticket_id, ask.fresh_lease_id)
     for holder in lock.holders:
-        if holder.principal != ask.principal:
-            continue
-        if holder.lease_id in proofs:
-            return holder
-        if same(holder.session, session):
-            return holder
-        if ask.request_key is not None and holder.request_key == ask.request_key:
+        if holder.principal == ask.principal and (
+            holder.lease_id in proofs or same(holder.request_key, ask.request_key)
+        ):
             return holder
     return None
+
+
+def session_hold(lock: LockRecord, ask: AcquireTerms) -> Holder | None:
+    """The hold of the caller's session, whichever of its asks got it. A claim of any of several jobs passes over it."""
+    if ask.session is None or isinstance(ask, AcquireAny):
+        return None
+    return held_by(lock, None, ask.session, ask.principal)
 
 
 def held_by(lock: LockRecord, lease_id: str | None, session: str | None, principal: str | None) -> Holder | None:

@@ -325,7 +325,6 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         name=ticket.name,
         ticket=ticket.number,
         ticket_id=ticket.lease_id,
-        seat=ticket.seat,
         position=1 + max([ahead(draft, lock, number, ticket.mode) for lock, number in places]),
         blockers=few,
         unnamed=len(in_way) - len(few),
@@ -431,7 +430,7 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
         gone = ticket.replace(name=part.name, number=part.number)
         draft.events.append(tickets.ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
         stored = next(each for each in lock.holders if each.lease_id == own.lease_id)  # `own` is as it is shown
-        kept = for_session(draft, ticket, stored).replace(seat=tickets.NOBODY)
+        kept = for_session(draft, ticket, stored).replace(used=True)
         draft.put(swap(lock, kept))
         return Granted(now_ms=draft.now_ms, name=part.name, lease=shown(draft, kept), again=True, held_before=True)
     granted = grant(draft, ticket, lock, ticket.lease_id, part.number)
@@ -445,9 +444,8 @@ def leave(draft: Draft, command: Leave) -> Outcome:
     ticket = draft.ticket(command.ns, command.name, command.ticket)
     if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
         return Left(now_ms=draft.now_ms, name=command.name, was_in=False)
-    if tickets.has_seat(ticket, command.seat):
-        tickets.note_want(draft, ticket, tickets.names_of(ticket))
-        give_up(draft, ticket, "left")
+    tickets.note_want(draft, ticket, tickets.names_of(ticket))
+    give_up(draft, ticket, "left")
     return Left(now_ms=draft.now_ms, name=command.name, was_in=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dibs.base.cheap import Any
 from dibs.base.record import Record
-from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
+from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, REMEMBERED_MS, SESSION_TOMBSTONE_MS
 from dibs.core.names import is_resource
 
 TYPE_CHECKING = False
@@ -121,7 +121,7 @@ class Holder(Record):
     delay_ms: int = 0  # how long nobody gets the job after this hold is lost
     attempt: int = 1
     charge: str | None = None  # where it is counted, for a principal that has a limit (`quota.py`)
-    seat: str | None = None  # the ask that may give it back (`tickets.next_seat`); None: the one that made it
+    used: bool = False  # others than its own ask may rely on it: no withdrawal ends it (`withdraw.py`)
     wanted: bool = False  # in a tree: somebody waits for it under another name (`tickets.py`)
     told: int = 0  # the last place in line of which its owner was told
     delays_release: bool = False  # the delay also follows a release
@@ -134,7 +134,8 @@ class Holder(Record):
 
 
 class Ending(Record):
-    """The end of an earlier hold. The newest has the checkpoint; older ones are kept to recognise repeats."""
+    """The end of an earlier hold. The newest has the checkpoint, and is kept; older ones are kept for a while to
+    recognise repeats (`withdraw.py`)."""
 
     lease_id: str
     owner: str
@@ -150,6 +151,14 @@ class Ending(Record):
     attempt: int = 1
     done: bool = False  # the work was finished with it: its checkpoint is of the past
     uncounted: bool = False  # it says nothing about the work (`successes.py`)
+
+
+class WithdrawnAsk(Record):
+    """A claim that was withdrawn: a late copy of it is refused (`withdraw.py`)."""
+
+    principal: str
+    request_key: str
+    at_ms: int
 
 
 class Done(Record):
@@ -193,6 +202,7 @@ class LockRecord(Kept):
     delay_until_ms: int = 0
     acl: tuple[str, ...] = ()
     groups: tuple[Group, ...] = ()
+    withdrawn: tuple[WithdrawnAsk, ...] = ()  # newest first
 
     def due_ms(self) -> int | None:
         """The first expiry; without a holder, the end of a delay that somebody waits for, or when to delete it."""
@@ -211,7 +221,10 @@ class LockRecord(Kept):
         idle_since_ms = self.endings[0].at_ms if self.endings else 0
         kept_ms = FAILING_RECORD_MS if self.failures and self.max_attempts else IDLE_RECORD_MS
         done_until_ms = self.done.until_ms if self.done else 0
-        return max(idle_since_ms + kept_ms, done_until_ms, self.delay_until_ms)
+        refuses_until_ms = self.withdrawn[0].at_ms + REMEMBERED_MS if self.withdrawn else 0
+        if not idle_since_ms and refuses_until_ms:  # there never was an owner
+            kept_ms = 0
+        return max(idle_since_ms + kept_ms, done_until_ms, self.delay_until_ms, refuses_until_ms)
 
     def is_live(self) -> bool:
         return bool(self.holders or self.line or self.parked or self.pooled)
@@ -273,7 +286,7 @@ class Ticket(Terms):
     acl: tuple[str, ...] | None = None
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
     charge: str | None = None  # where it is counted, for a principal that has a limit
-    seat: str | None = None  # the ask that may give it up (`tickets.next_seat`); None: the one that made it
+    used: bool = False  # it has no key, and another command than the one that made it was told of it
     stopped: bool = False  # it was its turn, but the job was closed (`closures.py`)
 
     @property

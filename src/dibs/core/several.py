@@ -6,7 +6,7 @@ from dibs.base.cheap import Sequence
 from dibs.core import groups, outcomes
 from dibs.core.claims import (
     ABOUT_THE_ASK,
-    check_session,
+    check_ask,
     closed_circle,
     grant_again,
     judge,
@@ -18,6 +18,7 @@ from dibs.core.claims import (
 from dibs.core.commands import AcquireAll, AcquireAny
 from dibs.core.draft import Draft
 from dibs.core.exclusion import own_hold
+from dibs.core.expiry import is_remembered
 from dibs.core.grants import grant
 from dibs.core.names import in_tree, overlaps
 from dibs.core.proof import same
@@ -38,10 +39,10 @@ def acquire_any(draft: Draft, command: AcquireAny) -> outcomes.Outcome:
 
 
 def _acquire_any(draft: Draft, command: AcquireAny, circles: dict[str, outcomes.Deadlock]) -> outcomes.Outcome:
-    refused = never_parked(draft, command, command.names) or check_session(draft, command)
+    draft.need(*[lock_key(command.ns, name) for name in command.names])
+    refused = never_parked(draft, command, command.names) or check_ask(draft, command, min(command.names))
     if refused is not None:
         return refused
-    draft.need(*[lock_key(command.ns, name) for name in command.names])
     repeated = _answer_again(draft, command)
     if repeated is not None:
         return repeated
@@ -96,7 +97,8 @@ def _answer_again(draft: Draft, command: AcquireAny) -> outcomes.Outcome | None:
 def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
     lock = draft.lock(command.ns, name)
     known = [(hold.principal, hold.lease_id, hold.request_key) for hold in lock.holders]
-    known += [(end.principal, end.lease_id, end.request_key) for end in lock.endings]
+    recent = [end for end in lock.endings if is_remembered(draft, end.at_ms)]
+    known += [(end.principal, end.lease_id, end.request_key) for end in recent]
     for principal, lease_id, key in known:
         same_key = command.request_key is not None and key == command.request_key
         if principal == command.principal and (same_key or lease_id == command.fresh_lease_id):
@@ -106,10 +108,10 @@ def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
 
 def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome | Ticket:
     """Claim all of the names or none, at once or by waiting in all their lines while holding nothing."""
-    refused = never_parked(draft, command, command.names) or check_session(draft, command)
+    draft.need(*[lock_key(command.ns, name) for name in command.names])
+    refused = never_parked(draft, command, command.names) or check_ask(draft, command, min(command.names))
     if refused is not None:
         return refused
-    draft.need(*[lock_key(command.ns, name) for name in command.names])
     for name in command.names:
         refresh(draft, command.ns, name, command.mode)
     ticket = place_of(draft, command, command.names) if may_wait(command) else None
@@ -170,7 +172,9 @@ def _refused(
 ) -> outcomes.Refused:
     """A refusal takes nothing away, and names what an earlier answer to this claim gave and is still there."""
     left = [
-        grant_again(draft, command, name, each) for name, each in mine.items() if not was_held_before(command, each)
+        grant_again(draft, command, name, each)
+        for name, each in mine.items()
+        if not was_held_before(command, each) and not each.used
     ]
     all_of = command.count if isinstance(command, AcquireAny) else len(command.names)
     return outcomes.Refused(now_ms=draft.now_ms, outcomes=bad, left=tuple(left), all_of=all_of)

@@ -2,14 +2,14 @@
 `queue.py` decides who is served when.
 
 A repeat must find its place in a line of any length without reading the tickets of others. So a lock keeps a mark of
-eight characters for each place: a checksum of the request key, or else of the id of the command. A mark proves
-nothing. It only says which tickets to read; the ticket is the proof.
+eight characters for each place: a checksum of the name of its ask (`withdraw.py`). A mark proves nothing. It only says
+which tickets to read; the ticket is the proof.
 """
 
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.commands import Acquire, AcquireAll, AcquireTerms
+from dibs.core.commands import AcquireTerms
 from dibs.core.draft import Draft
 from dibs.core.events import Event
 from dibs.core.exclusion import own_hold
@@ -53,7 +53,7 @@ def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
     tickets = [_new_ticket(draft, ask, part, parts if len(parts) > 1 else ()) for part in parts]
     for lock, ticket in zip(locks, tickets, strict=True):
         draft.put(ticket)
-        mark = _mark_of(ticket.principal, ticket.request_key, ticket.lease_id)
+        mark = _mark_of(ticket.principal, ticket.request_key or ticket.lease_id)
         line, marks = (*lock.line, ticket.number), lock.marks + mark
         draft.put(lock.replace(next_ticket=ticket.number + 1, line=line, marks=marks))
         if in_tree(lock.name):
@@ -82,12 +82,10 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
     Reads only tickets that may be its own."""
     name = names[0]
     lock = draft.lock(ask.ns, name)
-    mark = _mark_of(ask.principal, ask.request_key, ask.fresh_lease_id)
     session = draft.session(ask.session) if ask.session is not None else None
-    numbers = []
-    if mark in lock.marks:
-        numbers = [number for at, number in enumerate(lock.line) if lock.marks.startswith(mark, at * _MARK_CHARS)]
-    numbers = sorted({*numbers, *_waits(session, ask.ns, name)})  # a line is sorted by number
+    numbers = marked(lock, ask.principal, ask.request_key or ask.fresh_lease_id)
+    if ask.request_key is None:
+        numbers = sorted({*numbers, *_waits(session, ask.ns, name)})  # a line is sorted by number
     draft.need(*[ticket_key(ask.ns, name, number) for number in numbers])
     for number in numbers:
         ticket = draft.ticket(ask.ns, name, number)
@@ -122,11 +120,20 @@ def names_of(ticket: Ticket) -> tuple[str, ...]:
     return tuple([part.name for part in parts_of(ticket)])
 
 
-def _mark_of(principal: str, request_key: str | None, fresh_id: str) -> str:
+def marked(lock: LockRecord, principal: str, ask: str) -> list[int]:
+    """The places in a job's line that may be of this ask, by their marks."""
+    if not lock.line:
+        return []
+    mark = _mark_of(principal, ask)
+    if mark not in lock.marks:
+        return []
+    return [number for at, number in enumerate(lock.line) if lock.marks.startswith(mark, at * _MARK_CHARS)]
+
+
+def _mark_of(principal: str, ask: str) -> str:
     from binascii import crc32  # imported here, because a claim without a line does not need it
 
-    shown = fresh_id if request_key is None else request_key
-    return f"{crc32(f'{principal} {shown}'.encode('utf-8', 'surrogatepass')):08x}"
+    return f"{crc32(f'{principal} {ask}'.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def parts_of(ticket: Ticket) -> tuple[Part, ...]:
@@ -175,52 +182,19 @@ def _note_wait(draft: Draft, tickets: list[Ticket]) -> None:
         draft.put(session.replace(waits=(*session.waits, *waits), want=None))
 
 
-def keep(draft: Draft, ticket: Ticket, ask: Acquire | AcquireAll | None = None) -> Ticket:
+def keep(draft: Draft, ticket: Ticket, ask: AcquireTerms | None = None) -> Ticket:
     """Its owner asked again, or (None) is kept waiting by its server. It is written only from time to time, so that
-    frequent polls are not frequent writes. A poll does not stay, so it leaves the seat to nobody."""
-    seat = ticket.seat
-    if ask is not None:
-        seat = next_seat(ticket, ask) if ask.wait else NOBODY
-    for part in parts_of(ticket):
-        each = draft.ticket(ticket.ns, part.name, part.number)
-        if each is None:
-            continue
-        if each.seat != seat or draft.now_ms - each.renewed_ms > TICKET_MS // 6:
-            expires_ms = draft.now_ms + TICKET_MS
-            draft.put(each.replace(renewed_ms=draft.now_ms, expires_ms=expires_ms, seat=seat))
-    return ticket if ticket.seat == seat else ticket.replace(seat=seat)
-
-
-# The seat of a place or a lease: which ask may give it back when its caller turns out to be gone. Asks about one place
-# may be decided in another order than they were sent in, because a server may stand still, and no clock says which came
-# last. So the seat passes on only to an ask that proves what it follows: it comes with the ticket that the ask with
-# the seat was answered with, and that ask is over. After any other repeat nobody has the seat, because either of the
-# two may be the one whose caller is there: the place runs out if nobody asks any more, the lease after its TTL.
-# A lease whose owner knows of it, by a heartbeat or another ask, has this alone: no ask gives it back.
-NOBODY = "-"
-
-
-def seat_of(place: Ticket | Holder) -> str:
-    return place.lease_id if place.seat is None else place.seat
-
-
-def next_seat(place: Ticket | Holder, ask: AcquireTerms) -> str | None:
-    """The seat once `ask` is told of the place or lease. A seat that nobody has names the ask that had it last, so that
-    the next one can follow it. No ask gets it twice, so neither does such a name come twice."""
-    seat, asking = seat_of(place), ask.fresh_lease_id
-    if seat == asking or (seat == ask.follows and seat != NOBODY):
-        return None if asking == place.lease_id else asking
-    return seat if seat.startswith(NOBODY) else NOBODY + seat
-
-
-def has_seat(place: Ticket | Holder, seat: str | None) -> bool:
-    """Return whether a command of the ask `seat` may act. None: it is not on behalf of an ask, and acts in any case."""
-    return seat is None or seat_of(place) == seat
-
-
-def is_known(lease: Holder) -> bool:
-    """Return whether another ask of its session may rely on a lease. Without a session only its own claim knows it."""
-    return lease.session is not None and lease.seat == NOBODY
+    frequent polls are not frequent writes."""
+    used = ticket.used
+    if ask is not None and ticket.request_key is None and ticket.lease_id != ask.fresh_lease_id:
+        used = True  # the server that made it does not know who waits at it
+    if used != ticket.used or draft.now_ms - ticket.renewed_ms > TICKET_MS // 6:
+        for part in parts_of(ticket):
+            each = draft.ticket(ticket.ns, part.name, part.number)
+            if each is not None:
+                expires_ms = draft.now_ms + TICKET_MS
+                draft.put(each.replace(renewed_ms=draft.now_ms, expires_ms=expires_ms, used=used))
+    return ticket
 
 
 def remove(draft: Draft, ticket: Ticket) -> tuple[Part, ...]:

@@ -284,7 +284,7 @@ def principal_name(login: str) -> str:
 # holds one second's worth. Heartbeats and releases are charged but never refused: a principal that asks too much must
 # not lose its leases. Each server counts for itself.
 
-_KEEPING = frozenset(("renew", "release", "leave", "session-keep", "session-end"))
+_KEEPING = frozenset(("renew", "release", "leave", "withdraw", "session-keep", "session-end"))
 BUCKETS_MAX = 10_000
 
 

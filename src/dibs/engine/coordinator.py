@@ -13,7 +13,9 @@ compared. Versions never repeat, so equal versions mean that nothing changed in 
 others. Those are tried again after a short pause, and finally refused because the store is too busy.
 
 **A doubt stays.** A commit without an answer may have been written. Deciding again finds out; until that succeeded,
-every error for its commands says that the outcome is unknown, whatever failed last.
+every error for its commands says that the outcome is unknown, whatever failed last. For a caller that has gone
+meanwhile nothing is decided anew: it may have been refused elsewhere. What its claim got is withdrawn, unless its
+request key can ask for it.
 
 **A store takes every decision**, however many records it compares and writes. It may say how many commands are good
 for its speed in one commit (`batch_max`).
@@ -33,7 +35,18 @@ from dibs.base.cheap import Callable, Iterable, Sequence
 from dibs.base.errors import DibsError, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction
 from dibs.core import limits
-from dibs.core.commands import Acquire, Break, Command, Free, Inspect, InspectSession, SetAcl, SetPool
+from dibs.core.commands import (
+    Acquire,
+    AcquireTerms,
+    Break,
+    Command,
+    Free,
+    Inspect,
+    InspectSession,
+    SetAcl,
+    SetPool,
+    Withdraw,
+)
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Decision, HandedOver, Missing, View
 from dibs.core.events import Event
@@ -166,11 +179,21 @@ def _is_look(command: Command) -> bool:
     return type(command) in LOOKS or (type(command) is Acquire and command.lease_id is not None)
 
 
+def undo_of(command: AcquireTerms) -> Withdraw:
+    """The withdrawal of a claim whose caller has gone, and did not say that it gives up. With a request key it may ask
+    again: only its place ends."""
+    names: tuple[str, ...] = (command.name,) if isinstance(command, Acquire) else command.names  # type: ignore[attr-defined]  # the other claims have several
+    undo = Withdraw(ns=command.ns, principal=command.principal, names=names)
+    if command.request_key is None:
+        return undo.replace(fresh_lease_id=command.fresh_lease_id)
+    return undo.replace(ticket_id=command.ticket_id, ticket=getattr(command, "ticket", 0))
+
+
 class Coordinator:
     """For any thread that may sleep for `pause`. Right after each commit, `on_commit` gets the committed events in
     order and the number of the store's last event, and `on_handed` the waiters that were given their jobs. A commit
     whose reply was lost is not reported: a caller that must not miss one follows the store's events. `is_gone` says of
-    a command that its caller waits no more: it is not decided, unless it may have been written already.
+    a command that its caller waits no more: it is not decided.
 
     `vouch` is called before records are read, and what it returns is called with the time that was read with them. It
     says up to when deadlines are known to be reached (`engine/liveness.py`). Without a server that is the time."""
@@ -233,6 +256,8 @@ class Coordinator:
         for index in todo if doubts else ():
             if index in doubts and isinstance(commands[index], _ONCE):
                 failed[index] = doubts[index]
+        gone = CallerGone("The caller hung up. Nothing was done.")
+        instead: dict[int, Command] = {}  # what is decided for callers that have gone
         left: list[int] = []
         unknown = 0
         for conflicts in range(limits.CONFLICT_RETRIES_MAX):
@@ -245,9 +270,15 @@ class Coordinator:
                 batch.load({key: None for index in todo for key in keys_of(commands[index])})
                 for index in todo:
                     # After every read, which may have taken long.
-                    if self._is_gone is not None and index not in doubts and self._is_gone(commands[index]):
-                        failed[index] = CallerGone("The caller hung up. Nothing was done.")
-                answers = {index: failed.get(index) or batch.decide(commands[index]) for index in todo}
+                    if self._is_gone is not None and index not in failed and self._is_gone(commands[index]):
+                        command = commands[index]
+                        if index in doubts and isinstance(command, AcquireTerms) and command.request_key is None:
+                            instead[index] = undo_of(command)
+                        else:
+                            failed[index] = gone
+                answers = {
+                    index: failed.get(index) or batch.decide(instead.get(index) or commands[index]) for index in todo
+                }
                 last_seq = batch.commit()
             except Conflict:
                 if batch.has_recalled:
@@ -286,6 +317,7 @@ class Coordinator:
                     return sorted(left)
                 continue
             results.update(answers)
+            results.update({index: gone for index in instead if index in answers})
             if last_seq is not None and self._on_commit is not None:
                 self._on_commit(batch.events, last_seq)
             if batch.handed and self._on_handed is not None:

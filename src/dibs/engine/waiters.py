@@ -5,12 +5,12 @@ ticket). Only the hand-over that names this place wakes it. A commit of this ser
 `on_handed_over`; commits of other processes arrive as events at `on_events`. Before those are read, a store may say
 that the ticket is gone (`on_gone`): then one look says whether the job is the caller's.
 
-The place itself is a record of the store. The waiters here keep their places alive, give them up when their callers
-hang up, and answer with position and ticket when the wait times out, so that a caller can come back.
+The place itself is a record of the store. The waiters here keep their places alive, and answer with position and ticket
+when the wait times out, so that a caller can come back.
 
-A caller that hung up may have asked again, here or at another server, and be told of the same place or lease there. The
-store knows which ask has the seat (`tickets.next_seat`): what is given back here is given back in the name of its own
-ask, and changes nothing if that ask has the seat no more.
+The claim of a caller that hangs up is withdrawn (`core/withdraw.py`), unless the caller has other servers: it may be
+on its way to one of them, or wait there already. Then its place ends by silence, or the caller withdraws it. A job that
+was handed over stays with a request key, which can ask for it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Protocol
 from dibs.base.errors import Unavailable
 from dibs.base.logger import log
 from dibs.core import events as kinds
-from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command, KeepPlaces, Leave, Release, Renew
+from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command, KeepPlaces, Withdraw
 from dibs.core.draft import HandedOver
 from dibs.core.events import Event
-from dibs.core.limits import KEEP_BATCH_MAX, MOVE_MS, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
-from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, PlacesKept, Queued
+from dibs.core.limits import KEEP_BATCH_MAX, SHUTDOWN_MS_MAX, TICKET_KEEP_MS
+from dibs.core.outcomes import Granted, GrantedAll, Outcome, PlacesKept, Queued
 from dibs.core.records import ticket_key
+from dibs.engine.coordinator import undo_of
 from dibs.engine.metrics import Metrics
 from dibs.stores.waiters import mark_of
 
 Result = Outcome | BaseException
 Place = tuple[str, str, int]
-Claim = Acquire | AcquireAny | AcquireAll
 
 
 class _Timer(Protocol):
@@ -66,7 +66,7 @@ class Waiter:
         self._answer: Callable[[Result], bool] | None = answer
         self.command = command
         self.wait_ms = wait_ms
-        self.moves = has_hung_up is not None
+        self.moves = has_hung_up is not None  # hanging up does not say that its caller gives up
         self.place: Place | None = None
         self.queued: Queued | None = None  # its last known place
         self.timer: _Timer | None = None
@@ -87,6 +87,7 @@ class Waiter:
         """Answer, once."""
         if self.timer is not None:
             self.timer.cancel()
+        self._waiters.forget(self)
         answer, self._answer = self._answer, None
         if answer is not None and not self.gone and not answer(result):
             self._waiters.on_not_taken(self, result)
@@ -110,6 +111,7 @@ class Waiters:
         self._parked: dict[Place, Waiter] = {}
         self._marks: dict[str, Place] = {}  # of tickets in the store; two may share one
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
+        self._newest: dict[tuple[str, str, str | None], Waiter] = {}  # of each ask with a key, the last request here
         self._lost: set[Waiter] = set()  # who lost a place and asked again since the last round of keeping places
         self._keeping = False
         self.is_closed = False  # it keeps nobody waiting any more: callers are told their place at once
@@ -127,10 +129,26 @@ class Waiters:
     ) -> Waiter:
         """Claim, and wait in line for up to `wait_ms`. `answer` is called once, on the event loop; it returns whether
         the caller was still there. `has_hung_up` is for a caller that may go on to another server and closes the
-        connection then: it sees that before the loop does, and the caller gets time to ask there."""
+        connection then: it sees that before the loop does, and its claim is not withdrawn."""
         waiter = Waiter(self, command, wait_ms, answer, has_hung_up)
+        if command.request_key is not None:
+            self._newest[_name_of(command)] = waiter
         self._post(command, lambda result: self._asked(waiter, result), waiter.is_gone)
         return waiter
+
+    def forget(self, waiter: Waiter) -> None:
+        name = _name_of(waiter.command)
+        if self._newest.get(name) is waiter:
+            del self._newest[name]
+
+    def on_poll(self, command: Acquire | AcquireAll) -> None:
+        """A caller that was kept waiting here asks with its ticket how it stands. Its earlier request is over: when
+        that connection ends, nothing is withdrawn."""
+        name = command.name if isinstance(command, Acquire) else command.names[0]
+        earlier = self._take((command.ns, name, command.ticket))
+        if earlier is not None and earlier.queued is not None:
+            self._metrics.answered(earlier.queued)
+            earlier.finish(earlier.queued)
 
     def on_handed_over(self, handed: Sequence[HandedOver]) -> None:
         for each in handed:
@@ -199,12 +217,13 @@ class Waiters:
             self._ask_again(waiter)
 
     def abandon(self, waiter: Waiter) -> None:
-        """The caller is gone: leave the line. If its first answer has not come yet, this happens when it comes."""
+        """The caller is gone: withdraw its claim. If its first answer has not come yet, this happens when it comes."""
         if waiter.timer is not None:
             waiter.timer.cancel()
         if self._unpark(waiter):
             self._metrics.abandoned += 1
-            self._give_up(waiter)
+            self._withdraw(waiter)
+        self.forget(waiter)
 
     def _unpark(self, waiter: Waiter) -> bool:
         """False if it does not wait here."""
@@ -219,19 +238,20 @@ class Waiters:
         return waiter
 
     def on_not_taken(self, waiter: Waiter, result: Result) -> None:
-        """The caller of this answer hung up. Give up its place, or its job."""
+        """The caller of this answer hung up."""
         if isinstance(result, Queued):
             self._note(waiter, result)
         if isinstance(result, Granted | GrantedAll):
             self.on_undelivered(waiter.command, result)
         elif waiter.queued is not None:
-            self._give_up(waiter)
+            self._later(0, self._withdraw, waiter)  # after the other answers: it may have asked again here
 
     def on_undelivered(self, command: Command, result: Result) -> None:
-        """The caller of a claim was gone when the answer came. Give back what the claim got."""
-        if isinstance(command, Acquire | AcquireAny | AcquireAll) and isinstance(result, Granted | GrantedAll):
-            grants = result.grants if isinstance(result, GrantedAll) else (result,)
-            self._give_back(command, [(granted.name, granted.lease.lease_id) for granted in grants])
+        """The caller of a claim was gone when the answer came. Without a request key nobody can ask for what it got."""
+        if not isinstance(command, Acquire | AcquireAny | AcquireAll) or command.request_key is not None:
+            return
+        if isinstance(result, Granted | GrantedAll):
+            self._quietly(undo_of(command))
 
     def _asked(self, waiter: Waiter, result: Result) -> None:
         self._asking.pop(waiter, None)
@@ -256,6 +276,7 @@ class Waiters:
         assert waiter.place is not None
         earlier = self._take(waiter.place)
         if earlier is not None:  # two connections asked with the same ticket or request key: the last one waits
+            waiter.moves = True  # nobody knows which of them its caller reads: the place ends by silence
             self._metrics.answered(queued)
             earlier.finish(queued)
         if not self._parked:
@@ -315,49 +336,16 @@ class Waiters:
                 if waiter is not None:
                     self._ask_again(waiter)
 
-    def _give_up(self, waiter: Waiter) -> None:
-        if waiter.moves and not self.is_closed:
-            self._later(MOVE_MS / 1000, self._leave, waiter)
-        else:
-            self._leave(waiter)
+    def _withdraw(self, waiter: Waiter) -> None:
+        newest = self._newest.get(_name_of(waiter.command), waiter)
+        if not waiter.moves and waiter.place not in self._parked and newest is waiter:  # else it asked again here
+            self._quietly(undo_of(waiter.command))
 
-    def _leave(self, waiter: Waiter) -> None:
-        assert waiter.queued is not None
-        queued, command = waiter.queued, waiter.command
-
-        def left(result: Result) -> None:
-            # Not in line any more: the job was handed over while the caller hung up.
-            if isinstance(result, Left) and not result.was_in:
-                names = command.names if isinstance(command, AcquireAll) else (command.name,)
-                self._give_back(command, [(name, queued.ticket_id) for name in names])
-
-        leave = Leave(
-            ns=queued.ns,
-            name=queued.name,
-            principal=command.principal,
-            ticket=queued.ticket,
-            ticket_id=queued.ticket_id,
-            seat=command.fresh_lease_id,
-        )
-        self._quietly(leave, left)
-
-    def _give_back(self, command: Claim, leases: list[tuple[str, str]]) -> None:
-        """Release what the caller did not receive. With a request key it can still ask for it, and must get it: that is
-        kept for as long as a waiter may be silent, and for its whole TTL once the caller asks again."""
-        ns, principal, seat = command.ns, command.principal, command.fresh_lease_id
-        for name, lease_id in leases:
-            back: Command
-            if command.request_key is None:
-                back = Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True, seat=seat)
-            elif command.ttl_ms > TICKET_MS:
-                back = Renew(ns=ns, name=name, principal=principal, lease_id=lease_id, ttl_ms=TICKET_MS, seat=seat)
-            else:
-                continue
-            self._quietly(back, lambda result: None)
-
-    def _quietly(self, command: Command, callback: Callable[[Result], None]) -> None:
+    def _quietly(self, command: Withdraw) -> None:
         """Nobody is there to be told of a failure; at worst the place or the lease runs out by itself."""
-        try:
-            self._post(command, callback)
-        except Exception:
-            return
+        with contextlib.suppress(Exception):
+            self._post(command, lambda result: None)
+
+
+def _name_of(command: Acquire | AcquireAll) -> tuple[str, str, str | None]:
+    return command.ns, command.principal, command.request_key

@@ -7,7 +7,7 @@ from typing import Any
 
 from dibs.base import errors
 from dibs.base.jsontext import Document
-from dibs.client.queueing import status_of
+from dibs.client.flow import status_of
 from dibs.wire.codes import NOT_NOW, NOT_YOU, kind_of
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import in_full

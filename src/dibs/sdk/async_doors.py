@@ -26,8 +26,8 @@ from dibs.client import transport
 from dibs.client.door import Ask, Streamed
 from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import Attempts, Result, ask_servers
+from dibs.client.flow import Flow, Pause, Step, Work
 from dibs.client.pool import Doors
-from dibs.client.queueing import Flow, Pause, Step, Work
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import Servers
 from dibs.client.settings import TIMEOUT_MS_DEFAULT, Settings, naming_of

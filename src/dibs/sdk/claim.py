@@ -12,8 +12,9 @@ from typing import Any, Self, TypeVar
 
 from dibs.base.errors import DibsError, LeaseLost, Unavailable
 from dibs.base.logger import log
+from dibs.client.flow import drive
+from dibs.client.pending import PendingClaim
 from dibs.client.pool import Doors
-from dibs.client.queueing import PendingClaim, drive
 from dibs.sdk import async_doors, claim_state
 from dibs.sdk.answers import Lease
 from dibs.sdk.async_doors import LEAVING, AsyncDoor, shielded
@@ -41,16 +42,16 @@ class LostEvent(SafeEvent):
 
 
 def given_up(doors: Doors, request: PendingClaim, session: SessionHold | None = None) -> None:
-    """Give the claim back. If that fails now, its session does it later; without a session it expires."""
-    settled = False
+    """Withdraw the claim. If nobody answers now, its session does it later; without a session it expires."""
+    withdrawn = False
     try:
         with doors.one(claim_state.GIVE_UP_MS) as door:
-            settled = drive(door, request.give_up())
+            withdrawn = drive(door, request.withdraw())
     except DibsError:
         pass
     finally:
-        if session is not None and not settled:
-            session.owe(request)
+        if session is not None and not withdrawn:
+            session.withdraw_later(request)
 
 
 class Claim(claim_state.ClaimState["Doors"]):
@@ -293,15 +294,15 @@ async def taken(
 
 
 async def given_up_async(door: AsyncDoor, request: PendingClaim, session: SessionHold | None = None) -> None:
-    """Give the claim back. If that fails now, its session does it later; without a session it expires."""
-    settled = False
+    """Withdraw the claim. If nobody answers now, its session does it later; without a session it expires."""
+    withdrawn = False
     try:
-        settled = await async_doors.drive(door, request.give_up(), LEAVING, claim_state.GIVE_UP_MS)
+        withdrawn = await async_doors.drive(door, request.withdraw(), LEAVING, claim_state.GIVE_UP_MS)
     except DibsError:
         pass
     finally:
-        if session is not None and not settled:
-            session.owe(request)
+        if session is not None and not withdrawn:
+            session.withdraw_later(request)
 
 
 class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):

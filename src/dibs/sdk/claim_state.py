@@ -14,8 +14,9 @@ from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Una
 from dibs.base.ids import new_id
 from dibs.base.logger import log
 from dibs.base.traceparent import tracing
+from dibs.client.flow import Flow, Pause
+from dibs.client.pending import PendingClaim
 from dibs.client.pool import Doors
-from dibs.client.queueing import Flow, Pause, PendingClaim
 from dibs.core.durations import Duration
 from dibs.core.names import ELECTION_PREFIX, is_resource
 from dibs.sdk import operations
@@ -355,12 +356,11 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
         return around
     if session is not None:
         session.reserve(request)
-        yield from session.settle_debts(request.names)
     leases = yield from operations.acquire(request)
     if session is None:
         hold = LeaseHold(leases, request.sent_ms)
     else:
-        hold = yield from hold_in(session, leases, request.sent_ms)
+        hold = yield from hold_in(session, leases, request)
     hold.whose = ref(acquirer())
     if request.is_shared:
         hold.shared_names = frozenset([lease.name for lease in leases])

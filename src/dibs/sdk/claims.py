@@ -10,9 +10,10 @@ from typing import Any, Generic, TypeVar
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, LeaseLost
+from dibs.client.flow import Flow
 from dibs.client.naming import Naming
+from dibs.client.pending import PendingClaim
 from dibs.client.pool import Doors
-from dibs.client.queueing import Flow, PendingClaim
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import Duration, duration_ms
 from dibs.core.limits import ELECTION_TTL_MS_DEFAULT, TTL_MS_DEFAULT

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError
 from dibs.base.logger import log
+from dibs.client.flow import Flow, drive
+from dibs.client.pending import PendingClaim
 from dibs.client.pool import Doors
-from dibs.client.queueing import Flow, PendingClaim, drive
 from dibs.client.settings import Settings
 from dibs.sdk import async_doors, operations
 from dibs.sdk.answers import Lease

@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, LeaseLost
 from dibs.base.logger import log
+from dibs.client.flow import drive
 from dibs.client.pool import Doors
-from dibs.client.queueing import drive
 from dibs.sdk.hold import Hold
 
 # Threads and events that an interrupt cannot break.

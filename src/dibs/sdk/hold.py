@@ -6,7 +6,7 @@ deadline is counted from before the last successful request was sent, and is a l
 after it. A lost hold is never claimed again here.
 
 A session has one heartbeat for all its claims, so it knows all of them, and the jobs that its blocks ask for. A claim
-that could not be given up, because nobody answered, is owed: the next heartbeat that succeeds gives it back.
+that could not be withdrawn, because nobody answered, is withdrawn with the next heartbeat that succeeds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any
 from weakref import ref
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput, JobHeld, LeaseLost, Unavailable
+from dibs.base.errors import InvalidInput, JobHeld, LeaseLost
 from dibs.base.ids import new_fraction
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
 from dibs.client.door import Ask, is_over
 from dibs.client.event_reader import why_away
+from dibs.client.flow import Flow
+from dibs.client.pending import PendingClaim
 from dibs.client.plan import CEILING_REACHED, RenewalPlan
-from dibs.client.queueing import GIVING_UP_MS, Flow, Pause, PendingClaim, given_back
 from dibs.core.durations import format_duration
 from dibs.sdk.answers import Lease
 from dibs.wire.codes import NEVER_LIKE_THIS, kind_of
@@ -35,7 +36,6 @@ from dibs.wire.values import check_texts
 
 MARGIN_MS_MIN = 50
 MARGIN_MS_MAX = 2_000
-SETTLING_PAUSE_MS = 20
 
 
 def margin_ms(ttl_ms: int) -> int:
@@ -353,8 +353,7 @@ class SessionHold(Hold):
         self.session_id: str = session["session_id"]
         self._asked: dict[str, PendingClaim] = {}
         self._claims: list[SessionLeaseHold] = []
-        self._owed: list[PendingClaim] = []
-        self._settling: list[PendingClaim] = []
+        self._unanswered: list[PendingClaim] = []  # claims whose withdrawal got no answer
 
     def let_go(self) -> bool:
         """All its claims end, too."""
@@ -402,35 +401,19 @@ class SessionHold(Hold):
             self._claims.append(claim)
         self.listen(lambda error: claim.end(error.why))
 
-    def owe(self, pending: PendingClaim) -> None:
-        """A claim that nobody waits for could not be given up. The next heartbeat gives it back, and is sent soon."""
+    def withdraw_later(self, pending: PendingClaim) -> None:
+        """Nobody answered when a claim was withdrawn. The next heartbeat tries again, and is sent soon. Other claims of
+        the session need not wait for that: what they are told of is not withdrawn."""
         with self._lock:
-            if pending not in self._owed:
-                self._owed.append(pending)
+            if pending not in self._unanswered:
+                self._unanswered.append(pending)
         self.plan.failed(steady_ms())
 
-    def settle_debts(self, names: Sequence[str] = ()) -> Flow[None]:
-        """Give back what is owed. Raises Unavailable if one of `names` may be: it would go back with the old claim."""
-        until_ms = steady_ms() + GIVING_UP_MS
-        for pending in list(self._owed):
-            is_wanted = not set(names).isdisjoint(pending.names)
-            while is_wanted and pending in self._settling and steady_ms() < until_ms:
-                yield Pause(SETTLING_PAUSE_MS)  # another thread gives it back
-            with self._lock:
-                if pending in self._settling or pending not in self._owed:
-                    continue  # another thread gives it back, or has done so
-                self._settling.append(pending)
-            settled = False
-            try:
-                settled = yield from pending.give_up()
-            finally:
-                with self._lock:  # one step: in between another thread would count it as owed
-                    self._settling.remove(pending)
-                    if settled:
-                        self._owed.remove(pending)
-        still = sorted({name for pending in self._owed for name in pending.names} & set(names))
-        if still:
-            raise Unavailable(f"An earlier claim of {', '.join(still)} could not be given back yet. Try again.")
+    def withdraw_again(self) -> Flow[None]:
+        for pending in list(self._unanswered):
+            if (yield from pending.withdraw()):
+                with self._lock:
+                    self._unanswered = [each for each in self._unanswered if each is not pending]
 
     def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()
@@ -440,7 +423,7 @@ class SessionHold(Hold):
         self.trouble = None
         self.plan.kept(sent_ms, ttl_ms=int((reply.body or {})["remaining_ms"]), jitter=new_fraction())
         claims = self.claims()
-        yield from self.settle_debts()
+        yield from self.withdraw_again()
         if not claims:
             return
         # A single claim can be taken away (broken, handed on) while the session lives: check what it still has.
@@ -488,13 +471,12 @@ class SessionLeaseHold(LeaseHold):
         """Nothing is at stake: the session's own heart tries again."""
 
 
-def hold_in(session: SessionHold, leases: tuple[Lease, ...], sent_ms: int) -> Flow[LeaseHold]:
+def hold_in(session: SessionHold, leases: tuple[Lease, ...], request: PendingClaim) -> Flow[LeaseHold]:
     """The hold for a claim in a session. For the store, a session that claims a job again is the same owner. Here two
-    blocks would both believe that they own it, so the second is refused and gives back any other jobs it got."""
+    blocks would both believe that they own it, so the second is refused, and withdraws its claim of the other jobs."""
     twice = session.had(leases)
     if not twice:
-        return SessionLeaseHold(leases, sent_ms, session)
-    for lease in leases:
-        if lease.name not in twice:
-            yield given_back(lease.name, lease.lease_id)
+        return SessionLeaseHold(leases, request.sent_ms, session)
+    if len(twice) < len(leases) and not (yield from request.withdraw()):
+        session.withdraw_later(request)
     raise _already(twice)

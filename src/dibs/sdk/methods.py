@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dibs.base.errors import InvalidInput, InvalidName
-from dibs.client.queueing import Flow, Work, name_in_use
+from dibs.client.flow import Flow, Work, name_in_use
 from dibs.core.references import is_plain
 from dibs.sdk.async_doors import shielded
 from dibs.wire.request_fields import parameter_texts

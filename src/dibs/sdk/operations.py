@@ -11,8 +11,9 @@ from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask, is_over
+from dibs.client.flow import Flow, all_pages
 from dibs.client.naming import Naming
-from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Flow, PendingClaim, all_pages
+from dibs.client.pending import FOR_EVER_MS, SLICE_SECONDS, PendingClaim
 from dibs.core import limits
 from dibs.core.durations import Duration, duration_ms
 from dibs.core.names import RESOURCES, is_resource

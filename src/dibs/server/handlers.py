@@ -182,6 +182,8 @@ class Api:
             # `Waiters` handles a caller that hangs up while it waits.
             connection.waiting = self.wait(command, wait_ms, call.deliver, has_hung_up=has_hung_up)
         else:
+            if isinstance(command, Acquire | AcquireAll) and command.ticket_id is not None:
+                self.engine.waiters.on_poll(command)
             call.command = command
             self.post(command, call.deliver, call.is_away if verb in FOR_THE_CALLER else None)
 

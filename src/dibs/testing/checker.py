@@ -22,11 +22,12 @@ from dibs.core.commands import (
     Release,
     Renew,
     Transfer,
+    Withdraw,
 )
 from dibs.core.events import Event
 from dibs.core.identity import Limits
 from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
-from dibs.core.limits import ENDINGS_KEPT, FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
+from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, REMEMBERED_MAX
 from dibs.core.outcomes import Granted, GrantedAll, Held, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status
 from dibs.core.records import (
     EXCLUSIVE,
@@ -96,6 +97,7 @@ class Checker:
         self._granted_ms: dict[str, int] = {}  # when its last grant was written, which is later than it says
         self._let_go: set[tuple[str, str]] = set()
         self._ended_by: set[tuple[str, str]] = set()  # leases that somebody ended, or that ended with their session
+        self._withdrawn: set[str | None] = set()  # keys of claims that their clients have withdrawn
         self._breaks: dict[str, int] = {}  # by reason: in which commit
         self.asking: set[str] = set()  # the asks whose callers are there, by their fresh ids
         self._stood: defaultdict[tuple[str, int], set[str]] = defaultdict(set)  # which asks were told of a place
@@ -110,6 +112,7 @@ class Checker:
         self._outages: list[tuple[int, int]] = []  # true ones: no server had an answer of the store for long
         if before is not None:
             self._tokens, self._made, self._let_go = before._tokens, before._made, before._let_go
+            self._withdrawn = before._withdrawn
             self.asking, self._alive_ms = before.asking, before._alive_ms
 
     def learn(self, events: Sequence[Event], now_ms: int) -> None:
@@ -147,6 +150,9 @@ class Checker:
             self._let_go.add((command.name, command.lease_id or ""))
         elif isinstance(command, Leave):
             self._let_go.add((command.name, command.ticket_id))
+        elif isinstance(command, Withdraw):
+            self._withdrawn.add(command.request_key)
+            self._let_go.update([(name, command.ticket_id or "") for name in command.names])
         elif isinstance(command, OpenSession):  # a repeat does not renew it
             self._sessions.setdefault(command.fresh_id, now_ms + command.ttl_ms)
         elif isinstance(command, EndSession):
@@ -154,6 +160,10 @@ class Checker:
             self._let_go.update(
                 [(job, hold.lease_id) for job, hold in self._leases() if hold.session == command.session]
             )
+
+    def _is_let_go(self, job: str, made: Holder | Ticket) -> bool:
+        is_withdrawn = made.request_key is not None and made.request_key in self._withdrawn
+        return is_withdrawn or (job, made.lease_id) in self._let_go
 
     def ends(self, command: Command) -> None:
         """Its client does not listen any more."""
@@ -174,7 +184,8 @@ class Checker:
         elif isinstance(result, Refused) and isinstance(command, AcquireTerms) and command.request_key:
             for each in result.left:
                 self._told_of(client, each.name, each.lease)
-            if all(isinstance(each, KeySpent) and each.ending.how in LOST for each in result.outcomes):
+            spent = [each.ending for each in result.outcomes if isinstance(each, KeySpent)]
+            if len(spent) == len(result.outcomes) and all(each is not None and each.how in LOST for each in spent):
                 own = [(job, hold) for job, hold in self._leases() if hold.request_key == command.request_key]
                 left = [job for job, hold in own if (job, hold.lease_id) not in self._told]
                 if left:
@@ -328,7 +339,7 @@ class Checker:
             self.waits.takes(event)
         elif event.kind == kinds.LEFT:
             place = self._now(ticket_key(NS, job, event.ticket), {})
-            is_own = isinstance(place, Ticket) and (job, place.lease_id) in self._let_go
+            is_own = isinstance(place, Ticket) and self._is_let_go(job, place)
             if event.reason == "left" and not is_own and not self.asking.isdisjoint(self._stood[job, event.ticket]):
                 self._say("queue:fifo", f"{event.owner}'s place for {job} was given up while it waited.")
         self._follow(event, now_ms)
@@ -425,7 +436,7 @@ class Checker:
             self._had_its_chance(f"{before.owner} lost {event.job}", before, event.at_ms)
         if event.kind != kinds.EXPIRED or before.session is not None or 0 < before.ends_ms <= event.at_ms:
             self._ended_by.add((event.job, before.lease_id))
-        is_own = (event.job, before.lease_id) in self._let_go or self._sessions.get(before.session or "") == 0
+        is_own = self._is_let_go(event.job, before) or self._sessions.get(before.session or "") == 0
         if event.kind != kinds.RELEASED or told is None or is_own:
             return
         self._say("excl", f"{told.client}'s lease of {event.job} was given back, but not by {told.client}.")
@@ -489,7 +500,7 @@ class Checker:
             self._say("max-hold", f"{holder.owner}'s lease of {job} goes on after its ceiling.")
         if holder.request_key is not None:
             first = self._by_key.setdefault((holder.request_key, job), holder)
-            if first.lease_id != holder.lease_id and first.token not in self._ends[job][:-ENDINGS_KEPT]:
+            if first.lease_id != holder.lease_id and first.token not in self._ends[job][:-REMEMBERED_MAX]:
                 self._say("idem:acquire", f"Request key {holder.request_key} has two leases of {job}.")
         if holder.session is not None:
             session = self._now(session_key(holder.session), puts)

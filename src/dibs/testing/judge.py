@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from dibs.core.limits import ENDINGS_KEPT
+from dibs.core.limits import REMEMBERED_MAX
 
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 # Calls that may bring a lease; `heir` is the new owner of a transfer.
@@ -209,7 +209,7 @@ def _keys(run: Sequence[RecordedCall]) -> Iterator[Violation]:
         if call.call not in CLAIMS or call.outcome != OK or not call.key:
             continue
         first = known.setdefault((call.key, call.job), call)
-        if first.lease != call.lease and abs(call.token - first.token) <= ENDINGS_KEPT:
+        if first.lease != call.lease and abs(call.token - first.token) <= REMEMBERED_MAX:
             yield Violation("idem:acquire", f"One request key got two leases of {call.job}.", (first, call))
 
 

@@ -20,9 +20,7 @@ from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, SessionRecord, Stor
 from dibs.engine.liveness import Result
 
 NS = "default"
-# A place whose caller asks again so soon is the same. Who hangs up to go to another server is away for longer than
-# MOVE_MS at times, and loses it then.
-KEPT_MS = 1_500
+KEPT_MS = 10_000  # a place whose caller asks again so soon is the same, also at another server
 IDLE_MS_MAX = 4_000  # how long a job may be free with somebody first in line: sweeps, and a server that takes over
 TELL_MS_MAX = 6_500  # a server looks after its waiters every TICKET_KEEP_MS, if it missed all news
 PLACES_MAX = 40  # that one ask may take, and as many times PLACES_A_REQUEST as it sent requests

@@ -40,7 +40,6 @@ from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Ti
 from dibs.testing.workload import KIN, POOL, PREFIX, SHARED, TWOS
 
 EPISODE = 4_000  # operations of one world
-DOUBTS_ARE_LOOKED_UP = False  # a server decides anew what may have been written for a caller that has gone
 HOOKED = 0.25  # the share of worlds with a webhook
 FAILED_OVER = 0.2  # the share of the others in which an older copy of the store takes over once
 LOST_COMMITS = (1, 5, 30)
@@ -321,7 +320,7 @@ class SimulatedServer:
     def check_gone(self, puts: Mapping[str, Stored | None]) -> None:
         """A caller that has gone may have been told elsewhere that the job is another's. So its claim is looked up,
         and not decided anew."""
-        for key, record in puts.items() if self._gone and DOUBTS_ARE_LOOKED_UP else ():
+        for key, record in puts.items() if self._gone else ():
             if not isinstance(record, LockRecord):
                 continue
             there = self.world.store._records.get(key, ABSENT).record

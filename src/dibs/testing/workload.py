@@ -3,7 +3,7 @@
 It claims jobs, in line or not, in sessions or not; renews, releases, looks; repeats what came too late; falls silent
 and dies. What else it does depends on the features of its race (`features.py`): an operator also breaks, closes and
 sizes jobs, and a session may ask for two things at once. It waits in line by the flow of the real client
-(`client/queueing.py`).
+(`client/pending.py`).
 
 A client is a generator: it yields an `Ask` and is sent the reply, or milliseconds, which pass. Each call is noted for
 the judge (`judge.py`). What goes wrong between it and the servers is its stage's part.
@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, Protocol
 
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask, is_over
-from dibs.client.queueing import Pause, PendingClaim, StillWaiting, status_of
+from dibs.client.flow import Pause, StillWaiting, status_of
+from dibs.client.pending import PendingClaim
 from dibs.core.names import is_resource
 from dibs.testing.judge import OK, REFUSED, UNKNOWN
 from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of
@@ -231,7 +232,8 @@ class Workload:
         if "request_key" in document or (reply is not None and status_of(reply) == "queued"):
             reply = yield from self._ask_all(claim.claim())
             if reply is None and chance.random() < 0.5:  # it lost its patience
-                yield from self._ask_all(claim.give_up())
+                claim.own_key = "request_key" in document
+                yield from self._ask_all(claim.withdraw())
         self._bore(reply, borne, document.get("names", [asked.name]))
         if reply is None:
             return []

@@ -74,7 +74,7 @@ acquired
     status text: `acquired`
     + _lease
     name text: the job; a claim-all names it in `leases`
-    held_before flag-: true: an earlier request got the lease
+    held_before flag-: true: an earlier claim got the lease, not this one or one that it repeats
     previous object-: the last owner, if there was one: see [previous](#previous)
     skipped list-: of a claim-any: the names before this one, each with `name`, `status` and the reason
     leases list-: of several jobs: one such document for each. `lease_id`, `owner`, `remaining_ms` and `renew_after_ms`
@@ -98,8 +98,8 @@ refused
     refused list: an answer for each name. An error has its `code` as `status` there
     retry_after_ms number-: when asking again makes sense; not with `parked`
     free number-: of a claim-any with `count`: how many could be claimed: too few
-    rest list-: of a repeat: what its request key still has. If no earlier answer told you of it, release it as
-        `unused` before you ask again
+    rest list-: of a repeat: what its request key still has. If no earlier answer told you of it, withdraw the claim
+        and ask again with a new key
 queued
     status text: `queued`
     name text: the job
@@ -162,6 +162,12 @@ previous
 leave
     name text: the job
     left flag: whether the caller was in the line. Leaving twice is fine
+withdraw
+    status text: `withdrawn`
+    left flag: whether a place in line was given up
+    released texts: the jobs that the claim had, and has no more
+    kept texts: those that stay, because others may rely on them: another claim of the session was told of them, or a
+        key can ask for them
 renew
     + _lease
     checkpoint text?: what there is now

@@ -61,6 +61,7 @@ OUTCOMES: dict[str, CodeRow] = {
     "Parked": CodeRow("parked", 409, TRY_LATER, "The job is parked", NOT_ANY_MORE),
     "Freed": CodeRow("freed", 200, YES, "The job may be claimed again"),
     "Left": CodeRow("left", 200, YES, "No longer in line"),
+    "Withdrawn": CodeRow("withdrawn", 200, YES, "The claim is undone"),
     "PlacesKept": CodeRow("kept", 200, YES, "Places kept"),
     "Transferred": CodeRow("transferred", 200, YES, "Handed over"),
     "SessionState": CodeRow("session", 200, YES, "How the session stands"),

@@ -137,7 +137,7 @@ def _queued(outcome: outcomes.Queued) -> Document:
     return {
         "status": "queued",
         "name": outcome.name,
-        "ticket": ticket_text(outcome.ns, outcome.name, outcome.ticket, outcome.ticket_id, outcome.seat),
+        "ticket": ticket_text(outcome.ns, outcome.name, outcome.ticket, outcome.ticket_id),
         "position": outcome.position,
         **document,
         # Asking again keeps the place, so this is never longer than a waiter may stay silent.

@@ -338,6 +338,12 @@ def opened(outcome: lease_outcomes.Opened) -> Document:
 PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     lease_outcomes.Freed: lambda outcome: {"name": outcome.name, "freed": outcome.was_parked},
     outcomes.Left: lambda outcome: {"name": outcome.name, "left": outcome.was_in},
+    outcomes.Withdrawn: lambda outcome: {
+        "status": "withdrawn",
+        "left": outcome.left,
+        "released": list(outcome.released),
+        "kept": list(outcome.kept),
+    },
     lease_outcomes.Transferred: transferred,
     lease_outcomes.SessionState: session_document,
     lease_outcomes.Renewed: renewed,

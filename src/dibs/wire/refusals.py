@@ -30,6 +30,8 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
         # The contract distinguishes "somebody else has it" (400) from "nobody has it" (404).
         return (400 if outcome.holders else 404), _why_not_current(outcome)
     if isinstance(outcome, outcomes.KeySpent):
+        if outcome.ending is None:
+            return status, "The claim of this request key was withdrawn. Use a new request key for a new claim."
         how, ago = outcome.ending.how, format_duration(outcome.now_ms - outcome.ending.at_ms)
         return status, (
             f"{KEY_SPENT} {how if how in ('failed', 'expired') else 'was ' + how} {ago} ago. "
@@ -86,8 +88,6 @@ def _who_has(owners: list[str]) -> str:
 
 def _why_not_current(outcome: outcomes.NotCurrent) -> str:
     ending = outcome.ending
-    if outcome.known:
-        return "Another request of its session knows of this lease, so it was not given back as unused."
     now = f" {_who_has([holder.owner for holder in outcome.holders])} the job now."
     if ending is None:
         return "This lease does not hold the job." + now

@@ -166,6 +166,11 @@ acquire-all
     names = names lengths=1..ALL_NAMES_MAX: all of them or none
 leave
     ticket = ticket kind=text!: the place to give up
+withdraw
+    request_key = request_key: the key of the claim: its late copies are refused from now on
+    ticket = ticket: the place that the claim was given, if another claim's ticket was sent with it; alone, that place
+        ends and nothing else
+    names = names lengths=1..NAMES_MAX: the jobs of the claim, one or several, in any order
 renew
     + _proof
     ttl_seconds = ttl: a new TTL, from now. It may be shorter
@@ -194,8 +199,6 @@ release
     retry_after_seconds whole seconds=0..RETRY_MS_MAX default=0: with a failure: nobody gets the job for this long, a
         week at most
     uncounted flag default=false: neither failed nor done, as after an interruption: the count of attempts stays
-    unused flag default=false: it was not used: nothing changes (`lease_not_current`) if another request of its session
-        knows of it
 transfer
     + _proof
     to_owner text chars=OWNER_CHARS_MAX seen=EVERYBODY: who gets the job, as shown to others. Without `to_session` it

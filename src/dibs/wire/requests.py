@@ -50,6 +50,8 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
             return _keep_session(name, document, caller)
         kind = commands.EndSession if verb == "session-end" else commands.InspectSession
         return kind(session=_session_id(name), principal=caller.principal, bound=caller.namespace)
+    if verb == "withdraw":
+        return _withdraw(ns, document, caller)
     return _acquire_many(verb, ns, document, caller)
 
 
@@ -136,13 +138,13 @@ def _acquire(ns: str, name: str, document: Document, caller: Caller) -> commands
 
 def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) -> commands.Acquire:
     acl = document.get("acl")
-    number, ticket_id, seat = values.ticket_of(ns, name, document)
+    number, ticket_id = values.ticket_of(ns, name, document)
     entries = None if acl is None else values.acl_of(acl)
     wait = "wait_seconds" in document and wait_ms(document) > 0
     asked = _ask(ns, document, caller)
     asked["name"] = name
     if ticket_id is not None:
-        asked["ticket"], asked["ticket_id"], asked["follows"] = number, ticket_id, seat
+        asked["ticket"], asked["ticket_id"] = number, ticket_id
     if entries is not None:
         asked["acl"] = entries
     if wait:
@@ -152,21 +154,36 @@ def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) ->
     return commands.Acquire(**asked)
 
 
-def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> commands.AcquireAny | commands.AcquireAll:
+def _names_of(document: Document, most: int) -> tuple[str, ...]:
     names = document["names"]
-    most = limits.NAMES_MAX if verb == "acquire-any" else limits.ALL_NAMES_MAX
     if not 1 <= len(names) <= most:
         raise InvalidInput(f"names is a list of 1 to {most} jobs; this one has {len(names)}.")
     checked = tuple([check_name(name) for name in names])
     if len(set(checked)) != len(checked):
         twice = next(name for index, name in enumerate(checked) if name in checked[:index])
         raise InvalidInput(f"names holds {twice} twice.")
+    return checked
+
+
+def _withdraw(ns: str, document: Document, caller: Caller) -> commands.Withdraw:
+    names = _names_of(document, limits.NAMES_MAX)
+    number, ticket_id = values.ticket_of(ns, min(names), document)
+    key = values.request_key_of(document) if "request_key" in document else None
+    if key is None and ticket_id is None:
+        raise InvalidInput("Say which claim: send its request_key, or the ticket that it was given.")
+    return commands.Withdraw(
+        ns=ns, principal=caller.principal, names=names, request_key=key, ticket_id=ticket_id, ticket=number
+    )
+
+
+def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> commands.AcquireAny | commands.AcquireAll:
+    checked = _names_of(document, limits.NAMES_MAX if verb == "acquire-any" else limits.ALL_NAMES_MAX)
     if verb == "acquire-any":
         if document.get("wait_seconds"):
             raise InvalidInput("Claiming any of several does not wait; ask again, or wait for one of them.")
         count = values.number_of(document, "count", 0) if "count" in document else 0
-        if count > len(names):
-            raise InvalidInput(f"count is {count}, and names has only {len(names)}.")
+        if count > len(checked):
+            raise InvalidInput(f"count is {count}, and names has only {len(checked)}.")
         return commands.AcquireAny(names=checked, count=count, **_ask(ns, document, caller))
     ordered = tuple(sorted(checked))
     ask = _ask(ns, document, caller)
@@ -175,12 +192,12 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> com
     pair = overlapping_pair(ordered, ask.get("mode", EXCLUSIVE))
     if pair is not None:
         raise InvalidInput(f"{pair[0]} and {pair[1]} overlap: nobody can claim both. Claim the outer one.")
-    ask["ticket"], ask["ticket_id"], ask["follows"] = values.ticket_of(ns, ordered[0], document)
+    ask["ticket"], ask["ticket_id"] = values.ticket_of(ns, ordered[0], document)
     return commands.AcquireAll(names=ordered, wait=wait_ms(document) > 0, **ask)
 
 
 def _leave(ns: str, name: str, document: Document, caller: Caller) -> commands.Leave:
-    number, ticket_id, _ = values.parse_ticket(ns, name, document["ticket"])
+    number, ticket_id = values.parse_ticket(ns, name, document["ticket"])
     return commands.Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
 
 
@@ -226,7 +243,6 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> commands
         reason=values.text_of(document, "reason"),
         retry_ms=values.number_of(document, "retry_after_seconds", 0) * 1000,
         uncounted=document.get("uncounted", False),
-        unused=document.get("unused", False),
     )
 
 

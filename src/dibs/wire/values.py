@@ -75,31 +75,25 @@ _REQUIRED = {
 }
 
 
-# The text form of a ticket: number, a checksum of the job, the secret that proves it, and which ask has the seat if
-# that is not the one that made the place. The checksum distinguishes a ticket of another job (an error) from one that
-# lost its place (which gets a new place).
+# The text form of a ticket: number, a checksum of the job, and the secret that proves it. The checksum distinguishes a
+# ticket of another job (an error) from one that lost its place (which gets a new place).
 
 
-def ticket_text(ns: str, name: str, number: int, ticket_id: str, seat: str | None = None) -> str:
-    made = f"{number}.{_check(ns, name)}.{ticket_id}"
-    return made if seat is None else f"{made}.{seat}"
+def ticket_text(ns: str, name: str, number: int, ticket_id: str) -> str:
+    return f"{number}.{_check(ns, name)}.{ticket_id}"
 
 
-def parse_ticket(ns: str, name: str, text: str) -> tuple[int, str, str]:
-    """Number, secret and seat, or InvalidInput if it is not a ticket, or one of another job."""
+def parse_ticket(ns: str, name: str, text: str) -> tuple[int, str]:
+    """Number and secret, or InvalidInput if it is not a ticket, or one of another job. A fourth part, which another
+    version gave out, is passed over."""
     number, _, rest = text.partition(".")
     check, _, rest = rest.partition(".")
-    ticket_id, _, seat = rest.partition(".")
+    ticket_id = rest.partition(".")[0]
     if not (number.isascii() and number.isdecimal() and len(number) < 16 and ticket_id):
         raise InvalidInput("ticket is not one that dibs gave out.")
     if check != _check(ns, name):
         raise InvalidInput(f"This ticket is for another job than {name}.")
-    return int(number), ticket_id, seat or ticket_id
-
-
-def secret_of(ticket: str) -> str:
-    """The secret in a ticket. It becomes the lease id when the job is handed over."""
-    return ticket.split(".")[2]
+    return int(number), ticket_id
 
 
 def _check(ns: str, name: str) -> str:
@@ -118,10 +112,10 @@ def mode_and_slots(document: Document) -> tuple[str, int]:
     return mode, slots
 
 
-def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None, str | None]:
-    """Number, secret and seat of the caller's ticket, if it has one."""
+def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None]:
+    """Number and secret of the caller's ticket, if it has one."""
     text = document.get("ticket")
-    return (0, None, None) if text is None else parse_ticket(ns, name, text)
+    return (0, None) if text is None else parse_ticket(ns, name, text)
 
 
 def fresh_id_of(document: Document, field: str, caller: Caller, *place: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.events import Event
-from dibs.core.limits import ENDINGS_KEPT
+from dibs.core.limits import REMEMBERED_MAX
 from tests.faults.schedules import prepare
 from tests.faults.several.verdict import judge
 
@@ -95,7 +95,7 @@ def test_what_clients_confused_is_found(tmp_path: Path, note: dict[str, Any], wh
 
 def test_a_request_that_comes_after_its_key_was_forgotten_is_counted_and_not_wrong(tmp_path: Path) -> None:
     between = []
-    for number in range(ENDINGS_KEPT):
+    for number in range(REMEMBERED_MAX):
         between += [
             f"{30 + number} acquired o{number} {3 + number} 0",
             f"{30 + number} released o{number} {3 + number} 0",

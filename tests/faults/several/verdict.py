@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dibs.core.events import OWNERSHIP_ENDS
-from dibs.core.limits import ENDINGS_KEPT
+from dibs.core.limits import REMEMBERED_MAX
 from tests.faults.schedules import fenced_writes, late, overlaps
 from tests.models.history import broken_promises, overtaken
 from tests.models.replay import replay
@@ -140,7 +140,7 @@ def repeated(notes: list[Note], events: list[Event]) -> list[tuple[str, bool]]:
         if event.kind == "acquired":
             who = (event.job, event.owner)
             if who in first:
-                is_wrong = ended[event.job] - first[who] <= ENDINGS_KEPT and who not in untold
+                is_wrong = ended[event.job] - first[who] <= REMEMBERED_MAX and who not in untold
                 found.append((f"a second lease with the request key of {who}: {event}", is_wrong))
             first[who] = ended[event.job]
         elif event.kind in OWNERSHIP_ENDS:
@@ -164,6 +164,6 @@ def unkept(notes: list[Note], events: list[Event]) -> list[str]:
         if what == "renewed" and (note["job"], note["owner"], note["owner"]) not in progress:
             wrong.append(f"renewed and not so: {note}")
         # Tokens count the leases of a job, so their distance says how many ended between the two.
-        if what == "doubled" and note["again"] - note["token"] <= ENDINGS_KEPT:
+        if what == "doubled" and note["again"] - note["token"] <= REMEMBERED_MAX:
             wrong.append(f"one request key, two leases: {note}")
     return wrong

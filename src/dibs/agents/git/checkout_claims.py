@@ -24,8 +24,9 @@ from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
+from dibs.client.flow import drive
 from dibs.client.naming import Naming
-from dibs.client.queueing import PendingClaim, drive
+from dibs.client.pending import PendingClaim
 from dibs.core.limits import ALL_NAMES_MAX
 from dibs.core.names import above, is_resource
 

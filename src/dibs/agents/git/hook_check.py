@@ -21,7 +21,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.text.words import plain, span
 from dibs.client.door import Door
-from dibs.client.queueing import all_pages, drive
+from dibs.client.flow import all_pages, drive
 from dibs.core.names import above
 from dibs.wire.codes import NO, UNREACHABLE, YES
 from dibs.wire.sentences import few, life

@@ -16,7 +16,8 @@ from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call
-from dibs.client.queueing import drive, status_of
+from dibs.client.flow import drive, status_of
+from dibs.client.pending import withdrawal
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.core.references import is_tracked
 from dibs.wire.documents import Reply
@@ -89,7 +90,7 @@ def ask_tracked(call: Call, verb: str, names: list[str], document: Document, ask
     tracked = TrackedClaim(guard, verb, names, again=bool(document.get("again")), own_key=own_key)
     if not drive(call.door(), tracked.is_asked_for()):
         return ask(document)
-    return drive(call.door(), tracked.look_first()) or _claimed(call, guard, tracked, document, ask)
+    return drive(call.door(), tracked.look_first()) or _claimed(call, guard, tracked, names, document, ask)
 
 
 def claim_page(call: Call, guard: TrackerGuard, page: list[IssueState], document: Document) -> Reply:
@@ -99,16 +100,21 @@ def claim_page(call: Call, guard: TrackerGuard, page: list[IssueState], document
     tracked.note({issue.name: issue for issue in page})
     if not tracked.names_left():
         return refused_several(tracked.refusals())
-    return _claimed(call, guard, tracked, document, lambda asked: call.claim(ANY, "", asked))
+    names: list[str] = document["names"]
+    return _claimed(call, guard, tracked, names, document, lambda asked: call.claim(ANY, "", asked))
 
 
-def _claimed(call: Call, guard: TrackerGuard, tracked: TrackedClaim, document: Document, ask: AskStore) -> Reply:
+def _claimed(
+    call: Call, guard: TrackerGuard, tracked: TrackedClaim, names: list[str], document: Document, ask: AskStore
+) -> Reply:
     """Claim until the tracker agrees, or nothing is left to claim."""
     reply = None
     while reply is None:
         asked = document | ({"names": tracked.names_left()} if "names" in document else {})
         sent_ms = steady_ms()
-        reply = drive(call.door(), tracked.confirm(ask(asked), sent_ms))
+        got = ask(asked)
+        undo = withdrawal(asked.get("names") or names, asked["request_key"])
+        reply = drive(call.door(), tracked.confirm(got, sent_ms, undo))
         document["request_key"] = new_id() if reply is None else asked["request_key"]
     _tell(call, tracked)
     announce(call, guard, reply)
@@ -121,7 +127,8 @@ def confirm_grant(session: ProcessSession, job: str, document: Document, reply: 
     tracked = TrackedClaim(guard_of(call), "acquire", [job], again=bool(document.get("again")), own_key=True)
     if not drive(call.door(), tracked.is_asked_for()):
         return reply
-    confirmed = drive(call.door(), tracked.confirm(reply, sent_ms))
+    undo = withdrawal([job], document["request_key"])
+    confirmed = drive(call.door(), tracked.confirm(reply, sent_ms, undo))
     _tell(call, tracked)
     session.renew_idle()
     return confirmed or reply

@@ -17,7 +17,7 @@ from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.jsontext import Document
 from dibs.client.door import Ask
-from dibs.client.queueing import Flow, Work, given_back, status_of
+from dibs.client.flow import Flow, Work, status_of
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.core.references import GITHUB_HOST, TRACKED, is_tracked
 from dibs.wire.documents import Reply, reply_for_error
@@ -141,8 +141,8 @@ class TrackedClaim:
         self.note(states)
         return None if self.names_left() else refused_several(self.refusals())
 
-    def confirm(self, reply: Reply, sent_ms: int) -> Flow[Reply | None]:
-        """The reply that the caller gets. None: what was claimed was given back; claim one of `names_left`."""
+    def confirm(self, reply: Reply, sent_ms: int, undo: Ask) -> Flow[Reply | None]:
+        """The reply that the caller gets. None: the claim was withdrawn, by `undo`; claim one of `names_left`."""
         leases = yield from self._fresh(reply, sent_ms)
         names = [lease["name"] for lease in leases if is_tracked(lease["name"])]
         if not names:
@@ -154,8 +154,7 @@ class TrackedClaim:
         settled, refuses = self.note(states), trouble is not None and self._guard.refuses
         if not settled and not refuses:
             return self._told(_later(reply, steady_ms() - asked_ms))
-        for lease in leases:
-            yield given_back(lease["name"], lease["lease_id"])
+        yield undo
         if not settled:
             return self._not_asked()
         if self._verb != ANY:

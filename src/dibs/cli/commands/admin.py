@@ -19,7 +19,7 @@ from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import job_command, plain, span
 from dibs.client.embedded import EmbeddedDoor, default_store_url
-from dibs.client.queueing import all_pages, drive
+from dibs.client.flow import all_pages, drive
 from dibs.client.settings import servers_at
 from dibs.core.limits import CLOSURE_MS_MAX, SLOTS_MAX, TOKEN_FLOOR_MAX
 from dibs.core.names import check_name

@@ -16,7 +16,7 @@ from dibs.cli.signals import StopSignals
 from dibs.cli.text import listing
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import natural_key, plain, table
-from dibs.client.queueing import all_pages, drive
+from dibs.client.flow import all_pages, drive
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.records import DONE, HELD, PARKED, STATES
 from dibs.wire.codes import NOT_NOW, YES, kind_of

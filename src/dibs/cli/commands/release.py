@@ -15,7 +15,7 @@ from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
 from dibs.cli.text.claim import ceiling, field, waited_for
 from dibs.cli.text.words import job_command, span
 from dibs.client.door import Ask, Door
-from dibs.client.queueing import ending_of
+from dibs.client.flow import ending_of
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
 from dibs.core.records import FAILED, RELEASED
 from dibs.wire.codes import NOT_YOURS

@@ -14,7 +14,8 @@ from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import WIDTH_DEFAULT, Paint, plain, shell_line, span, width_of
 from dibs.client.door import Ask
-from dibs.client.queueing import PendingClaim, StillWaiting, drive, patiently, status_of
+from dibs.client.flow import StillWaiting, drive, patiently, status_of
+from dibs.client.pending import PendingClaim
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
 from dibs.wire.codes import NO, TRY_LATER, YES
@@ -125,7 +126,7 @@ COMMANDS = {
 }
 
 
-# Waiting in line, with or without a server. The flow is in `client/queueing.py`.
+# Waiting in line, with or without a server. The flow is in `client/pending.py`.
 
 
 class StatusLine:
@@ -281,7 +282,7 @@ def wait_in_line(
             pending.slice_seconds = SLICE_SECONDS_LIVE
         reply = drive(door, pending.wait(), lambda still: _show(status, still, wait_ms, meanwhile))
         if status_of(reply) == "queued" and not keeps:
-            reply = drive(door, pending.leave(reply))
+            reply = drive(door, pending.end_wait(reply))
     return reply
 
 

@@ -8,7 +8,8 @@ from dibs.cli.framework.result import body_of
 from dibs.cli.signals import DOOR_MS, UnconfirmedClaims
 from dibs.cli.text.words import Paint, plain, width_of
 from dibs.client.door import Ask, Door
-from dibs.client.queueing import PendingClaim, drive
+from dibs.client.flow import drive
+from dibs.client.pending import PendingClaim
 from dibs.client.settings import OF_A_CLAIM, Settings, connect_as, servers_at
 from dibs.wire.documents import Reply
 

@@ -208,7 +208,7 @@ def _opened(call: Call, actor: Any, ttl_ms: int) -> str:
     """The actor's session. Who waits for the job waits for it, too, while nobody can open it."""
     from dibs.base.clock import steady_ms
     from dibs.cli.framework.result import RequestFailed, body_of
-    from dibs.client.queueing import Work, drive, patiently
+    from dibs.client.flow import Work, drive, patiently
     from dibs.wire.documents import Reply
 
     def ask() -> Reply:

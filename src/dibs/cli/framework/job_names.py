@@ -9,7 +9,7 @@ from dibs.cli.framework.flags import session_of
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, combined, failure, is_failure
 from dibs.client import naming as repositories
-from dibs.client.queueing import all_pages, drive, name_in_use
+from dibs.client.flow import all_pages, drive, name_in_use
 from dibs.core.names import DEFAULT_NAMESPACE, RESOURCES
 from dibs.core.records import HELD
 

@@ -22,8 +22,8 @@ from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
 from dibs.client.door import Ask, Door, is_over
 from dibs.client.embedded import EmbeddedDoor
+from dibs.client.flow import StillWaiting, drive, ending_of, patiently
 from dibs.client.plan import CEILING_REACHED, RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
-from dibs.client.queueing import StillWaiting, drive, ending_of, patiently
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
 from dibs.wire.documents import Reply

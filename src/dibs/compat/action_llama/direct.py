@@ -16,7 +16,8 @@ from dibs.cli.framework.context import Opener
 from dibs.cli.framework.result import failure
 from dibs.cli.signals import UnconfirmedClaims
 from dibs.client.door import Ask
-from dibs.client.queueing import PendingClaim, drive
+from dibs.client.flow import drive
+from dibs.client.pending import PendingClaim
 from dibs.client.settings import Settings, connect_as
 from dibs.compat.action_llama.protocol import UNREACHABLE, Asking, Rejected, Said, acquired, heartbeat, refusal, release
 from dibs.core.limits import RLOCK_TTL_MS_DEFAULT
@@ -149,7 +150,7 @@ class DirectRequest:
         """Claim the key. An interrupt releases the claim, if it was granted."""
         ttl_seconds = self._ttl_seconds or RLOCK_TTL_MS_DEFAULT // 1000
         document = {"owner": owner, "ttl_seconds": ttl_seconds, "request_key": new_id(), **proof}
-        pending = PendingClaim("acquire", self._key, document)
+        pending = PendingClaim("acquire", self._key, document, own_key=True)
         self._unconfirmed.begin(pending, lambda: self._door)
         return _known(drive(self._door, pending.ask_once()))
 

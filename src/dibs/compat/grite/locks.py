@@ -18,7 +18,7 @@ from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, RequestFailed, failure, is_failure, refusal_exit, yes
 from dibs.cli.framework.spec import DATA_DIR, LOCK_ACTOR, MAYBE, NO_DAEMON, Argument, Command, Option
-from dibs.client.queueing import all_pages, drive
+from dibs.client.flow import all_pages, drive
 from dibs.client.urls import is_server
 from dibs.compat.grite import documents
 from dibs.compat.grite.documents import BAD_USAGE, CONFLICT, lock_code

@@ -186,6 +186,10 @@ Jobs
         example {"names": ["issue-1", "issue-2"], "owner": "worker-1"}
     POST /locks/{name}/leave leave: give up a place in line
         200 leave; example {"ticket": "the one of the answer queued"}
+    POST /locks/withdraw withdraw: undo a claim that is not wanted any more
+        200 withdraw; with _SEVERAL
+        example {"request_key": "that of the claim", "names": ["issue-1842"]}
+        about Its place in line ends, or its leases do unless others rely on them, and late copies of it are refused.
     POST /locks/{name}/renew renew: heartbeat
         200 renew; errors _PROOF invalid_ttl conflict; example _LEASE
     POST /locks/{name}/release release: let go
