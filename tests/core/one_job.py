@@ -13,8 +13,6 @@ from dibs.core.decide import decide
 from dibs.core.draft import View
 from dibs.core.limits import REMEMBERED_MAX
 from dibs.core.records import META_KEY, Holder, LockRecord, Meta, Ticket, lock_key, ticket_key
-from dibs.core.tickets import NOBODY as NO_SEAT
-from dibs.core.tickets import seat_of
 
 if TYPE_CHECKING:
     from dibs.core.commands import Command
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
     Records = dict[str, Stored | None]
 
+NO_SEAT = "-"  # the model still has seats; the rules have `Withdraw` in their place
 STEP_MS = 5_000  # one step of the model's time
 BEGAN_MS = 1_000_000
 TTL_MS, TICKET_MS = 4 * STEP_MS, 3 * STEP_MS
@@ -51,7 +50,7 @@ def command_of(did: dict[str, Any], numbers: dict[int, int]) -> Command:
     what, claim, number = did["what"], did["claim"], numbers.get(did["lease"], 0)
     common: dict[str, Any] = {"ns": NS, "name": JOB, "principal": PRINCIPAL}
     seat = id_of(did["ask"]) if did["ask"] else None
-    lease = {**common, "lease_id": id_of(did["lease"]), "seat": seat}
+    lease = {**common, "lease_id": id_of(did["lease"])}
     if what == "acquire":
         has_ticket = did["follows"] != 0
         return Acquire(
@@ -63,7 +62,6 @@ def command_of(did: dict[str, Any], numbers: dict[int, int]) -> Command:
             wait=True,
             ticket=number if has_ticket else 0,
             ticket_id=id_of(did["lease"]) if has_ticket else None,
-            follows=seat_text(did["follows"]) if has_ticket else None,
         )
     if what == "renew":
         return Renew(**lease)
@@ -72,7 +70,7 @@ def command_of(did: dict[str, Any], numbers: dict[int, int]) -> Command:
     if what == "release":
         return Release(**lease, uncounted=seat is not None)
     if what == "leave":
-        return Leave(**common, ticket=number, ticket_id=id_of(did["lease"]), seat=seat)
+        return Leave(**common, ticket=number, ticket_id=id_of(did["lease"]))
     if what == "keep":
         return KeepPlaces(places=((NS, JOB, number),))
     if what == "sweep":
@@ -129,7 +127,7 @@ def turn_of(turn: Holder | Ticket) -> dict[str, Any]:
         "token": token,
         "renewed": step_of(turn.renewed_ms),
         "ttl": ttl_ms // STEP_MS,
-        "seat": seat_number(seat_of(turn)),
+        "seat": seat_number(turn.lease_id),
     }
 
 

@@ -305,8 +305,9 @@ class Run:
     def check_left_behind(self) -> None:
         """All are gone, and all servers know. What nobody was told of, and nobody can ask for, is withdrawn."""
         found = [record.record for _, record in self.store.scan("ticket/")]
-        made: Holder | Ticket
-        for made in (*self.holders().values(), *[each for each in found if isinstance(each, Ticket)]):
+        left: list[Holder | Ticket] = [*self.holders().values()]
+        left += [each for each in found if isinstance(each, Ticket)]
+        for made in left:
             ask = self.asks.get(made.lease_id)
             if ask is not None and not ask.client.moves and ask.known and not ask.was_delivered and not made.used:
                 assert made.request_key is not None, f"nobody was told of {made.lease_id}"
