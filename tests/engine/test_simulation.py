@@ -17,7 +17,6 @@ from dibs.core import claims, exclusion, groups, leases
 from dibs.core.delivery import DeliveryPlan
 from dibs.core.records import LockRecord
 from dibs.engine import coordinator
-from dibs.testing import simulation
 from dibs.testing.checker import Checker
 from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
 from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
