@@ -248,6 +248,6 @@ def test_what_is_left_of_a_repeated_claim_is_not_taken_from_another_process_of_t
         undone = server.ask("POST", "/locks/withdraw", {"request_key": name, "names": names}).json
         assert undone == {"status": "withdrawn", "left": False, "released": [], "kept": [names[1]]}
     assert server.ask("POST", f"/locks/{names[1]}/renew", {"session_id": session}).status == 200
-    assert_error(server.ask("POST", "/locks/withdraw", {"names": names}), 400, "invalid_input")
+    assert server.ask("POST", "/locks/withdraw", {"names": names}).json["kept"] == [], "it names no claim"
     back = {"lease_id": left["lease_id"], "uncounted": True}
     assert server.ask("POST", f"/locks/{names[1]}/release", back).status == 200
