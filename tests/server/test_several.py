@@ -237,20 +237,17 @@ def test_the_body_is_looked_at_before_the_caller(server: Server, name: str, verb
 def test_what_is_left_of_a_repeated_claim_is_not_taken_from_another_process_of_the_session(
     server: Server, name: str
 ) -> None:
-    """One reads the refusal, and its release comes late. The other claims the job meanwhile, and works on it."""
+    """One reads the refusal, and its withdrawal comes late. The other claims the job meanwhile, and works on it."""
     session, names = open_session(server), [f"{name}-a", f"{name}-b"]
     terms = {"session_id": session, "request_key": name}
     several(server, "all", *names, **terms)  # its answer is lost
     server.ask("POST", f"/locks/{names[0]}/break", {"reason": "stuck"}, who="operator")
     (left,) = several(server, "all", *names, **terms).json["rest"]
-    back = {"lease_id": left["lease_id"], "uncounted": True, "unused": True}
     assert server.acquire(names[1], {"session_id": session, "request_key": "other"}).json["held_before"] is True
     for _ in range(2):
-        reply = server.ask("POST", f"/locks/{names[1]}/release", back)
-        assert_error(reply, 400, "lease_not_current")
-        assert "Another request of its session" in reply.json["details"]
+        undone = server.ask("POST", "/locks/withdraw", {"request_key": name, "names": names}).json
+        assert undone == {"status": "withdrawn", "left": False, "released": [], "kept": [names[1]]}
     assert server.ask("POST", f"/locks/{names[1]}/renew", {"session_id": session}).status == 200
-    bad = server.ask("POST", f"/locks/{names[1]}/release", {**back, "unused": "yes"})
-    assert (bad.status, bad.json["details"]) == (422, "The field unused must be true or false.")
-    del back["unused"]  # as an older client sends it
+    assert server.ask("POST", "/locks/withdraw", {"names": names}).json["kept"] == [], "it names no claim"
+    back = {"lease_id": left["lease_id"], "uncounted": True}
     assert server.ask("POST", f"/locks/{names[1]}/release", back).status == 200

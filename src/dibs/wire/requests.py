@@ -169,8 +169,6 @@ def _withdraw(ns: str, document: Document, caller: Caller) -> commands.Withdraw:
     names = _names_of(document, limits.NAMES_MAX)
     number, ticket_id = values.ticket_of(ns, min(names), document)
     key = values.request_key_of(document) if "request_key" in document else None
-    if key is None and ticket_id is None:
-        raise InvalidInput("Say which claim: send its request_key, or the ticket that it was given.")
     return commands.Withdraw(
         ns=ns, principal=caller.principal, names=names, request_key=key, ticket_id=ticket_id, ticket=number
     )
