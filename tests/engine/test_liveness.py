@@ -15,6 +15,7 @@ from dibs.core.lease_outcomes import Broken, Renewed, Swept
 from dibs.core.limits import CONFLICT_RETRIES_MAX, GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS, TICK_MS
 from dibs.core.outcomes import Granted, Held, Status
 from dibs.core.records import META_KEY, PULSE_PREFIX, Meta, lock_key
+from dibs.core.upkeep import live_servers
 from dibs.engine.coordinator import Contended, Coordinator
 from dibs.engine.liveness import Decider, EngineThread, Liveness, is_idle, pulses_of
 from dibs.engine.metrics import Metrics
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Command
     from dibs.core.events import Event
-    from dibs.core.records import Stored
+    from dibs.core.records import Outage, Stored
     from dibs.engine.liveness import Result
     from dibs.stores.port import Due, Snapshot, Store
     from dibs.testing.faulty import Fault
@@ -69,8 +70,7 @@ class World:
     def outages(self) -> int:
         """How many are recorded, after what the upkeep thread does a moment later."""
         self.decider.beat_if_due()
-        meta = self.store.read((META_KEY,)).records[META_KEY].record
-        return len(meta.outages) if isinstance(meta, Meta) else 0
+        return len(outages_of(self.store))
 
     def live(self, ms: int) -> None:
         """Time passes, and this process runs."""
@@ -81,6 +81,11 @@ class World:
     def pulse_ms(self) -> int:
         (pulse,) = [each for each in pulses_of(self.store) if each.server == self.decider.server]
         return pulse.at_ms
+
+
+def outages_of(store: Store) -> tuple[Outage, ...]:
+    meta = store.read((META_KEY,)).records[META_KEY].record
+    return meta.outages if isinstance(meta, Meta) else ()
 
 
 def acquire(who: str = "a", ttl_ms: int = 10_000) -> Acquire:
@@ -548,6 +553,115 @@ def test_a_short_stop_and_a_failure_right_after_it_are_one_gap() -> None:
         clock.advance(400)
         liveness.failed(asked_ms)
     assert liveness.vouch()(977_000) == 977_000 - 3_500
+
+
+def another_server(world: World) -> Decider:
+    """A server that starts now. The store answers it."""
+    other = Decider(world.store, lambda events, last_seq: None, world.clock.steady_ms)
+    other.beat_if_due()
+    return other
+
+
+def while_a_batch_hangs(world: World, slow: Slow, ms: int, then: Callable[[], object], *others: Decider) -> None:
+    """Only the batch is not answered: upkeep of all servers is. `then` happens just before its answer."""
+
+    def hang() -> None:
+        slow.meanwhile = lambda: None
+        for _ in range(0, ms, PULSE_MS):
+            for decider in (world.decider, *others):
+                decider.liveness.tick()
+                decider.beat_if_due()
+            world.live(PULSE_MS)
+        then()
+
+    slow.meanwhile = hang
+    world.acquire_another()
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.fault("F-400")
+@pytest.mark.parametrize("hangs_ms", [2_100, 6_000])
+def test_a_server_that_starts_while_the_only_other_one_hangs_ends_nothing(hangs_ms: int) -> None:
+    """Pulses have their own connection. They must not say that a server serves whose batch is not answered."""
+    world, slow = slow_world()
+    world.acquire("a", ttl_ms=2_000)
+    began_ms = world.clock()
+    told: list[Result] = []
+    while_a_batch_hangs(world, slow, hangs_ms, lambda: told.extend(another_server(world).run([acquire("b")])))
+    assert isinstance(told[0], Held)
+    assert 0 < world.pulse_ms() - began_ms <= PULSE_LATE_MS
+    assert [outage.began_ms for outage in outages_of(world.store)] == [world.pulse_ms()]
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.fault("F-400")
+def test_a_store_that_fails_now_and_then_beside_a_hanging_batch_does_not_hide_it() -> None:
+    """The beat after a failure is written all the same. It counts from when the batch was asked."""
+    world, slow = slow_world()
+    world.acquire("a", ttl_ms=2_000)
+    told: list[Result] = []
+
+    def fail() -> None:
+        for _ in range(20):
+            world.live(PULSE_MS)
+            world.decider.liveness.failed(world.clock.steady_ms())
+            world.decider.beat_if_due()
+        told.extend(another_server(world).run([acquire("b")]))
+
+    while_a_batch_hangs(world, slow, 0, fail)
+    assert isinstance(told[0], Held)
+
+
+@pytest.mark.fault("F-400")
+def test_a_server_that_starts_beside_one_whose_batch_takes_a_second_finds_no_outage() -> None:
+    world, slow = slow_world()
+    world.acquire("a")
+    while_a_batch_hangs(world, slow, 1_200, lambda: another_server(world))
+    assert world.outages() == 0
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.fault("F-400")
+def test_a_server_that_hangs_beside_one_that_serves_is_no_outage() -> None:
+    world, slow = slow_world()
+    other = another_server(world)
+    world.acquire("a", ttl_ms=2_000)
+    live: list[str] = []
+    told: list[Result] = []
+
+    def start() -> None:
+        live.extend(live_servers(pulses_of(world.store), world.clock()))
+        told.extend(another_server(world).run([acquire("b")]))
+
+    while_a_batch_hangs(world, slow, 6_000, start, other)
+    assert live == [other.server], "the one that hangs ends nothing, so the other sweeps all"
+    assert isinstance(told[0], Granted), "who wanted to renew could do so at the other server"
+    assert world.outages() == 0
+    assert world.decider.server in live_servers(pulses_of(world.store), world.clock())
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.fault("F-400")
+def test_renewals_that_are_answered_beside_a_call_that_hangs_count_though_a_new_server_notes_an_outage() -> None:
+    """A server cannot tell which of its calls renewals wait for. A wrong outage makes leases longer, nothing else."""
+    world = World()
+    standing = Standing(world)
+    world.decider = Decider(standing, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    held = world.acquire("a", ttl_ms=7_000)
+    assert isinstance(held, Granted)
+    told: list[Result] = []
+
+    def renew() -> None:
+        told.extend(world.decider.run([Renew(ns="d", name="job", principal="a", lease_id=held.lease.lease_id)]))
+        told.extend(another_server(world).run([acquire("b")]))
+
+    standing.at_last = renew
+    world.decider.store.due(0)
+    assert [type(each) for each in told] == [Renewed, Held]
+    assert world.outages() == 1, "that of the start: the first server finds the other's pulse"
+    world.live(7_100)
+    assert isinstance(world.acquire("b"), Granted)
 
 
 class Taken(FaultyStore):

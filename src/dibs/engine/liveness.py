@@ -18,6 +18,8 @@ recorded. But whoever wanted to renew had to wait, so the server takes deadlines
 The same goes for a slow batch, for which the next commands wait.
 
 A server without a gap writes its pulse between other upkeep. Each server has its own record, so they do not conflict.
+It writes none while its store has not answered something for longer than PULSE_LATE_MS. A pulse has its own connection,
+so it could be written beside a batch that hangs, and would say that renewals are possible here.
 """
 
 from __future__ import annotations
@@ -266,7 +268,16 @@ class Liveness(EngineThread):
         return self._doubt_ms != _NEVER_MS
 
     def beat_due_in_ms(self) -> int:
-        return 0 if self.has_gap() else max(self._noted_ms + limits.PULSE_MS - self.steady(), 0)
+        if self.has_gap():
+            return 0
+        now_ms = self.steady()
+        if now_ms - self._asked_ms() > limits.PULSE_LATE_MS:
+            return limits.PULSE_MS
+        return max(self._noted_ms + limits.PULSE_MS - now_ms, 0)
+
+    def _asked_ms(self) -> int:
+        """Return since when the store has not answered something."""
+        return min(self.calls.copy().values(), default=_NEVER_MS)
 
     def began(self) -> None:
         """A batch is decided from now on. One at a time."""
@@ -290,7 +301,7 @@ class Liveness(EngineThread):
             known_ms = min(before_ms, self._doubt_ms, now_ms)
             if now_ms < self._grace_until_ms:
                 known_ms = min(known_ms, max(self._grace_ms, now_ms - limits.GRACE_MS_MAX))
-            waits_ms = min([self._batch_ms, *self.calls.copy().values()])
+            waits_ms = min(self._batch_ms, self._asked_ms())
             if now_ms - waits_ms > limits.PULSE_LATE_MS:  # somebody has waited since then, and this may be a gap
                 known_ms = min(known_ms, waits_ms)
             return max(0, store_now_ms - (now_ms - known_ms))
@@ -298,11 +309,13 @@ class Liveness(EngineThread):
         return vouched_ms
 
     def gap(self, store_now_ms: int) -> tuple[int, int]:
-        """Return when the gap began and ended, on the store's clock. A failure lasts until a beat is committed."""
+        """Return when the gap began and ended, on the store's clock. A failure lasts until a beat is committed. What is
+        still not answered may have been asked before the gap, and nobody could renew since then."""
         with self._lock:
             now_ms = self.steady()
             since_ms = now_ms if self._cut_off else self._since_ms
-            return max(0, store_now_ms - (now_ms - self._doubt_ms)), store_now_ms - (now_ms - since_ms)
+            doubt_ms = min(self._doubt_ms, self._asked_ms())
+            return max(0, store_now_ms - (now_ms - doubt_ms)), store_now_ms - (now_ms - since_ms)
 
     def beating(self) -> Callable[[], None]:
         """Call it before a beat is made, and what it returns when the store has accepted it. One beat at a time."""
