@@ -126,7 +126,7 @@ def _not_in_line(after: Draft, told: Queued) -> str | None:
         if in_tree(part.name) and not after.tree_places(told.ns).has(part.number):
             return f"Place {part.number} of {part.name} is not in the line of its tree."
     now = queued(after, ticket)
-    for field in ("position", "seat", "delay_until_ms", "paused", "closure"):
+    for field in ("position", "delay_until_ms", "paused", "closure"):
         if getattr(now, field) != getattr(told, field):
             return f"The {field} of place {told.ticket} of {told.name} is told as {getattr(told, field)}: {now}."
     if [each.holder.lease_id for each in now.blockers] != [each.holder.lease_id for each in told.blockers]:
