@@ -149,7 +149,7 @@ def test_the_same_credential_or_name_does_not_prove_ownership(asked: Acquire) ->
 def test_whoever_proves_that_the_job_is_its_own_gets_the_same_lease_again(proof: dict[str, str]) -> None:
     mine = holder(request_key="k", metadata="m")
     decision = decided(1_000, lock(mine), acquire(**TEAM, ttl_ms=10_000, metadata="ignored", **proof))
-    kept = mine.replace(renewed_ms=1_000, expires_ms=11_000)
+    kept = mine.replace(renewed_ms=1_000, expires_ms=11_000, used="lease_id" in proof)
     again = "fresh_lease_id" not in proof  # the very command whose reply was lost is told for the first time
     before = "lease_id" in proof  # got by another request, of which this is no repeat
     told = outcomes.Granted(now_ms=1_000, name=JOB, lease=kept, again=again, held_before=before)

@@ -39,6 +39,7 @@ PLAIN: dict[str, st.SearchStrategy[Any]] = {
     # Not read back from JSON as they were, and never stored.
     "tuple[tuple[str, str, int], ...]": st.just(()),
     "tuple[Outcome, ...]": st.just(()),
+    "tuple[tuple[str, Stored], ...]": st.just(()),
 }
 
 

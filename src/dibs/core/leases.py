@@ -98,7 +98,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
         told=0,
         relied=False,
-        used=True,
+        used=False,
     )
 
 

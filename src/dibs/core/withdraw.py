@@ -19,10 +19,10 @@ its hold. Both are remembered for REMEMBERED_MS, and at most REMEMBERED_MAX of e
 first; the last end of a job is kept for as long as its record, to tell the next owner of the one before. A copy that
 comes later than that is a new claim: it gets a place, which ends after TICKET_MS, or a lease, which ends after its TTL.
 
-**Who else may rely on it.** A hold stays if another ask of its session was told of it, or renewed it for the session,
-or if it was handed over. An ask without a key is withdrawn only by the server that has it, when its caller hangs up.
-Whoever asks again, with the ticket, the lease id or the session, is unknown to that server: its place and its hold stay
-then.
+**Who else may rely on it.** A hold stays if another ask of its session was told of it, or renewed it for the session.
+One that was handed over is of no ask. An ask without a key is withdrawn only by the server that has it, when its caller
+hangs up. Whoever asks again, with the ticket, the lease id or the session, is unknown to that server: its place and its
+hold stay then.
 
 **By a ticket** a place ends and nothing else: copies are not refused, and a hold stays. So a server gives up the place
 of a caller that hung up and has a key: it may ask again, and must get what it was given. So does a client whose key was
