@@ -136,7 +136,7 @@ def test_nothing_is_drawn_where_nobody_looks(
     ("change", "says"),
     [
         ({"position": 3}, "number 3 in line: agent-7 has it for another 30s"),
-        ({"conflict": "path:src"}, "next in line: agent-7 has path:src, which overlaps it, for another 30s"),
+        ({"conflict": "path:src"}, "next in line: agent-7 has path:src for another 30s"),
         ({"owner": None, "remaining_ms": None}, "next in line: it is delayed, or others come first"),
         ({"owner": "a\x1b[2Jb"}, "a\\u001b[2Jb has it"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from dibs.stores.port import Conflict
 from dibs.stores.sqlite import SqliteStore, backup
-from dibs.stores.sqlite.rows import UNWRITTEN_MS
+from dibs.stores.sqlite.rows import PROGRESS, UNWRITTEN_MS
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import drop, event, key_of, lock, put, versions
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def row_of(path: str) -> tuple[int, int]:
     db = sqlite3.connect(path)
-    revision, time_ms = db.execute("SELECT revision, time_ms FROM progress").fetchone()
+    revision, time_ms = db.execute(f"SELECT revision, time_ms FROM {PROGRESS}").fetchone()
     db.close()
     return revision, time_ms
 

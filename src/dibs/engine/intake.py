@@ -283,7 +283,7 @@ class _Intake:
             if both:
                 shown = ", ".join(both[:NAMES_SHOWN]) + (" and others" if len(both) > NAMES_SHOWN else "")
                 raise InvalidInput(
-                    f"The file has {brought[both[0]]} in a namespace that the store has as well: {shown}. "
+                    f"The file has {brought[both[0]]} in a namespace that the store has as well: {shown}.\n"
                     "A job would have two owners, or its events other readers. Import into another store."
                 )
             return

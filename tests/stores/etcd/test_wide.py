@@ -346,7 +346,7 @@ def test_while_there_is_no_room_to_finish_a_commit_readers_are_told_so_at_once(
     reader._time.ready()
     write = reader._client.write
 
-    def full(_: bytes) -> None:
+    def full(*_: object) -> None:
         raise StoreFull("etcd has no room.")
 
     monkeypatch.setattr(reader._client, "write", full)

@@ -387,9 +387,9 @@ import
     exits 0 all was imported | 64 the copy or the store is unsuitable; nothing was changed
 backup
     Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means while it is
-        in use. The copy has lease ids and the secrets of webhooks; only you can read it.
+        in use. The copy has lease ids and the secrets of webhooks; only you can read it. A store with a damaged record
+        is not copied: the copy might take the place of an older one that has it.
     $ dibs backup /var/backups/dibs-$(date +%F).db -q  # every night, from cron
-        A store with a damaged record is not copied: the copy might take the place of an older one that has it.
     exits 0 copied | 64 the file exists, or the store is not SQLite | 69 no room, or a damaged record
 restore
     Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at the

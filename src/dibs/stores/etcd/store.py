@@ -182,6 +182,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._known: dict[str, Versioned] = {}  # as last read or written here
         self._known_bytes = 0
         self._trouble: DibsError | None = None
+        self._damaged: dict[str, RecordCorrupt] = {}
         self._was_put_back = False
         self._client.on_put_back = self._put_back
 
@@ -208,7 +209,6 @@ class EtcdStore(Store, Maintenance, Forgetful):
             self.location.shown(),
             floor,
         )
-        self._damaged: dict[str, RecordCorrupt] = {}
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         self._time.ready()
