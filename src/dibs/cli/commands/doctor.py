@@ -294,7 +294,7 @@ def _size(count: int) -> str:
 
 
 # What dibs uses if it is there.
-LIBRARIES = ("httptools", "msgspec", "uvloop", "psycopg", "opentelemetry-sdk")
+LIBRARIES = ("httptools", "msgspec", "uvloop", "prometheus-client", "psycopg", "opentelemetry-sdk")
 
 
 def build_facts() -> Document:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput, InvalidName
+from dibs.base.files import content
 from dibs.base.jsontext import encode
 from dibs.base.reply import Reply
 from dibs.compat.octostore.bodies import user_id
@@ -388,8 +390,14 @@ def metrics_document(scrape: Scrape, guard: TokenGuard, contract: Contract | Non
             "cache_hits": 0,  # never counted there, either
             "cache_misses": 0,
         },
-        "memory_bytes": scrape.process.resident_bytes,
+        "memory_bytes": _resident_bytes(),
     }
+
+
+def _resident_bytes() -> int | None:
+    """Memory of this process that is in RAM. Linux only."""
+    pages = (content("/proc/self/statm") or b"").split()
+    return int(pages[1]) * resource.getpagesize() if len(pages) > 1 else None
 
 
 def _by_endpoint(requests: dict[str, RequestCounts], *, only_its_own: bool) -> dict[str, RequestCounts]:
