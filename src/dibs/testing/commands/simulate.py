@@ -79,14 +79,6 @@ def settings_of(call: Call) -> EpisodeSettings:
     return EpisodeSettings(seed, without=without, **{"operations": OPERATIONS_DEFAULT, **given})
 
 
-PAGES = """
-simulate
-    Servers, their clients and a store in memory run on one thread in virtual time, and one seed decides what goes
-        wrong. Every commit and answer is checked. A run that breaks a promise is made smaller, and printed as the
-        command that repeats it.
-    $ dibs simulate --seed 7 --operations 1000000  # a million operations, always the same
-    exits 0 no violation was found | 1 a promise was broken
-"""
 COMMANDS = {
     "simulate": Command(
         simulate,
@@ -97,5 +89,15 @@ COMMANDS = {
         Option("--jobs N", "how many jobs (default 5)"),
         Option("--without FAULTS", "leave out kinds of faults, with commas between"),
         Option("--no-shrink", "report the run as it is"),
+        about=(
+            "Servers, their clients and a store in memory run on one thread in virtual time, and one seed "
+            "decides what goes wrong. Every commit and answer is checked. A run that breaks a promise is "
+            "made smaller, and printed as the command that repeats it."
+        ),
+        examples=(("dibs simulate --seed 7 --operations 1000000", "a million operations, always the same"),),
+        exits=(
+            (0, "no violation was found"),
+            (1, "a promise was broken"),
+        ),
     ),
 }
