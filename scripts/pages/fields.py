@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 
 from dibs.wire.answer_fields import ANSWERS
-from dibs.wire.request_fields import CLAIM, REQUESTS
+from dibs.wire.request_fields import CLAIM, REQUESTS, Field
 
 _HEAD = '''"""Kinds and bounds of fields, for checks at run time. Plain tables: every command reads them.
 
@@ -26,7 +26,7 @@ def fields_source() -> str:
     for name, field in declared:
         if field.numbers is not None:
             numbers.setdefault(name, field.numbers)  # a verb with other bounds checks them itself
-    kinds = {verb: {name: field.kind for name, field in each.items()} for verb, each in REQUESTS.items()}
+    kinds = {verb: {name: _marked(field) for name, field in each.items()} for verb, each in REQUESTS.items()}
     tables = {
         "# Requests, by verb: the kind of each field. With a ! it is required, with a ? required and maybe null.\n"
         "REQUESTS: dict[str, dict[str, str]]": kinds,
@@ -42,11 +42,15 @@ def fields_source() -> str:
     return _HEAD + "".join(f"{name} = {_literal(value)}\n" for name, value in tables.items())
 
 
+def _marked(field: Field) -> str:
+    return field.kind + ("?" if field.nullable else "!" if field.required else "")
+
+
 def _reply_kinds() -> dict[str, str]:
     found: dict[str, str] = {}
     for answer, fields in ANSWERS.items():
-        for name, (marked, _) in fields.items():
-            kind = marked.rstrip("?-").replace("texts", "list").replace("numbers", "list")
+        for name, field in fields.items():
+            kind = field.kind.replace("texts", "list").replace("numbers", "list")
             if answer != "error":  # clients read those of an error as they come
                 assert found.setdefault(name, kind) == kind, f"{name} has two kinds"
     return {name: kind for name, kind in found.items() if kind != "text"}

@@ -156,15 +156,15 @@ def _requests(title: str) -> list[list[str]]:
 
 
 def _request_field(name: str, field: Field) -> tuple[str, str]:
-    needed = {"!": "required", "?": "required, may be null"}.get(field.kind[-1], "")
-    parts = (KINDS[field.kind.rstrip("!?")], needed, _bounds(name, field))
+    needed = "required, may be null" if field.nullable else "required" if field.required else ""
+    parts = (KINDS[field.kind], needed, _bounds(name, field))
     form = ", ".join(each for each in parts if each)
     return "; ".join(each for each in (form, field.default) if each), field.meaning
 
 
 def _replies(title: str) -> list[list[str]]:
     documents = [
-        (shown, {field: ("", said) for field, (_, said) in ANSWERS[each].items() if said not in EVIDENT})
+        (shown, {name: ("", field.meaning) for name, field in ANSWERS[each].items() if field.meaning not in EVIDENT})
         for shown, answers in SHOWN.items()
         for each in answers
     ]

@@ -67,7 +67,7 @@ def _command(command: Command) -> Iterable[str]:
     if others:
         lines += [".PP", _text(f"Also: {', '.join(others)}.")]
     lines += [".PP", ".RS", _text(usage_line(command)), ".RE", *_options(command.options)]
-    for what, line in command.examples:
+    for line, what in command.examples:
         lines += [
             ".PP",
             _text(f"{what[0].upper()}{what[1:]}:"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.engine.metrics import BATCH_SIZES, COMMIT_S, LEASE_S, REQUEST_S
-from dibs.server.monitor.metric_table import METRICS
+from dibs.server.monitor.metric_table import METRICS, PROCESS
 
 _BOUNDS = {
     "dibs_hold_seconds": LEASE_S,
@@ -24,13 +24,11 @@ def with_tables(page: str) -> str:
 def _tables() -> str:
     lines = []
     for metric in METRICS:
-        if metric.name.startswith("process_"):
-            continue
         labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
         kind = f"{metric.kind} of the store" if metric.of == "store" else metric.kind
         lines.append(f"- `{metric.name}{labels}` ({kind}): {metric.help}")
-    usual = ", ".join(f"`{metric.name}`" for metric in METRICS if metric.name.startswith("process_"))
-    lines += ["", f"As Prometheus' own libraries have them: {usual}.", ""]
+    usual = ", ".join(f"`{name}`" for name in PROCESS)
+    lines += ["", f"As prometheus-client has them, on Linux: {usual}.", ""]
     lines += ["Upper bounds of the buckets of histograms:", ""]
     by_bounds: dict[str, list[str]] = {}
     for metric in METRICS:

@@ -151,7 +151,7 @@ def test_every_command_says_what_is_wrong_in_two_lines(name: str, words: tuple[s
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_help_is_wrapped_to_the_width_of_the_terminal(name: str, width: int) -> None:
-    examples = {line for _, line in load(name).examples}
+    examples = {line for line, _ in load(name).examples}
     lines = [
         line
         for line in page(load(name), width).split("\n")

@@ -127,7 +127,7 @@ def test_every_command_has_help_with_examples_and_exit_codes(terminal: Terminal,
     command = load(name)
     assert command.name == name
     assert command.examples
-    assert all(f"dibs {name}" in line for _, line in command.examples[:1])
+    assert all(f"dibs {name}" in line for line, _ in command.examples[:1])
     assert command.exits[0][0] == 0
     out = terminal(*name.split(" "), "--help").out
     assert all(option.flag in out for option in command.options)
@@ -242,7 +242,7 @@ def test_a_usage_error_is_two_lines_within_a_terminal(terminal: Terminal) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_help_fits_a_terminal_of_80_columns(terminal: Terminal, name: str) -> None:
     lines = terminal(*name.split(" "), "--help").out.splitlines()
-    examples = {line for _, line in load(name).examples}
+    examples = {line for line, _ in load(name).examples}
     assert [line for line in lines if len(line) > 80 and line.strip() not in examples] == []
 
 

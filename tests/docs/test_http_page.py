@@ -49,11 +49,8 @@ BY_CHANCE = {"error.request_id", "error.retry_after_ms", "queued.conflict", "que
 BY_CHANCE |= {"held.holder_count", "queued.holder_count"}
 
 
-NULL, LEFT_OUT = "?", "-"  # marks after a kind
-
-
 def kind_of(answer: str, field: str) -> str:
-    return ANSWERS[answer][field][0].rstrip(NULL + LEFT_OUT).replace("texts", "list").replace("numbers", "list")
+    return ANSWERS[answer][field].kind.replace("texts", "list").replace("numbers", "list")
 
 
 def test_the_routes_and_fields_are_those_that_are_declared() -> None:
@@ -98,7 +95,7 @@ def test_a_schema_has_the_limits_that_are_judged(verb: str, field: str, said: di
 def test_the_schema_of_an_answer_has_its_fields(answer: str) -> None:
     schema = answer_schema(answer)
     assert schema["properties"].keys() == ANSWERS[answer].keys()
-    assert set(schema["required"]) == {field for field, (kind, _) in ANSWERS[answer].items() if LEFT_OUT not in kind}
+    assert set(schema["required"]) == {name for name, field in ANSWERS[answer].items() if not field.optional}
     parts = [each["$ref"].rsplit("/")[-1] for each in schema["properties"].values() if "$ref" in each]
     assert set(parts) <= ANSWERS.keys()
 
@@ -106,7 +103,7 @@ def test_the_schema_of_an_answer_has_its_fields(answer: str) -> None:
 def test_a_client_insists_on_no_field_that_an_answer_may_leave_out() -> None:
     several = {"acquired": {"name", "fencing_token", "expires_at"}, "held": {"name", "owner", "remaining_ms"}}
     for status, wanted in CLAIM_REPLIES.items():
-        always = {field for field, (kind, _) in ANSWERS[status].items() if LEFT_OUT not in kind}
+        always = {name for name, field in ANSWERS[status].items() if not field.optional}
         # Of one job, what a claim on several says otherwise; and null, where nobody is in the way.
         nobody = {"owner", "remaining_ms"} if status == "queued" else set()
         assert set(wanted) - always <= several.get(status, set()) | nobody
@@ -126,14 +123,14 @@ def test_every_kind_of_event_is_on_the_page() -> None:
 def wrong_in(answer: str, body: dict[str, Any]) -> Iterator[str]:
     """What in a document is not as its answer is declared."""
     declared = ANSWERS[answer]
-    for field, (kind, _) in declared.items():
-        if field not in body and LEFT_OUT not in kind:
-            yield f"{answer} lacks {field}"
+    for name, each in declared.items():
+        if name not in body and not each.optional:
+            yield f"{answer} lacks {name}"
     for field, value in body.items():
         if field not in declared:
             yield f"{answer}.{field} is not declared"
         elif value is None:
-            yield from () if NULL in declared[field][0] else (f"{answer}.{field} is null",)
+            yield from () if declared[field].null else (f"{answer}.{field} is null",)
         elif not is_of_kind(kind_of(answer, field), value):
             yield f"{answer}.{field} is {value!r}"
         else:
@@ -443,5 +440,5 @@ def test_a_class_of_the_sdk_has_fields_of_its_answer_with_their_types(answer: st
             assert field.name in ANSWERS["renew"]
             continue
         assert kind_of(answer, field.name) == kinds[str(field.type).removesuffix(" | None")], field.name
-        if NULL in ANSWERS[answer][field.name][0]:
+        if ANSWERS[answer][field.name].null:
             assert str(field.type).endswith(" | None"), field.name

@@ -12,7 +12,7 @@ import promql_parser
 import pytest
 import yaml  # type: ignore[import-untyped]  # its stubs are another package
 
-from dibs.server.monitor.metric_table import METRICS
+from dibs.server.monitor.metric_table import METRICS, PROCESS
 from scripts.pages.metrics import with_tables
 from tests.docs.pages import REFERENCE, ROOT, read
 
@@ -34,7 +34,7 @@ SERIES = {
         if metric.kind == "histogram"
         else [metric.name]
     )
-} | {"up"}
+} | {"up", *PROCESS}
 
 
 def queries() -> list[str]:

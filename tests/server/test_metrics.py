@@ -14,8 +14,8 @@ from dibs.base.errors import StoreUnavailable
 from dibs.core.limits import WRITE_FAILED_MS
 from dibs.engine import metrics as metrics_module
 from dibs.engine.metrics import REQUEST_S, UNCOUNTED_MAX, Histogram, Metrics, RequestCounts
-from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, Metric, exposition, format_for
-from dibs.server.monitor.metric_table import METRICS
+from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for
+from dibs.server.monitor.metric_table import METRICS, PROCESS, Metric
 from dibs.server.routes import health as metrics_routes
 from dibs.server.settings import ServerSettings
 from dibs.stores.memory import MemoryStore
@@ -32,6 +32,8 @@ PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;"
     "version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 )
+
+LABELS = {metric.name: metric.labels for metric in METRICS}
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +53,14 @@ def families(reply: Response) -> dict[str, str]:
 
 
 def scrape(server: Server, accept: str = "text/plain") -> dict[str, dict[tuple[str, ...], float]]:
-    """Samples by name, then by values of labels."""
+    """Samples by name, then by values of labels, in the order in which they are declared."""
     reply = server.ask("GET", "/metrics", who="viewer", headers={"Accept": accept})
     assert reply.status == 200, reply.body
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in parsed(reply):
         for sample in family.samples:
-            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+            names = LABELS.get(sample.name, tuple(sample.labels))
+            found.setdefault(sample.name, {})[tuple([sample.labels[name] for name in names])] = sample.value
     return found
 
 
@@ -169,19 +172,19 @@ def test_every_declared_metric_is_there_in_both_formats_and_no_other(server: Ser
         "dibs_token_next_expiry_timestamp_seconds",
         "dibs_tls_certificate_expiry_timestamp_seconds",
     }
-    names = {metric.name.removesuffix("_total") for metric in METRICS}
+    names = {name.removesuffix("_total") for name in (*[metric.name for metric in METRICS], *PROCESS)}
     assert names - optional <= found.keys() <= names
 
     opened = server.ask("GET", "/metrics", who="viewer", headers={"Accept": PROMETHEUS})
     assert opened.headers["content-type"] == OPEN_TYPE
     kinds = families(opened)
     declared = {metric.name.removesuffix("_total").removesuffix("_info"): metric.kind for metric in METRICS}
-    assert kinds.items() <= declared.items()
+    assert {name: kind for name, kind in kinds.items() if not name.startswith("process_")}.items() <= declared.items()
 
 
 def test_names_and_units_follow_the_conventions() -> None:
     for metric in METRICS:
-        assert re.fullmatch(r"(dibs|process)_[a-z_]+", metric.name)
+        assert re.fullmatch(r"dibs_[a-z_]+", metric.name)
         assert (metric.kind == "counter") == metric.name.endswith("_total"), metric.name
         assert "\n" not in metric.help
         assert metric.help.endswith(".")
@@ -203,6 +206,8 @@ def test_octostores_json_is_the_answer_for_everybody_else(server: Server) -> Non
         (b"text/plain", PLAIN_TYPE),
         (b"TEXT/Plain ; Q=0.5", PLAIN_TYPE),
         (PROMETHEUS.encode(), OPEN_TYPE),
+        (b"text/plain;version=x", PLAIN_TYPE),
+        (b"application/openmetrics-text;version=9.9.9", OPEN_TYPE),
         (b"text/plain;q=0", None),
         (b"text/plain;q=nan", None),
         (b"text/plain;q=1e9", None),
@@ -330,7 +335,8 @@ def test_labels_are_escaped() -> None:
     values: dict[tuple[str, ...], float] = {(hostile,): 1}
     metric = Metric("gauge", "dibs_x", "X.", lambda source: values, ("label",))
     parse: Any = parse_plain
-    (family,) = parse(exposition([metric], None, is_open=False).decode())
+    source: Any = None
+    family, *_ = parse(exposition(source, PLAIN_TYPE, [metric]).decode())
     assert family.samples[0].labels == {"label": hostile}
 
 

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from dibs.base.cheap import Callable
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.wire.answer_fields import Answer
     from dibs.wire.operations import Schema
 
 
-def schemas_of(meanings: str, known: Answer | None = None) -> Callable[[str], Schema]:
-    """Makes the schema of an answer of its fields' names, whose kinds and meanings are told here, or `known`. "?" after
-    a name: it may be null; "-": it may be left out."""
-    from dibs.wire.operations import document_schema
+class Schemas:
+    """Makes the schema of an answer of its fields' names. `fields` says what each means, wherever it is."""
 
-    told = dict(known or {})
-    for line in meanings.strip().splitlines():
-        head, _, meaning = line.partition(": ")
-        name, _, kind = head.partition(" ")
-        told[name] = (kind, meaning)
+    def __init__(self, fields: Answer) -> None:
+        self._fields = fields
 
-    def schema(fields: str) -> Schema:
-        found = [(field, *told[field.rstrip("?-")]) for field in fields.split()]
-        named = {field.rstrip("?-"): (kind + field[len(field.rstrip("?-")) :], said) for field, kind, said in found}
-        return document_schema(named)
+    def of(self, *names: str, null: tuple[str, ...] = (), optional: tuple[str, ...] = ()) -> Schema:
+        """`null`: which of them may be null; `optional`: which may be left out."""
+        from dibs.wire.operations import document_schema
 
-    return schema
+        chosen = {name: self._fields[name] for name in names}
+        return document_schema(
+            {name: field._replace(null=name in null, optional=name in optional) for name, field in chosen.items()}
+        )
 
 
 def with_list(name: str, item: Schema) -> Schema:

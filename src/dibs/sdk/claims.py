@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder
@@ -23,7 +24,7 @@ from dibs.sdk.async_doors import AsyncDoor
 from dibs.sdk.claim_state import ClaimState, LeaderState
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import Handle, explained, name_given
-from dibs.sdk.operations import claim_request, whole_seconds
+from dibs.sdk.operations import ClaimTerms, claim_request
 from dibs.system.session_mark import process_mark
 
 OnLost = Callable[[LeaseLost], object]
@@ -36,8 +37,6 @@ D = TypeVar("D", bound="Doors | AsyncDoor")
 TTL_SECONDS = TTL_MS_DEFAULT / 1000
 LEADER_TTL_SECONDS = ELECTION_TTL_MS_DEFAULT / 1000
 TIMEOUT_SECONDS = 10.0
-# Arguments that are not sent under their own names.
-_NO_FIELDS = frozenset("self name names ttl owner shared lock_delay max_hold on_lost fail_on_error nested".split())
 
 
 class Claims(Handle, Generic[C, D]):
@@ -57,29 +56,31 @@ class Claims(Handle, Generic[C, D]):
         """The session that claims are made in."""
         return None
 
-    def _begin(self, verb: str, names: Sequence[str], given: dict[str, Any]) -> C:
-        """A claim that is not taken yet. `given` has the arguments of the method that makes it."""
-        on_lost, fail_on_error = given["on_lost"], given["fail_on_error"]
-        request = self._request(verb, names, given)
+    def _begin(
+        self,
+        verb: str,
+        names: Sequence[str],
+        terms: ClaimTerms,
+        on_lost: OnLost | None,
+        *,
+        fail_on_error: bool,
+        nested: bool = False,
+    ) -> C:
+        """A claim that is not taken yet."""
+        request = self._request(verb, names, terms)
         claim = self._claim_type(self._doors, request, on_lost, self._within, fail_on_error=fail_on_error)
-        if given.get("nested"):
+        if nested:
             claim._nested = True
         return claim
 
-    def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
-        """Arguments that all claims of this client or session have in common."""
+    def _completed(self, terms: ClaimTerms) -> ClaimTerms:
+        """With what all claims of this client or session have in common."""
         raise NotImplementedError
 
-    def _request(self, verb: str, names: Sequence[str], given: dict[str, Any]) -> PendingClaim:
-        if given.get("replaces") is not None and not given.get("wait"):
-            raise InvalidInput("replaces is for a claim that waits in line: give wait, too.")
-        fields = {key: value for key, value in given.items() if key not in _NO_FIELDS}
-        fields["mode"] = "shared" if given.get("shared") else None
-        fields["lock_delay_seconds"] = whole_seconds(given.get("lock_delay"), "lock_delay")
-        if given.get("max_hold") is not None:
-            fields["max_hold_seconds"] = whole_seconds(given["max_hold"], "max_hold")
-        fields |= self._common(given["ttl"], given["owner"])
-        return claim_request(verb, names, naming=self._names, tracker=self._names, **fields)
+    def _request(self, verb: str, names: Sequence[str], terms: ClaimTerms) -> PendingClaim:
+        terms = self._completed(terms)
+        seconds = self._doors.slice_seconds
+        return claim_request(verb, names, terms, slice_seconds=seconds, naming=self._names, tracker=self._names)
 
     @explained
     def claim(
@@ -114,7 +115,21 @@ class Claims(Handle, Generic[C, D]):
         With `nested`, a block inside a block of the same thread or task, client and session that has the job already
         gets the same lease, and asks nobody: its terms are those of the outer one. The last of them to end releases it.
         Inside a shared claim, only a shared one can be had."""
-        return self._begin("acquire", [name], locals())
+        terms = ClaimTerms(
+            owner=owner,
+            ttl=ttl,
+            wait=wait,
+            replaces=replaces,
+            metadata=metadata,
+            shared=shared,
+            slots=slots,
+            units=units,
+            again=again,
+            lock_delay=lock_delay,
+            max_attempts=max_attempts,
+            max_hold=max_hold,
+        )
+        return self._begin("acquire", [name], terms, on_lost, fail_on_error=fail_on_error, nested=nested)
 
     @explained
     def claim_any(
@@ -137,7 +152,19 @@ class Claims(Handle, Generic[C, D]):
         """Claim the first of `names` that is free, in one request; `claim.name` says which. If none is: raises JobDone
         when all are done, JobParked when no other will come free, and NoneFree when waiting may help. With `count` it
         claims so many of them or none; `claim.leases` says which."""
-        return self._begin("acquire-any", names, locals())
+        terms = ClaimTerms(
+            owner=owner,
+            ttl=ttl,
+            metadata=metadata,
+            shared=shared,
+            slots=slots,
+            units=units,
+            count=count,
+            again=again,
+            max_attempts=max_attempts,
+            max_hold=max_hold,
+        )
+        return self._begin("acquire-any", names, terms, on_lost, fail_on_error=fail_on_error)
 
     @explained
     def claim_all(
@@ -158,7 +185,18 @@ class Claims(Handle, Generic[C, D]):
     ) -> C:
         """Claim all of `names` or none. They are renewed, lost and released together. Raises NoneFree, JobDone or
         JobParked."""
-        return self._begin("acquire-all", names, locals())
+        terms = ClaimTerms(
+            owner=owner,
+            ttl=ttl,
+            wait=wait,
+            replaces=replaces,
+            metadata=metadata,
+            shared=shared,
+            units=units,
+            again=again,
+            max_hold=max_hold,
+        )
+        return self._begin("acquire-all", names, terms, on_lost, fail_on_error=fail_on_error)
 
 
 class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
@@ -194,9 +232,9 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         closed = ", closed" if self._closed else ""
         return f"<{type(self).__name__} of {self.owner_name} at {self._shown}{closed}>"
 
-    def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
-        ttl = TTL_SECONDS if ttl is None else ttl
-        return {"owner": owner or self.owner_name, "ttl": ttl, "slice_seconds": self._doors.slice_seconds}
+    def _completed(self, terms: ClaimTerms) -> ClaimTerms:
+        ttl = TTL_SECONDS if terms.ttl is None else terms.ttl
+        return replace(terms, owner=terms.owner or self.owner_name, ttl=ttl)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> E:
         raise NotImplementedError
@@ -229,7 +267,8 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         """`with client.leader("scheduler") as leader:` campaigns, waits in line until the election is won, and leads
         while the block runs. Raises JobHeld if somebody else still leads after `wait`. A block that raises resigns,
         too."""
-        request = self._request("acquire", [election_job(name)], locals())
+        terms = ClaimTerms(owner=owner, ttl=ttl, wait=wait, metadata=metadata)
+        request = self._request("acquire", [election_job(name)], terms)
         return self._leader_type(self._doors, request, on_lost, fail_on_error=False)
 
     @explained
@@ -264,7 +303,19 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         request_key: str | None = None,
     ) -> PendingClaim:
         """Take a job without a block and heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
-        return self._request("acquire", [name], locals())
+        terms = ClaimTerms(
+            owner=owner,
+            ttl=ttl,
+            wait=wait,
+            metadata=metadata,
+            shared=shared,
+            slots=slots,
+            units=units,
+            again=again,
+            max_hold=max_hold,
+            request_key=request_key,
+        )
+        return self._request("acquire", [name], terms)
 
 
 def settings_of(url: str | None, token: str | None, owner: str | None, namespace: str | None) -> Settings:
@@ -328,12 +379,8 @@ class SessionClaims(Claims[C, D]):
         """Raise LeaseLost unless the session is certainly still alive."""
         self._hold.check()
 
-    def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
+    def _completed(self, terms: ClaimTerms) -> ClaimTerms:
         self.check()
-        if ttl is not None:
+        if terms.ttl is not None:
             raise InvalidInput("A claim in a session lasts as long as the session: leave out ttl.")
-        return {
-            "owner": owner or self._owner,
-            "session_id": self.session_id,
-            "slice_seconds": self._doors.slice_seconds,
-        }
+        return replace(terms, owner=terms.owner or self._owner, session_id=self.session_id)

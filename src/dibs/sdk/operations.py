@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
@@ -26,35 +26,71 @@ from dibs.wire.sentences import not_a_job
 from dibs.wire.values import check_texts
 
 
+@dataclass(frozen=True)
+class ClaimTerms:
+    """What a claim asks for, beside its jobs, as the methods of the SDK take it."""
+
+    owner: str | None = None
+    ttl: Duration | None = None
+    wait: Duration | None = None
+    replaces: str | None = None
+    metadata: str | None = None
+    shared: bool = False
+    slots: int | None = None
+    units: int | None = None
+    count: int | None = None
+    again: bool = False
+    lock_delay: Duration | None = None
+    max_attempts: int | None = None
+    max_hold: Duration | None = None
+    request_key: str | None = None
+    session_id: str | None = None
+
+    def document(self) -> Document:
+        """The fields of the request that were given. `wait` is not sent: a flow asks again and again."""
+        fields: Document = {
+            "owner": self.owner,
+            **ttl_fields(self.ttl),
+            "replaces": self.replaces,
+            "metadata": self.metadata,
+            "mode": "shared" if self.shared else None,
+            "slots": self.slots,
+            "units": self.units,
+            "count": self.count,
+            "again": self.again or None,
+            "lock_delay_seconds": whole_seconds(self.lock_delay, "lock_delay"),
+            "max_attempts": self.max_attempts,
+            "max_hold_seconds": whole_seconds(self.max_hold, "max_hold"),
+            "request_key": new_id() if self.request_key is None else self.request_key,
+            "session_id": self.session_id,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
 def claim_request(
     verb: str,
     names: Sequence[str],
+    terms: ClaimTerms,
     *,
-    owner: str | None,
-    ttl: Duration | None = None,
-    wait: Duration | None = None,
     slice_seconds: int = SLICE_SECONDS,
     naming: Naming | None = None,
     tracker: Naming | None = None,
-    **fields: Any,
 ) -> PendingClaim:
     """A claim of one job, of any of several or of all of several, that was not asked for yet."""
     if isinstance(names, str):
         raise InvalidInput("Names are a list of names, not one text.")
+    if terms.replaces is not None and not terms.wait:
+        raise InvalidInput("replaces is for a claim that waits in line: give wait, too.")
     names = [name_given(name) for name in names]
-    document: Document = {key: value for key, value in fields.items() if value is not None and value is not False}
-    document.setdefault("request_key", new_id())
-    if owner is not None:
-        document["owner"] = owner
-    document |= ttl_fields(ttl)
+    document = terms.document()
     if verb != "acquire":
         document["names"] = names
     return PendingClaim(
         verb,
         names[0] if verb == "acquire" else "",
         document,
-        own_key=fields.get("request_key") is None,
-        wait_ms=wait_ms(wait),
+        own_key=terms.request_key is None,
+        wait_ms=wait_ms(terms.wait),
         slice_seconds=slice_seconds,
         naming=None if all(is_plain(name) for name in names) else naming,
         tracker=tracker,

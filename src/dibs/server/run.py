@@ -25,6 +25,7 @@ from dibs.engine.auth import MachineGuard, TokenGuard, ensure_token_file
 try:
     import httptools  # noqa: F401 - only whether these are there
     import msgspec  # noqa: F401
+    import prometheus_client  # noqa: F401
 except ImportError as error:
     raise MissingExtra(f"dibs serve needs {error.name}. Run: pip install 'dibs-lease[server]'") from None
 

@@ -13,7 +13,7 @@ from dibs.core.credentials import CreateToken, Credential
 from dibs.core.identity import AGENT, ROLES, Caller, Limits
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
-from dibs.wire.parts import instant_ms, picked, timestamp
+from dibs.wire.parts import instant_ms, moment, timestamp
 from dibs.wire.values import number_of
 
 # One line of a tokens file, read and written. Pure.
@@ -166,8 +166,15 @@ def limits_of(document: Document, limits: Limits) -> Limits:
 def credential_document(credential: Credential, now_ms: int) -> Document:
     """A token, for an admin to see."""
     return {
-        **picked(credential, "id name role namespace created_at=@since_ms created_by=by expires_at=@expires_ms"),
-        **picked(credential, "revoked_at=@ended_ms last_used_at=@used_ms"),
+        "id": credential.id,
+        "name": credential.name,
+        "role": credential.role,
+        "namespace": credential.namespace,
+        "created_at": moment(credential.since_ms),
+        "created_by": credential.by,
+        "expires_at": moment(credential.expires_ms),
+        "revoked_at": moment(credential.ended_ms),
+        "last_used_at": moment(credential.used_ms),
         "valid": not credential.is_over(now_ms),
         **{field: getattr(credential.limits, word) for field, word in LIMIT_FIELDS.items()},
     }

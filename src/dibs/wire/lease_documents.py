@@ -37,12 +37,18 @@ def waiter_document(state: TicketState, now_ms: int) -> Document:
     """A place in line: no ticket, which is its proof."""
     ticket = state.ticket
     document: Document = {
-        **parts.picked(state, "name=ticket.name owner=ticket.owner position since=@ticket.since_ms"),
+        "name": state.ticket.name,
+        "owner": state.ticket.owner,
+        "position": state.position,
+        "since": parts.moment(state.ticket.since_ms),
         "waiting_ms": max(0, now_ms - ticket.since_ms),
-        **parts.picked(ticket, "mode metadata"),
+        "mode": ticket.mode,
+        "metadata": ticket.metadata,
         "holders": [
             {
-                **parts.picked(blocker, "name owner=holder.owner fencing_token=holder.token"),
+                "name": blocker.name,
+                "owner": blocker.holder.owner,
+                "fencing_token": blocker.holder.token,
                 "session": _session(blocker.holder.session),
             }
             for blocker in state.blockers
@@ -60,10 +66,10 @@ def _session(session_id: str | None) -> str | None:
     return None if session_id is None else short_session(session_id)
 
 
-def activity_document(hour: object, held: int, stuck: dict[str, int]) -> Document:
+def activity_document(hour: Any, held: int, stuck: dict[str, int]) -> Document:
     """The events in each minute of the last hour, counted, and how many claims and stuck jobs there are."""
-    counted = parts.picked(hour, "now=@now_ms since=@first_ms minutes=counts")
-    return {**counted, "held": held, "stuck": stuck, **parts.picked(hour, "whole=is_whole")}
+    counted = {"now": parts.moment(hour.now_ms), "since": parts.moment(hour.first_ms), "minutes": hour.counts}
+    return {**counted, "held": held, "stuck": stuck, "whole": hour.is_whole}
 
 
 def status_document(
@@ -103,7 +109,13 @@ def status_document(
 
 
 def done_document(done: Done) -> Document:
-    return parts.picked(done, "owner at=@at_ms until=@until_ms result fencing_token=token")
+    return {
+        "owner": done.owner,
+        "at": parts.moment(done.at_ms),
+        "until": parts.moment(done.until_ms),
+        "result": done.result,
+        "fencing_token": done.token,
+    }
 
 
 def acl_document(entries: tuple[str, ...]) -> Document:
@@ -175,9 +187,12 @@ def overdue_document(run: LastRun, within_seconds: int) -> Document:
     }
     if last is not None:
         document["last_success"] = {
-            **parts.picked(last, "at=@at_ms"),
+            "at": parts.moment(last.at_ms),
             "ms_ago": run.now_ms - last.at_ms,
-            **parts.picked(last, "owner fencing_token=token done result"),
+            "owner": last.owner,
+            "fencing_token": last.token,
+            "done": last.done,
+            "result": last.result,
         }
     elif run.since_ms is not None:
         document["record_since"] = parts.timestamp(run.since_ms)
@@ -275,7 +290,7 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
 
 
 def _session_hold(hold: lease_outcomes.SessionLease, now_ms: int) -> Document:
-    document = parts.picked(hold, "name namespace=ns fencing_token=holder.token mode=holder.mode")
+    document = {"name": hold.name, "namespace": hold.ns, "fencing_token": hold.holder.token, "mode": hold.holder.mode}
     document |= {"remaining_ms": max(0, hold.holder.expires_ms - now_ms), "waiting": hold.waiting}
     if hold.holder.ends_ms:
         document["ends_in_ms"] = max(0, hold.holder.ends_ms - now_ms)
@@ -288,7 +303,8 @@ def kept_document(outcome: lease_outcomes.SessionState) -> Document:
     del document["lock_count"], document["holds"]
     if outcome.wanted:
         document["wanted"] = [
-            parts.picked(each, "name namespace=ns waiting new_waiters=new") for each in outcome.wanted
+            {"name": each.name, "namespace": each.ns, "waiting": each.waiting, "new_waiters": each.new}
+            for each in outcome.wanted
         ]
     return document
 
@@ -314,7 +330,10 @@ def failed(outcome: lease_outcomes.Failed) -> Document:
 
 
 def broken(outcome: lease_outcomes.Broken) -> Document:
-    broken = [parts.picked(holder, "owner fencing_token=token checkpoint") for holder in outcome.holders]
+    broken = [
+        {"owner": holder.owner, "fencing_token": holder.token, "checkpoint": holder.checkpoint}
+        for holder in outcome.holders
+    ]
     return {"name": outcome.name, "broken": broken}
 
 
@@ -323,7 +342,8 @@ def status(outcome: outcomes.Status) -> Document:
     document["waiting"] = outcome.waiting
     if outcome.overlapping:
         document["overlapping"] = [
-            parts.picked(blocker, "name owner=holder.owner mode=holder.mode") for blocker in outcome.overlapping
+            {"name": blocker.name, "owner": blocker.holder.owner, "mode": blocker.holder.mode}
+            for blocker in outcome.overlapping
         ]
     return document
 
@@ -353,6 +373,12 @@ PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     lease_outcomes.ClosureSet: lambda outcome: parts.closure_document(outcome.closure, outcome.now_ms),
     lease_outcomes.Opened: opened,
     lease_outcomes.AclSet: lambda outcome: {"name": outcome.name, "acl": acl_document(outcome.acl)},
-    lease_outcomes.PoolSet: lambda outcome: parts.picked(outcome, "name slots was slots_taken=taken waiting"),
+    lease_outcomes.PoolSet: lambda outcome: {
+        "name": outcome.name,
+        "slots": outcome.slots,
+        "was": outcome.was,
+        "slots_taken": outcome.taken,
+        "waiting": outcome.waiting,
+    },
     outcomes.Status: status,
 }

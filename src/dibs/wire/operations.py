@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
 from dibs.core.limits import ACL_ENTRY_BYTES_MAX, NAME_BYTES_MAX, REQUEST_KEY_CHARS_MAX
 from dibs.wire import answer_fields
-from dibs.wire.answer_fields import ANSWERS, PARTS
+from dibs.wire.answer_fields import ANSWERS, PARTS, AnswerField
 from dibs.wire.codes import CODES
 from dibs.wire.request_fields import ACL_PATTERN, NAME_FORMAT, NAMESPACE_PATTERN, REQUESTS, Field
 from dibs.wire.values import OF_OCTOSTORE, PROVEN, U32_MAX
@@ -81,6 +81,10 @@ class Operation(NamedTuple):
 _EMPTY_BODIES = ("free", "open")  # fields none, but a body may come
 
 
+def by_id(*operations: Operation) -> dict[str, Operation]:
+    return {operation.id: operation for operation in operations}
+
+
 def in_path(name: str, meaning: str, example: str, **schema: Any) -> Parameter:
     return Parameter(name, meaning, {**_TEXT, **schema}, "path", required=True, example=example)
 
@@ -91,6 +95,14 @@ def in_header(name: str, meaning: str, **schema: Any) -> Parameter:
 
 def in_query(name: str, meaning: str, **schema: Any) -> Parameter:
     return Parameter(name, meaning, {**_TEXT, **schema})
+
+
+def number_in_query(name: str, meaning: str, least: int, most: int) -> Parameter:
+    return in_query(name, meaning, type="integer", minimum=least, maximum=most)
+
+
+def text_in_query(name: str, meaning: str, bytes_max: int) -> Parameter:
+    return in_query(name, meaning, maxLength=bytes_max)
 
 
 JOB = in_path("name", "The job, percent-encoded", "issue-42", **NAME_SCHEMA)
@@ -190,8 +202,8 @@ def _given(name: str, kind: str) -> Schema:
 def request_field_schema(verb: str, name: str) -> Schema:
     """`null` is the same as leaving a field out, so a field that may be left out may be null."""
     field = REQUESTS[verb][name]
-    schema = {**_TYPES[field.kind.rstrip("!?")], **_bounds(name, field)}
-    if field.kind.endswith("?") or not field.is_required:
+    schema = {**_TYPES[field.kind], **_bounds(name, field)}
+    if field.nullable or not field.is_required:
         schema["type"] = [schema["type"], "null"]
         if "enum" in schema:
             schema["enum"] = [*schema["enum"], None]
@@ -230,11 +242,12 @@ def _bounds(name: str, field: Field) -> Schema:
 def answer_schema(answer: str) -> Schema:
     """The body of an answer, by its name in `ANSWERS`."""
     schema = document_schema(ANSWERS[answer])
-    for name, (kind, meaning) in ANSWERS[answer].items():
+    for name, field in ANSWERS[answer].items():
         if name in PARTS:
             part = {"$ref": f"#/components/schemas/{PARTS[name]}"}
-            schema["properties"][name] = _answer_field(kind, meaning, part)
-    if ANSWERS[answer].get("status") == ("text", f"`{answer}`"):  # tells the answers of a claim apart
+            schema["properties"][name] = _answer_field(field, part)
+    status = ANSWERS[answer].get("status")
+    if status is not None and status.meaning == f"`{answer}`":  # tells the answers of a claim apart
         schema["properties"]["status"]["const"] = answer
     return schema
 
@@ -243,14 +256,12 @@ def document_schema(fields: answer_fields.Answer) -> Schema:
     """The body of an answer that only HTTP has, declared as in `ANSWERS`."""
     return {
         "type": "object",
-        "properties": {
-            name: _answer_field(kind, meaning, {"type": "object"}) for name, (kind, meaning) in fields.items()
-        },
-        "required": [name for name, (kind, _) in fields.items() if not kind.endswith("-")],
+        "properties": {name: _answer_field(field, {"type": "object"}) for name, field in fields.items()},
+        "required": [name for name, field in fields.items() if not field.optional],
     }
 
 
-def _answer_field(kind: str, meaning: str, part: Schema) -> Schema:
+def _answer_field(field: AnswerField, part: Schema) -> Schema:
     """`part` is what a list or an object holds."""
     schemas: dict[str, Schema] = {
         "text": {"type": "string"},
@@ -261,7 +272,7 @@ def _answer_field(kind: str, meaning: str, part: Schema) -> Schema:
         "texts": {"type": "array", "items": {"type": "string"}},
         "numbers": {"type": "array", "items": {"type": "integer", "minimum": 0}},
     }
-    schema = schemas[kind.rstrip("?-")]
-    if "?" in kind:
+    schema = schemas[field.kind]
+    if field.null:
         schema = {"anyOf": [schema, {"type": "null"}]}
-    return {**schema, "description": f"{meaning}."}
+    return {**schema, "description": f"{field.meaning}."}

@@ -64,19 +64,9 @@ def moment_ms(text: str) -> int:
         raise ValueError(text) from None
 
 
-def picked(record: object, fields: str) -> Document:
-    """Some fields of a record, as a document has them. Each is its name there, with `=` and the attribute if that is
-    called otherwise. `@` marks a time in milliseconds, null if there is none; `?` a text or number, null if empty."""
-    document: Document = {}
-    for field in fields.split():
-        name, _, path = field.partition("=")
-        value: Any = record
-        for attribute in (path or name).strip("@?").split("."):
-            value = getattr(value, attribute)
-        if "@" in path:
-            value = timestamp(value) if value else None
-        document[name.rstrip("?")] = value or None if field[-1] == "?" else value
-    return document
+def moment(at_ms: int | None) -> str | None:
+    """A time as a document has it; null if there is none."""
+    return timestamp(at_ms) if at_ms else None
 
 
 def challenge_text(nonce: str, address: Any) -> str:
@@ -143,7 +133,13 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
 
 
 def closure_document(closure: Closure, now_ms: int) -> Document:
-    document = picked(closure, "name reason by since=@at_ms until=@until_ms")
+    document: Document = {
+        "name": closure.name,
+        "reason": closure.reason,
+        "by": closure.by,
+        "since": moment(closure.at_ms),
+        "until": moment(closure.until_ms),
+    }
     document["remaining_ms"] = max(0, closure.until_ms - now_ms)
     return document
 
@@ -157,7 +153,9 @@ def in_the_way(name: str, blockers: tuple[Blocker, ...], unnamed: int, now_ms: i
     if first.name != name:
         document["conflict"] = first.name  # in a tree it overlaps the one asked for; else it is another of several
     if len(blockers) > 1:
-        document["holders"] = [picked(each, "name owner=holder.owner fencing_token=holder.token") for each in blockers]
+        document["holders"] = [
+            {"name": each.name, "owner": each.holder.owner, "fencing_token": each.holder.token} for each in blockers
+        ]
     if unnamed:
         document["holder_count"] = len(blockers) + unnamed
     return document

@@ -10,7 +10,7 @@ from dibs.core.identity import Caller
 from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
 from dibs.core.webhooks import EVERY, GAP, TEST, DeadLetter, Webhook, WebhookProgress
 from dibs.wire.lease_documents import named_event
-from dibs.wire.parts import holder_id, offset_timestamp, picked, timestamp
+from dibs.wire.parts import holder_id, moment, offset_timestamp, timestamp
 
 HIDDEN = "****"
 # Kinds of events that are about a job, and OctoStore's words for them.
@@ -50,10 +50,14 @@ def webhook_of(document: Document, ns: str, caller: Caller, webhook_id: str, *, 
 def webhook_document(webhook: Webhook) -> Document:
     """A webhook, for its owner and for operators."""
     return {
-        **picked(webhook, "id user_id=principal url"),
+        "id": webhook.id,
+        "user_id": webhook.principal,
+        "url": webhook.url,
         "secret": HIDDEN if webhook.secret else None,
         "events": list(webhook.events),
-        **picked(webhook, "lock_pattern=pattern namespace=ns created_at=@since_ms"),
+        "lock_pattern": webhook.pattern,
+        "namespace": webhook.ns,
+        "created_at": moment(webhook.since_ms),
         "active": not webhook.stopped,
         "stopped": webhook.stopped or None,
     }
@@ -63,10 +67,13 @@ def standing_document(webhook: Webhook, progress: WebhookProgress, dead: int, be
     """A webhook, and how its deliveries stand."""
     return {
         **webhook_document(webhook),
-        **picked(progress, "delivered failed"),
+        "delivered": progress.delivered,
+        "failed": progress.failed,
         "waiting": len(progress.lanes),
         "dead": dead,
-        **picked(progress, "dropped gaps after=at"),
+        "dropped": progress.dropped,
+        "gaps": progress.gaps,
+        "after": progress.at,
         "behind": behind,
     }
 
@@ -75,11 +82,40 @@ def deliveries_document(progress: WebhookProgress, letters: tuple[DeadLetter, ..
     """The delivery log, the jobs that wait for a delivery, and the dead letters."""
     return {
         "deliveries": [
-            picked(note, "id=seq at=@at_ms name=job event=kind try=tries status? error? took_ms")
+            {
+                "id": note.seq,
+                "at": moment(note.at_ms),
+                "name": note.job,
+                "event": note.kind,
+                "try": note.tries,
+                "status": note.status or None,
+                "error": note.error or None,
+                "took_ms": note.took_ms,
+            }
             for note in progress.notes
         ],
-        "waiting": [picked(lane, "name=job after tries next_try_at=@until_ms error?") for lane in progress.lanes],
-        "dead": [picked(letter, "id=seq name=job event=kind at=@at_ms tries error? again") for letter in letters],
+        "waiting": [
+            {
+                "name": lane.job,
+                "after": lane.after,
+                "tries": lane.tries,
+                "next_try_at": moment(lane.until_ms),
+                "error": lane.error or None,
+            }
+            for lane in progress.lanes
+        ],
+        "dead": [
+            {
+                "id": letter.seq,
+                "name": letter.job,
+                "event": letter.kind,
+                "at": moment(letter.at_ms),
+                "tries": letter.tries,
+                "error": letter.error or None,
+                "again": letter.again,
+            }
+            for letter in letters
+        ],
     }
 
 

@@ -128,16 +128,21 @@ def _why(error: BaseException) -> str:
     return " ".join(str(told).replace(DO_NOT_BEGIN, "").split())[:300]
 
 
-PAGES = """
-agent hook
-    Reads one event of Claude Code, Codex, Cursor, Gemini CLI, Copilot, opencode or Windsurf as JSON from standard
-        input. Before a file is written, it is claimed for the agent's session: silent if that succeeds, refused with
-        exit code 2 if another worker has it. After a shell command, what it changed is claimed. An error of dibs itself
-        refuses nothing, unless the repository has `require = true`; a wrong command line never does.
-    $ dibs agent hook --client claude  # in a hook's configuration
-    exits 0 nothing to say, or said on standard output in the client's own form; also after an error of dibs | 2
-        refused; the reason is on standard error
-"""
 COMMANDS = {
-    "agent hook": Command(hook, CLIENT),
+    "agent hook": Command(
+        hook,
+        CLIENT,
+        about=(
+            "Reads one event of Claude Code, Codex, Cursor, Gemini CLI, Copilot, opencode or Windsurf as "
+            "JSON from standard input. Before a file is written, it is claimed for the agent's session: "
+            "silent if that succeeds, refused with exit code 2 if another worker has it. After a shell "
+            "command, what it changed is claimed. An error of dibs itself refuses nothing, unless the "
+            "repository has `require = true`; a wrong command line never does."
+        ),
+        examples=(("dibs agent hook --client claude", "in a hook's configuration"),),
+        exits=(
+            (0, "nothing to say, or said on standard output in the client's own form; also after an error of dibs"),
+            (2, "refused; the reason is on standard error"),
+        ),
+    ),
 }

@@ -203,25 +203,46 @@ _CLIENT = Option(
     "claude)",
 )
 _USER = Option("--user", "for all projects of this user, instead of the current folder")
-_UNREADABLE = "64 a file cannot be read or written; the message says which"
+_UNREADABLE = ((64, "a file cannot be read or written; the message says which"),)
 
-PAGES = f"""
-agent install
-    Writes dibs into the hook configuration of each client, and into its list of MCP servers. Other entries stay. Names
-        every file. Installing again changes nothing.
-    $ dibs agent install  # in a project
-    $ dibs agent install --client codex --user  # for Codex
-    exits 0 done | {_UNREADABLE}
-agent uninstall
-    Takes out what `agent install` wrote, and deletes files that hold nothing else.
-    $ dibs agent uninstall --client all  # in a project
-    exits 0 done | {_UNREADABLE}
-agent status
-    $ dibs agent status  # in a project
-    exits 0 all are in place | 1 one is missing or not up to date | {_UNREADABLE}
-"""
 COMMANDS = {
-    "agent install": Command(lambda call: _changed(call, _with, "installed", "unchanged"), _CLIENT, _USER),
-    "agent uninstall": Command(lambda call: _changed(call, _without, "removed", "absent"), _CLIENT, _USER),
-    "agent status": Command(status, _CLIENT, _USER),
+    "agent install": Command(
+        lambda call: _changed(call, _with, "installed", "unchanged"),
+        _CLIENT,
+        _USER,
+        about=(
+            "Writes dibs into the hook configuration of each client, and into its list of MCP servers. "
+            "Other entries stay. Names every file. Installing again changes nothing."
+        ),
+        examples=(
+            ("dibs agent install", "in a project"),
+            ("dibs agent install --client codex --user", "for Codex"),
+        ),
+        exits=(
+            (0, "done"),
+            *_UNREADABLE,
+        ),
+    ),
+    "agent uninstall": Command(
+        lambda call: _changed(call, _without, "removed", "absent"),
+        _CLIENT,
+        _USER,
+        about="Takes out what `agent install` wrote, and deletes files that hold nothing else.",
+        examples=(("dibs agent uninstall --client all", "in a project"),),
+        exits=(
+            (0, "done"),
+            *_UNREADABLE,
+        ),
+    ),
+    "agent status": Command(
+        status,
+        _CLIENT,
+        _USER,
+        examples=(("dibs agent status", "in a project"),),
+        exits=(
+            (0, "all are in place"),
+            (1, "one is missing or not up to date"),
+            *_UNREADABLE,
+        ),
+    ),
 }

@@ -103,34 +103,43 @@ def skill_text() -> str:
         return file.read()
 
 
-PAGES = """
-mcp
-    The MCP client starts it. The agent's claims are renewed while the client runs, and released when it ends. A dibs
-        server answers MCP clients itself, at /mcp.
-    $ claude mcp add dibs -- dibs mcp  # in Claude Code
-    $ DIBS_URL=https://dibs.example dibs mcp --owner agent-7  # on a server
-    exits 0 the client has ended
-skill show
-    Prints this version's SKILL.md, in the agent-skills format.
-    $ dibs skill show >> AGENTS.md  # into any prompt
-    exits 0 printed
-skill install
-    Writes dibs/SKILL.md into .claude/skills and .agents/skills of the current folder, for each of .claude and .agents
-        that exists; if neither does, into .claude/skills. A file that you changed is kept unless --force is given.
-    $ dibs skill install  # for this project
-    $ dibs skill install --to ~/.claude/skills  # for all projects of this user
-    exits 0 the skill is installed | 64 a different file is there, or the file cannot be written
-"""
 COMMANDS = {
     "mcp": Command(
         mcp,
         Option("--owner NAME", "who the agent is, as shown to others (default: its client)", env="DIBS_OWNER"),
         Option("--action-llama", "also offer Action Llama's tools acquire_lock and release_lock"),
+        about=(
+            "The MCP client starts it. The agent's claims are renewed while the client runs, and released "
+            "when it ends. A dibs server answers MCP clients itself, at /mcp."
+        ),
+        examples=(
+            ("claude mcp add dibs -- dibs mcp", "in Claude Code"),
+            ("DIBS_URL=https://dibs.example dibs mcp --owner agent-7", "on a server"),
+        ),
+        exits=((0, "the client has ended"),),
     ),
-    "skill show": Command(show),
+    "skill show": Command(
+        show,
+        about="Prints this version's SKILL.md, in the agent-skills format.",
+        examples=(("dibs skill show >> AGENTS.md", "into any prompt"),),
+        exits=((0, "printed"),),
+    ),
     "skill install": Command(
         install,
         Option("--to DIR", "the folder of skills", completes="file"),
         Option("--force", "replace a file that differs"),
+        about=(
+            "Writes dibs/SKILL.md into .claude/skills and .agents/skills of the current folder, for each of "
+            ".claude and .agents that exists; if neither does, into .claude/skills. A file that you changed "
+            "is kept unless --force is given."
+        ),
+        examples=(
+            ("dibs skill install", "for this project"),
+            ("dibs skill install --to ~/.claude/skills", "for all projects of this user"),
+        ),
+        exits=(
+            (0, "the skill is installed"),
+            (64, "a different file is there, or the file cannot be written"),
+        ),
     ),
 }

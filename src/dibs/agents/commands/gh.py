@@ -73,18 +73,6 @@ def _place(call: Call) -> str:
     return f"{found.host}/{found.path}"
 
 
-PAGES = r"""
-gh next
-    Lists the open issues of a repository on GitHub, oldest first, through the gh program, which must be logged in.
-        Passes over issues that an open pull request closes, and those that are claimed or done in dibs. Claims the
-        first that is left, in one atomic step for each page of a hundred, and asks GitHub once more about that one
-        before it answers. With --quiet it prints the name, a tab, and the lease id.
-    $ dibs gh next --label ready  # the oldest issue that is ready
-    $ dibs gh next --label ready --keep-for "$AGENT_PID"  # for an agent that runs longer than the TTL
-    $ IFS=$'\t' read -r JOB LEASE < <(dibs gh next -q --label ready) || exit 0  # in a script
-    exits 0 one of the issues is yours | 1 none of the issues is available, or there is none | 2 the session has ended |
-        4 all of the issues are done | 69 GitHub or the store cannot be reached; nothing was claimed
-"""
 COMMANDS = {
     "gh next": Command(
         gh_next,
@@ -95,5 +83,24 @@ COMMANDS = {
         *CLAIM_OWNER,
         *[option for option in CLAIM_TERMS if option is not REQUEST_KEY],
         *CLAIM_KEEP,
+        about=(
+            "Lists the open issues of a repository on GitHub, oldest first, through the gh program, which "
+            "must be logged in. Passes over issues that an open pull request closes, and those that are "
+            "claimed or done in dibs. Claims the first that is left, in one atomic step for each page of a "
+            "hundred, and asks GitHub once more about that one before it answers. With --quiet it prints "
+            "the name, a tab, and the lease id."
+        ),
+        examples=(
+            ("dibs gh next --label ready", "the oldest issue that is ready"),
+            ('dibs gh next --label ready --keep-for "$AGENT_PID"', "for an agent that runs longer than the TTL"),
+            (r"IFS=$'\t' read -r JOB LEASE < <(dibs gh next -q --label ready) || exit 0", "in a script"),
+        ),
+        exits=(
+            (0, "one of the issues is yours"),
+            (1, "none of the issues is available, or there is none"),
+            (2, "the session has ended"),
+            (4, "all of the issues are done"),
+            (69, "GitHub or the store cannot be reached; nothing was claimed"),
+        ),
     ),
 }

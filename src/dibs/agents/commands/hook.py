@@ -137,40 +137,6 @@ def _program(call: Call, hooks: str, common: str) -> str:
     return "dibs" if " " in started.removesuffix(" -m dibs") else started
 
 
-PAGES = """
-git push
-    Pushes the branch and renews the claim in one atomic push. If somebody has taken over the job, the remote refuses
-        your branch. The claim must be at the same remote (--url git:REMOTE, which is the default here). Never forces:
-        the branch must be ahead of the remote's. The clone's pre-push hook runs first.
-    $ dibs git push origin fix-1842 --job issue-1842 --actor agent-7  # the work is done
-    $ dibs git push --job issue-1842  # inside a session
-    exits 0 pushed, and the claim was renewed | 1 the pre-push hook refused; nothing was pushed | 2 the job is not yours
-        any more; nothing was pushed | 64 somebody pushed to the branch, or there is no such branch; nothing was pushed
-        | 69 the remote cannot be reached | 77 the remote refused the push
-hook install
-    Installs a pre-commit and a pre-push hook where git looks for them, also with core.hooksPath. An existing hook is
-        kept and runs first. The policy is off, warn (the default) or require: `git config dibs.policy`,
-        dibs/config.toml in the git folder, or a tracked .dibs.toml for the whole team.
-    $ dibs hook install  # in a clone
-    $ git config dibs.policy require  # and refuse
-    exits 0 in place | 64 it is not possible here; the message says why
-hook uninstall
-    $ dibs hook uninstall  # in a clone
-    exits 0 as before | 64 it is not possible here; the message says why
-hook status
-    Programs that manage hooks (husky, lefthook, pre-commit) may overwrite the hooks of dibs, or make git use another
-        folder. This checks the hooks that git uses now. `dibs doctor` does the same once they were installed.
-    $ dibs hook status  # in a clone
-    exits 0 both run | 1 one of the hooks does not run | 64 it is not possible here; the message says why
-hook run
-    Checks the staged paths (pre-commit), or the paths of all commits that are new to the remote (pre-push), against
-        live path: and repo: claims. Your own claims are those of DIBS_SESSION, DIBS_ACTOR and DIBS_LEASE, and those
-        that `dibs lock` or `dibs claim --staged` made in this shell.
-    $ dibs hook run pre-commit  # check a commit without making it
-    $ dibs hook run pre-push "$@"  # from a hook of your own
-    exits 0 no claim is violated, or the policy only warns | 1 the policy is require, and a claim is violated | 64 not
-        in a repository, or invalid setting | 69 the claims cannot be read, and the setting is to block
-"""
 COMMANDS = {
     "git push": Command(
         push,
@@ -178,13 +144,83 @@ COMMANDS = {
         Option("--job JOB", "the job that the branch belongs to", completes="job", required="job"),
         *PROOF,
         TTL,
+        about=(
+            "Pushes the branch and renews the claim in one atomic push. If somebody has taken over the job, "
+            "the remote refuses your branch. The claim must be at the same remote (--url git:REMOTE, which "
+            "is the default here). Never forces: the branch must be ahead of the remote's. The clone's "
+            "pre-push hook runs first."
+        ),
+        examples=(
+            ("dibs git push origin fix-1842 --job issue-1842 --actor agent-7", "the work is done"),
+            ("dibs git push --job issue-1842", "inside a session"),
+        ),
+        exits=(
+            (0, "pushed, and the claim was renewed"),
+            (1, "the pre-push hook refused; nothing was pushed"),
+            (2, "the job is not yours any more; nothing was pushed"),
+            (64, "somebody pushed to the branch, or there is no such branch; nothing was pushed"),
+            (69, "the remote cannot be reached"),
+            (77, "the remote refused the push"),
+        ),
     ),
-    "hook install": Command(install),
-    "hook uninstall": Command(uninstall),
-    "hook status": Command(status),
+    "hook install": Command(
+        install,
+        about=(
+            "Installs a pre-commit and a pre-push hook where git looks for them, also with core.hooksPath. "
+            "An existing hook is kept and runs first. The policy is off, warn (the default) or require: "
+            "`git config dibs.policy`, dibs/config.toml in the git folder, or a tracked .dibs.toml for the "
+            "whole team."
+        ),
+        examples=(
+            ("dibs hook install", "in a clone"),
+            ("git config dibs.policy require", "and refuse"),
+        ),
+        exits=(
+            (0, "in place"),
+            (64, "it is not possible here; the message says why"),
+        ),
+    ),
+    "hook uninstall": Command(
+        uninstall,
+        examples=(("dibs hook uninstall", "in a clone"),),
+        exits=(
+            (0, "as before"),
+            (64, "it is not possible here; the message says why"),
+        ),
+    ),
+    "hook status": Command(
+        status,
+        about=(
+            "Programs that manage hooks (husky, lefthook, pre-commit) may overwrite the hooks of dibs, or "
+            "make git use another folder. This checks the hooks that git uses now. `dibs doctor` does the "
+            "same once they were installed."
+        ),
+        examples=(("dibs hook status", "in a clone"),),
+        exits=(
+            (0, "both run"),
+            (1, "one of the hooks does not run"),
+            (64, "it is not possible here; the message says why"),
+        ),
+    ),
     "hook run": Command(
         hook_check.run,
         Argument("HOOK", "which hook", choices=("pre-commit", "pre-push")),
         Argument("ARGUMENT", "what git passes to the hook", takes=ANY),
+        about=(
+            "Checks the staged paths (pre-commit), or the paths of all commits that are new to the remote "
+            "(pre-push), against live path: and repo: claims. Your own claims are those of DIBS_SESSION, "
+            "DIBS_ACTOR and DIBS_LEASE, and those that `dibs lock` or `dibs claim --staged` made in this "
+            "shell."
+        ),
+        examples=(
+            ("dibs hook run pre-commit", "check a commit without making it"),
+            ('dibs hook run pre-push "$@"', "from a hook of your own"),
+        ),
+        exits=(
+            (0, "no claim is violated, or the policy only warns"),
+            (1, "the policy is require, and a claim is violated"),
+            (64, "not in a repository, or invalid setting"),
+            (69, "the claims cannot be read, and the setting is to block"),
+        ),
     ),
 }

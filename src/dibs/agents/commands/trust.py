@@ -72,22 +72,28 @@ def _removed(call: Call, folder: str) -> Answer:
     return yes({"removed": gone}, f"{plain(gone)} is not trusted any more.")
 
 
-PAGES = """
-trust
-    A repository may come from anybody, with its .git. So its `url` and `namespace` (git config dibs.KEY,
-        dibs/config.toml in the git folder, a tracked .dibs.toml) count only if you trust it; other settings always
-        count. The list has real paths, in `trusted` beside your config.toml. Linked work trees are trusted with their
-        repository, submodules are not. Tokens go to such a server only if you saved them for it, with `dibs login`.
-    $ dibs trust  # the repository around
-    $ dibs trust --list  # those that are trusted
-    $ dibs trust --remove ~/src/app  # not any more
-    exits 0 done | 1 it was not trusted | 64 no repository is there, or a coding agent asks
-"""
 COMMANDS = {
     "trust": Command(
         trust,
         Argument("PATH", "a folder in the repository (default: the current one)", takes=MAYBE, completes="file"),
         Option("--list", "show the list"),
         Option("--remove", "trust it no more"),
+        about=(
+            "A repository may come from anybody, with its .git. So its `url` and `namespace` (git config "
+            "dibs.KEY, dibs/config.toml in the git folder, a tracked .dibs.toml) count only if you trust "
+            "it; other settings always count. The list has real paths, in `trusted` beside your "
+            "config.toml. Linked work trees are trusted with their repository, submodules are not. Tokens "
+            "go to such a server only if you saved them for it, with `dibs login`."
+        ),
+        examples=(
+            ("dibs trust", "the repository around"),
+            ("dibs trust --list", "those that are trusted"),
+            ("dibs trust --remove ~/src/app", "not any more"),
+        ),
+        exits=(
+            (0, "done"),
+            (1, "it was not trusted"),
+            (64, "no repository is there, or a coding agent asks"),
+        ),
     ),
 }

@@ -317,113 +317,37 @@ def list_pools(call: Call) -> Answer:
 
 
 _NEEDS = "On a server this needs the role operator or admin."
-_ROLE = "77 this token may not do that"
-PAGES = f"""
-migrate
-    A server that may change its store does this when it starts. It is for a PostgreSQL store with migrate=off in its
-        URL, whose servers may not change the schema: run it as a role that may, before the new servers start. Servers
-        of the version before go on meanwhile.
-    $ dibs migrate --url postgresql://owner@db.example.org/dibs  # before an upgrade
-    exits 0 up to date | 69 the store cannot be reached, or is of a newer dibs
-name
-    An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the clone, as a
-        relative path. All commands take it by one name, which this command prints. A name in no known form stays as it
-        is. Asks no store and no network.
-    $ dibs name https://github.com/Acme/App/issues/42  # an issue by its address
-    $ dibs name '#42'  # an issue of this clone
-    $ dibs name ./auth.rs  # a file
-    exits 0 the name is printed
-break
-    For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who took the job and why.
-        The next claim gets a higher fencing token. On a server this needs the role operator or admin. Several jobs are
-        broken one by one.
-    $ dibs break issue-1842 --reason "agent-7 hangs since noon"  # a worker hangs
-    exits 0 nobody has it any more | 77 this token may not do that
-free
-    A job claimed with --max-attempts is parked after that many failures or losses in a row. On a server this needs the
-        role operator or admin. Several jobs are freed one by one.
-    $ dibs free issue-1842  # after the cause was fixed
-    $ dibs free $(dibs list --parked -o name)  # all that are parked
-    exits 0 the job can be claimed, or was not parked | 77 this token may not do that
-close
-    Owners keep theirs, renew and release. Who asks is told the reason and the end, and may wait in line; lines keep
-        their order and go on at the end. A name that ends in / stands for all names that begin with it. Of path: and
-        repo: names, all that overlap it are closed. Closing it again changes end and reason. On a server this needs the
-        role operator or admin.
-    $ dibs close deploy/ --until 18:00 --reason "migration"  # a migration
-    $ dibs close nightly-report --for 2h --reason "its database moves"  # one job
-    exits 0 closed | 64 the end is over already, or too far away | 77 this token may not do that
-open
-    Give the name that was closed. Lines go on at once. On a server this needs the role operator or admin.
-    $ dibs open deploy/  # the migration is finished
-    exits 0 the job is open, or was not closed | 77 this token may not do that
-token-floor
-    For a move from another lock service, whose numbers a database that checks fencing tokens has seen, and for an old
-        copy that was put back by other means than `dibs restore`. Give the highest. The floor is never lowered. Numbers
-        of events go on at the present time in microseconds; followers are told of a gap. For a server, use `dibs serve
-        --token-floor`.
-    $ dibs token-floor 5000  # after 5,000 leases elsewhere
-    exits 0 the floor was raised, or was that high before | 64 not a number, or not a store
-gc
-    You need not run this: an expired claim is free without it, and a server sweeps by itself. It writes expiries into
-        history and deletes the records of jobs that were idle for a day; their fencing tokens still rise. On a git
-        store it also deletes refs of records that were deleted a week ago.
-    $ dibs gc -q  # now and then, from cron
-    $ dibs gc --url git:origin  # for all clones of a remote
-    exits 0 swept
-export
-    Writes JSON lines. The copy shows one moment. It has lease ids, which prove ownership, and the secrets of webhooks:
-        keep it private. --freeze stops all changes in the store, so nothing can be claimed there after the copy.
-    $ dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs  # move to PostgreSQL
-    $ dibs export --to claims.jsonl  # a copy to keep
-    exits 0 all was written | 69 the store cannot be read, or the copy cannot be written
-import
-    Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left in the copy,
-        and gets at least its TTL (ten minutes at most) from now. The store must be empty; with --add it may have other
-        namespaces. If the import is killed, the store refuses all use until you repeat the same import. New fencing
-        tokens begin at the present time in milliseconds, and numbers of events in microseconds: above all that were
-        given since the copy. Bearer tokens keep their dates.
-    $ dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl  # from a file
-    exits 0 all was imported | 64 the copy or the store is unsuitable; nothing was changed
-backup
-    Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means while it is
-        in use. The copy has lease ids and the secrets of webhooks; only you can read it. A store with a damaged record
-        is not copied: the copy might take the place of an older one that has it.
-    $ dibs backup /var/backups/dibs-$(date +%F).db -q  # every night, from cron
-    exits 0 copied | 64 the file exists, or the store is not SQLite | 69 no room, or a damaged record
-restore
-    Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at the
-        present time in milliseconds, and numbers of events in microseconds: above all that were given since the backup.
-        For leases in the backup, the time since then counts as an outage. Leases granted since then are lost: their
-        owners are told so at their next heartbeat. Bearer tokens are those of the replaced file; without it, those that
-        were revoked since are valid again, and are named.
-    $ dibs restore /var/backups/dibs-2026-11-14.db --url sqlite:///var/lib/dibs/dibs.db  # after a disk failed
-    exits 0 restored | 64 not a backup | 69 the store is in use; nothing was changed
-thaw
-    Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners get time to
-        renew their leases. The store has another id from then on. Do not thaw a store whose copy is in use: both would
-        give out the same jobs.
-    $ dibs thaw  # the move is called off
-    exits 0 the store can be used | 64 an import into the store is not complete
-pool set
-    Claims of a pool need not name its slots; one that names another number is refused. A change takes nothing from
-        anybody: with fewer slots the next one comes in when enough owners have left, with more the line is served at
-        once. {_NEEDS} A path:, a repo: and an election have no pool.
-    $ dibs pool set gpu --slots 4  # four at a time
-    $ dibs pool set gpu --slots 0  # nobody new for now
-    exits 0 the pool is as you say | 64 not a number of slots, or a name that has no pool | {_ROLE}
-pool list
-    Shows all pools of the namespace: slots, how many are taken, how many wait.
-    $ dibs pool list  # all pools
-    exits 0 listed, even if there are none
-pool remove
-    Owners keep what they have; whoever comes next waits until all of them have left. {_NEEDS}
-    $ dibs pool remove gpu  # it is an ordinary job again
-    exits 0 it is no pool | {_ROLE}
-"""
+_ROLE = ((77, "this token may not do that"),)
 COMMANDS = {
-    "migrate": Command(migrate, STORE),
-    "name": Command(name, Argument("JOB", "the job, as you would write it in a claim", completes="job")),
+    "migrate": Command(
+        migrate,
+        STORE,
+        about=(
+            "A server that may change its store does this when it starts. It is for a PostgreSQL store with "
+            "migrate=off in its URL, whose servers may not change the schema: run it as a role that may, "
+            "before the new servers start. Servers of the version before go on meanwhile."
+        ),
+        examples=(("dibs migrate --url postgresql://owner@db.example.org/dibs", "before an upgrade"),),
+        exits=(
+            (0, "up to date"),
+            (69, "the store cannot be reached, or is of a newer dibs"),
+        ),
+    ),
+    "name": Command(
+        name,
+        Argument("JOB", "the job, as you would write it in a claim", completes="job"),
+        about=(
+            "An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 "
+            "inside the clone, as a relative path. All commands take it by one name, which this command "
+            "prints. A name in no known form stays as it is. Asks no store and no network."
+        ),
+        examples=(
+            ("dibs name https://github.com/Acme/App/issues/42", "an issue by its address"),
+            ("dibs name '#42'", "an issue of this clone"),
+            ("dibs name ./auth.rs", "a file"),
+        ),
+        exits=((0, "the name is printed"),),
+    ),
     "break": Command(
         lambda call: each_job(call, "break", {"reason": call.values["reason"].strip()}, _broken),
         JOBS,
@@ -433,43 +357,227 @@ COMMANDS = {
             filled=True,
             required="reason",
         ),
+        about=(
+            "For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who "
+            "took the job and why. The next claim gets a higher fencing token. On a server this needs the "
+            "role operator or admin. Several jobs are broken one by one."
+        ),
+        examples=(('dibs break issue-1842 --reason "agent-7 hangs since noon"', "a worker hangs"),),
+        exits=(
+            (0, "nobody has it any more"),
+            (77, "this token may not do that"),
+        ),
     ),
-    "free": Command(lambda call: each_job(call, "free", {}, _freed), JOBS),
+    "free": Command(
+        lambda call: each_job(call, "free", {}, _freed),
+        JOBS,
+        about=(
+            "A job claimed with --max-attempts is parked after that many failures or losses in a row. On a "
+            "server this needs the role operator or admin. Several jobs are freed one by one."
+        ),
+        examples=(
+            ("dibs free issue-1842", "after the cause was fixed"),
+            ("dibs free $(dibs list --parked -o name)", "all that are parked"),
+        ),
+        exits=(
+            (0, "the job can be claimed, or was not parked"),
+            (77, "this token may not do that"),
+        ),
+    ),
     "close": Command(
         close,
         JOBS,
         Option("--until TIME", "when it ends: 18:00 on this machine's clock, or 2026-11-17T18:00 in UTC"),
         Option("--for TIME", "how long it lasts, such as 2h; 30d at most"),
         Option("--reason TEXT", field="close.reason", filled=True, required="reason"),
+        about=(
+            "Owners keep theirs, renew and release. Who asks is told the reason and the end, and may wait "
+            "in line; lines keep their order and go on at the end. A name that ends in / stands for all "
+            "names that begin with it. Of path: and repo: names, all that overlap it are closed. Closing it "
+            "again changes end and reason. On a server this needs the role operator or admin."
+        ),
+        examples=(
+            ('dibs close deploy/ --until 18:00 --reason "migration"', "a migration"),
+            ('dibs close nightly-report --for 2h --reason "its database moves"', "one job"),
+        ),
+        exits=(
+            (0, "closed"),
+            (64, "the end is over already, or too far away"),
+            (77, "this token may not do that"),
+        ),
     ),
-    "open": Command(lambda call: each_job(call, "open", {}, _opened), JOBS),
-    "token-floor": Command(floor, Argument("NUMBER", "the highest number seen so far"), STORE),
-    "gc": Command(gc, STORE),
+    "open": Command(
+        lambda call: each_job(call, "open", {}, _opened),
+        JOBS,
+        about=(
+            "Give the name that was closed. Lines go on at once. On a server this needs the role operator or admin."
+        ),
+        examples=(("dibs open deploy/", "the migration is finished"),),
+        exits=(
+            (0, "the job is open, or was not closed"),
+            (77, "this token may not do that"),
+        ),
+    ),
+    "token-floor": Command(
+        floor,
+        Argument("NUMBER", "the highest number seen so far"),
+        STORE,
+        about=(
+            "For a move from another lock service, whose numbers a database that checks fencing tokens has "
+            "seen, and for an old copy that was put back by other means than `dibs restore`. Give the "
+            "highest. The floor is never lowered. Numbers of events go on at the present time in "
+            "microseconds; followers are told of a gap. For a server, use `dibs serve --token-floor`."
+        ),
+        examples=(("dibs token-floor 5000", "after 5,000 leases elsewhere"),),
+        exits=(
+            (0, "the floor was raised, or was that high before"),
+            (64, "not a number, or not a store"),
+        ),
+    ),
+    "gc": Command(
+        gc,
+        STORE,
+        about=(
+            "You need not run this: an expired claim is free without it, and a server sweeps by itself. It "
+            "writes expiries into history and deletes the records of jobs that were idle for a day; their "
+            "fencing tokens still rise. On a git store it also deletes refs of records that were deleted a "
+            "week ago."
+        ),
+        examples=(
+            ("dibs gc -q", "now and then, from cron"),
+            ("dibs gc --url git:origin", "for all clones of a remote"),
+        ),
+        exits=((0, "swept"),),
+    ),
     "export": Command(
         export,
         STORE,
         Option("--freeze", "refuse all changes in the store from now on"),
         Option("--to FILE", "write to this new file instead of standard output; - is a terminal", filled=True),
+        about=(
+            "Writes JSON lines. The copy shows one moment. It has lease ids, which prove ownership, and the "
+            "secrets of webhooks: keep it private. --freeze stops all changes in the store, so nothing can "
+            "be claimed there after the copy."
+        ),
+        examples=(
+            ("dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs", "move to PostgreSQL"),
+            ("dibs export --to claims.jsonl", "a copy to keep"),
+        ),
+        exits=(
+            (0, "all was written"),
+            (69, "the store cannot be read, or the copy cannot be written"),
+        ),
     ),
     "import": Command(
         import_,
         STORE,
         Option("--add", "add the copy's namespaces to a store that has others"),
         Option("--from FILE", "read this file instead of standard input", filled=True),
+        about=(
+            "Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it "
+            "had left in the copy, and gets at least its TTL (ten minutes at most) from now. The store must "
+            "be empty; with --add it may have other namespaces. If the import is killed, the store refuses "
+            "all use until you repeat the same import. New fencing tokens begin at the present time in "
+            "milliseconds, and numbers of events in microseconds: above all that were given since the copy. "
+            "Bearer tokens keep their dates."
+        ),
+        examples=(("dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl", "from a file"),),
+        exits=(
+            (0, "all was imported"),
+            (64, "the copy or the store is unsuitable; nothing was changed"),
+        ),
     ),
     "backup": Command(
         backup,
         Argument("FILE", "the copy; the file must not exist"),
         STORE,
         Option("--damaged", "copy also a store with damaged records"),
+        about=(
+            "Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by "
+            "other means while it is in use. The copy has lease ids and the secrets of webhooks; only you "
+            "can read it. A store with a damaged record is not copied: the copy might take the place of an "
+            "older one that has it."
+        ),
+        examples=(("dibs backup /var/backups/dibs-$(date +%F).db -q", "every night, from cron"),),
+        exits=(
+            (0, "copied"),
+            (64, "the file exists, or the store is not SQLite"),
+            (69, "no room, or a damaged record"),
+        ),
     ),
-    "restore": Command(restore, Argument("FILE", "a copy that dibs backup made"), STORE),
-    "thaw": Command(thaw, STORE),
+    "restore": Command(
+        restore,
+        Argument("FILE", "a copy that dibs backup made"),
+        STORE,
+        about=(
+            "Refused while any process has the store open: stop servers and workers first. New fencing "
+            "tokens begin at the present time in milliseconds, and numbers of events in microseconds: above "
+            "all that were given since the backup. For leases in the backup, the time since then counts as "
+            "an outage. Leases granted since then are lost: their owners are told so at their next "
+            "heartbeat. Bearer tokens are those of the replaced file; without it, those that were revoked "
+            "since are valid again, and are named."
+        ),
+        examples=(
+            (
+                "dibs restore /var/backups/dibs-2026-11-14.db --url sqlite:///var/lib/dibs/dibs.db",
+                "after a disk failed",
+            ),
+        ),
+        exits=(
+            (0, "restored"),
+            (64, "not a backup"),
+            (69, "the store is in use; nothing was changed"),
+        ),
+    ),
+    "thaw": Command(
+        thaw,
+        STORE,
+        about=(
+            "Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an "
+            "outage: owners get time to renew their leases. The store has another id from then on. Do not "
+            "thaw a store whose copy is in use: both would give out the same jobs."
+        ),
+        examples=(("dibs thaw", "the move is called off"),),
+        exits=(
+            (0, "the store can be used"),
+            (64, "an import into the store is not complete"),
+        ),
+    ),
     "pool set": Command(
         lambda call: each_job(call, "pool", {"slots": count(call, "slots", SLOTS_MAX, least=0)}, _pool_set),
         JOBS,
         Option("--slots N", f"how many slots, up to {SLOTS_MAX}; 0 pauses the pool", required="slots"),
+        about=(
+            "Claims of a pool need not name its slots; one that names another number is refused. A change "
+            "takes nothing from anybody: with fewer slots the next one comes in when enough owners have "
+            f"left, with more the line is served at once. {_NEEDS} A path:, a repo: and an election have no "
+            "pool."
+        ),
+        examples=(
+            ("dibs pool set gpu --slots 4", "four at a time"),
+            ("dibs pool set gpu --slots 0", "nobody new for now"),
+        ),
+        exits=(
+            (0, "the pool is as you say"),
+            (64, "not a number of slots, or a name that has no pool"),
+            *_ROLE,
+        ),
     ),
-    "pool list": Command(list_pools, Argument("PREFIX", "only pools whose names begin with this", takes=MAYBE)),
-    "pool remove": Command(lambda call: each_job(call, "pool", {"slots": None}, _pool_removed), JOBS),
+    "pool list": Command(
+        list_pools,
+        Argument("PREFIX", "only pools whose names begin with this", takes=MAYBE),
+        about="Shows all pools of the namespace: slots, how many are taken, how many wait.",
+        examples=(("dibs pool list", "all pools"),),
+        exits=((0, "listed, even if there are none"),),
+    ),
+    "pool remove": Command(
+        lambda call: each_job(call, "pool", {"slots": None}, _pool_removed),
+        JOBS,
+        about=f"Owners keep what they have; whoever comes next waits until all of them have left. {_NEEDS}",
+        examples=(("dibs pool remove gpu", "it is an ordinary job again"),),
+        exits=(
+            (0, "it is no pool"),
+            *_ROLE,
+        ),
+    ),
 }

@@ -110,26 +110,6 @@ def claim(call: Call) -> Answer:
     return yes(body, granted(call, body, document), quiet=plain(body["lease_id"]))
 
 
-PAGES = f"""
-claim
-    With --actor NAME, heartbeat and release need only the same name, and every command of yours renews all your claims
-        for 15 minutes, in every namespace; one with --ttl lasts for that from its own last heartbeat. In a session
-        (DIBS_SESSION) they need no name at all, and the claim lasts as long as the session. A claim without either
-        lasts for its TTL from the last heartbeat, and prints a lease id, which proves it. If somebody else has the job,
-        prints the owner. With --wait it waits in line, first come first served, and leaves the line when the wait is
-        over. With --staged it claims all of the files or none, and remembers the claims for this shell, so that the
-        hooks know them as yours.
-    $ dibs claim issue-1842 --actor agent-7 --metadata "repo=acme/app"  # claim a job; `dibs release issue-1842 --actor
-        agent-7` lets it go
-    $ dibs claim -q issue-1842 || exit 0  # in a script, with DIBS_ACTOR set
-    $ dibs claim issue-1842 --wait 5m  # wait for it, first come first served
-    $ dibs claim gpu --slots 3 --wait 10m  # one of three at once
-    $ dibs claim path:docs --shared  # read together, write alone
-    $ dibs claim --staged --ttl 15m  # all files that are about to be committed
-    $ dibs claim issue-1842 --keep-for "$AGENT_PID"  # for an agent that runs longer than the TTL
-    $ dibs claim -- -odd-name  # a name that begins with a dash
-    exits 0 the job is yours | 1 somebody else has the job, or still has it after the wait | {flags.CLAIM_EXITS}
-"""
 COMMANDS = {
     "claim": Command(
         claim,
@@ -141,5 +121,33 @@ COMMANDS = {
         *flags.CLAIM_KEEP,
         usual=("--actor", "--ttl", "--metadata", "--wait", "--shared", "--again"),
         several=(("claim-all", "all or none"), ("claim-any", "the first free one")),
+        about=(
+            "With --actor NAME, heartbeat and release need only the same name, and every command of yours "
+            "renews all your claims for 15 minutes, in every namespace; one with --ttl lasts for that from "
+            "its own last heartbeat. In a session (DIBS_SESSION) they need no name at all, and the claim "
+            "lasts as long as the session. A claim without either lasts for its TTL from the last "
+            "heartbeat, and prints a lease id, which proves it. If somebody else has the job, prints the "
+            "owner. With --wait it waits in line, first come first served, and leaves the line when the "
+            "wait is over. With --staged it claims all of the files or none, and remembers the claims for "
+            "this shell, so that the hooks know them as yours."
+        ),
+        examples=(
+            (
+                'dibs claim issue-1842 --actor agent-7 --metadata "repo=acme/app"',
+                "claim a job; `dibs release issue-1842 --actor agent-7` lets it go",
+            ),
+            ("dibs claim -q issue-1842 || exit 0", "in a script, with DIBS_ACTOR set"),
+            ("dibs claim issue-1842 --wait 5m", "wait for it, first come first served"),
+            ("dibs claim gpu --slots 3 --wait 10m", "one of three at once"),
+            ("dibs claim path:docs --shared", "read together, write alone"),
+            ("dibs claim --staged --ttl 15m", "all files that are about to be committed"),
+            ('dibs claim issue-1842 --keep-for "$AGENT_PID"', "for an agent that runs longer than the TTL"),
+            ("dibs claim -- -odd-name", "a name that begins with a dash"),
+        ),
+        exits=(
+            (0, "the job is yours"),
+            (1, "somebody else has the job, or still has it after the wait"),
+            *flags.CLAIM_EXITS,
+        ),
     ),
 }

@@ -123,31 +123,6 @@ def _names(call: Call, most: int) -> list[str]:
     return [check_name(name) for name in names]
 
 
-PAGES = rf"""
-claim-any
-    Tries the names in the order given, in one atomic step, and prints which names it skipped and why. With --quiet it
-        prints the name, a tab, and the lease id. Jobs that the session holds are skipped, so a second call claims the
-        next one. With --wait it takes no place in line: others who wait in line for one of the jobs go first. It does
-        not wait for jobs that are done or parked.
-    $ dibs claim-any issue-1 issue-2 issue-3  # one of three
-    $ dibs claim-any lane-1 lane-2 lane-3 --count 2  # two of three lanes, or none
-    $ gh issue list --json number -q .[].number | dibs claim-any  # the oldest issue that nobody works on
-    $ dibs claim-any issue-1 issue-2 --wait 10m --keep  # the next one that comes free
-    $ IFS=$'\t' read -r JOB LEASE < <(dibs claim-any -q issue-1 issue-2) || exit 0  # in a script
-    exits 0 one of the jobs is yours, or --count of them | 1 none of the jobs is available, or became available during
-        the wait; with --count, too few | 2 the request key or the session has ended | 4 all of the
-        jobs are done | 64 no names, a name twice, or more than {NAMES_MAX} names
-claim-all
-    Claims all jobs in one atomic step. With --wait it waits in all their lines and holds nothing until all are free at
-        the same time, so two callers that want the same jobs cannot block each other. With --quiet it prints the name,
-        a tab, and the lease id of each job.
-    $ dibs claim-all path:src/a.py path:src/b.py  # two files at once
-    $ dibs claim-all staging database --wait 10m  # when all are free
-    $ dibs claim-all staging database --keep  # without heartbeats
-    exits 0 all of the jobs are yours | 1 not all of the jobs are available; nothing was claimed |
-        {flags.ALL_EXITS} | 4 all of the jobs are done | {flags.SUPERSEDED} | 64 no names, a name twice, names that
-        overlap, or more than {ALL_NAMES_MAX} names
-"""
 COMMANDS = {
     "claim-any": Command(
         claim_any,
@@ -158,6 +133,27 @@ COMMANDS = {
         flags.NO_WAIT,
         *flags.CLAIM_TERMS,
         *flags.CLAIM_KEEP,
+        about=(
+            "Tries the names in the order given, in one atomic step, and prints which names it skipped and "
+            "why. With --quiet it prints the name, a tab, and the lease id. Jobs that the session holds are "
+            "skipped, so a second call claims the next one. With --wait it takes no place in line: others "
+            "who wait in line for one of the jobs go first. It does not wait for jobs that are done or "
+            "parked."
+        ),
+        examples=(
+            ("dibs claim-any issue-1 issue-2 issue-3", "one of three"),
+            ("dibs claim-any lane-1 lane-2 lane-3 --count 2", "two of three lanes, or none"),
+            ("gh issue list --json number -q .[].number | dibs claim-any", "the oldest issue that nobody works on"),
+            ("dibs claim-any issue-1 issue-2 --wait 10m --keep", "the next one that comes free"),
+            (r"IFS=$'\t' read -r JOB LEASE < <(dibs claim-any -q issue-1 issue-2) || exit 0", "in a script"),
+        ),
+        exits=(
+            (0, "one of the jobs is yours, or --count of them"),
+            (1, "none of the jobs is available, or became available during the wait; with --count, too few"),
+            (2, "the request key or the session has ended"),
+            (4, "all of the jobs are done"),
+            (64, f"no names, a name twice, or more than {NAMES_MAX} names"),
+        ),
     ),
     "claim-all": Command(
         claim_all,
@@ -166,5 +162,23 @@ COMMANDS = {
         *flags.CLAIM_WAIT,
         *flags.CLAIM_TERMS,
         *flags.CLAIM_KEEP,
+        about=(
+            "Claims all jobs in one atomic step. With --wait it waits in all their lines and holds nothing "
+            "until all are free at the same time, so two callers that want the same jobs cannot block each "
+            "other. With --quiet it prints the name, a tab, and the lease id of each job."
+        ),
+        examples=(
+            ("dibs claim-all path:src/a.py path:src/b.py", "two files at once"),
+            ("dibs claim-all staging database --wait 10m", "when all are free"),
+            ("dibs claim-all staging database --keep", "without heartbeats"),
+        ),
+        exits=(
+            (0, "all of the jobs are yours"),
+            (1, "not all of the jobs are available; nothing was claimed"),
+            *flags.ALL_EXITS,
+            (4, "all of the jobs are done"),
+            *flags.SUPERSEDED,
+            (64, f"no names, a name twice, names that overlap, or more than {ALL_NAMES_MAX} names"),
+        ),
     ),
 }

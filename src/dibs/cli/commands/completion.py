@@ -188,14 +188,18 @@ def _in_time(ask: Callable[[], list[str]]) -> list[str]:
         signal.signal(signal.SIGALRM, before)
 
 
-PAGES = """
-completion
-    Completes commands, flags, the names of claimed jobs, and sessions. A newer dibs needs no newer script.
-    $ source <(dibs completion bash)  # for bash, in ~/.bashrc
-    $ dibs completion zsh > "${fpath[1]}/_dibs"  # for zsh, once
-    $ dibs completion fish > ~/.config/fish/completions/dibs.fish  # for fish, once
-    exits 0 printed
-"""
 COMMANDS = {
-    "completion": Command(completion, Argument("SHELL", "which shell", choices=SHELLS)),
+    "completion": Command(
+        completion,
+        Argument("SHELL", "which shell", choices=SHELLS),
+        about=(
+            "Completes commands, flags, the names of claimed jobs, and sessions. A newer dibs needs no newer script."
+        ),
+        examples=(
+            ("source <(dibs completion bash)", "for bash, in ~/.bashrc"),
+            ('dibs completion zsh > "${fpath[1]}/_dibs"', "for zsh, once"),
+            ("dibs completion fish > ~/.config/fish/completions/dibs.fish", "for fish, once"),
+        ),
+        exits=((0, "printed"),),
+    ),
 }

@@ -268,43 +268,71 @@ def logout(call: Call) -> Answer:
 
 
 _KEY = Argument("KEY", "the setting", choices=USER_KEYS)
-PAGES = """
-login
-    Asks the server whose token it is, then saves it in a file that only you can read, and the server as `url` in your
-        config.toml. The token comes from --token-file, from standard input, or is asked for; one that is saved already
-        is used, so you change between servers without it. Flags and variables win over what is saved.
-    $ dibs login https://dibs.example.org  # at a terminal, which asks for the token
-    $ echo "$TOKEN" | dibs login https://dibs.example.org  # in a script
-    exits 0 logged in | 69 the server cannot be reached; nothing was saved | 77 the token is refused
-logout
-    Deletes the saved token, and `url` in your config.toml if that is this server.
-    $ dibs logout  # the one that is used
-    exits 0 logged out | 1 no token is saved for it | 64 you are not logged in
-config show
-    Asks no server. `dibs config` alone is the same; `dibs doctor` also checks whether it works.
-    $ dibs config show  # what applies here
-    exits 0 shown
-config get
-    $ dibs config get url  # which server
-    exits 0 printed | 1 it is not set
-config set
-    Other lines of the file stay as they are. Flags and variables win over it.
-    $ dibs config set url sqlite:///var/lib/team/dibs.db  # another store
-    $ dibs config set owner ann  # your name
-    exits 0 saved | 64 not a value for it, or the file cannot be written
-config unset
-    $ dibs config unset url  # your own store again
-    exits 0 it is not set any more
-"""
 COMMANDS = {
     "login": Command(
         login,
         Argument("SERVER", "http://, https:// or unix://; several of one store with commas between"),
         Option("--token-file FILE", "the file with the token; - is standard input", completes="file"),
+        about=(
+            "Asks the server whose token it is, then saves it in a file that only you can read, and the "
+            "server as `url` in your config.toml. The token comes from --token-file, from standard input, "
+            "or is asked for; one that is saved already is used, so you change between servers without it. "
+            "Flags and variables win over what is saved."
+        ),
+        examples=(
+            ("dibs login https://dibs.example.org", "at a terminal, which asks for the token"),
+            ('echo "$TOKEN" | dibs login https://dibs.example.org', "in a script"),
+        ),
+        exits=(
+            (0, "logged in"),
+            (69, "the server cannot be reached; nothing was saved"),
+            (77, "the token is refused"),
+        ),
     ),
-    "logout": Command(logout, Argument("SERVER", "which (default: the one that is used)", takes=MAYBE)),
-    "config show": Command(show),
-    "config get": Command(get, _KEY),
-    "config set": Command(set_, _KEY, Argument("VALUE", "its value")),
-    "config unset": Command(unset, _KEY),
+    "logout": Command(
+        logout,
+        Argument("SERVER", "which (default: the one that is used)", takes=MAYBE),
+        about="Deletes the saved token, and `url` in your config.toml if that is this server.",
+        examples=(("dibs logout", "the one that is used"),),
+        exits=(
+            (0, "logged out"),
+            (1, "no token is saved for it"),
+            (64, "you are not logged in"),
+        ),
+    ),
+    "config show": Command(
+        show,
+        about="Asks no server. `dibs config` alone is the same; `dibs doctor` also checks whether it works.",
+        examples=(("dibs config show", "what applies here"),),
+        exits=((0, "shown"),),
+    ),
+    "config get": Command(
+        get,
+        _KEY,
+        examples=(("dibs config get url", "which server"),),
+        exits=(
+            (0, "printed"),
+            (1, "it is not set"),
+        ),
+    ),
+    "config set": Command(
+        set_,
+        _KEY,
+        Argument("VALUE", "its value"),
+        about="Other lines of the file stay as they are. Flags and variables win over it.",
+        examples=(
+            ("dibs config set url sqlite:///var/lib/team/dibs.db", "another store"),
+            ("dibs config set owner ann", "your name"),
+        ),
+        exits=(
+            (0, "saved"),
+            (64, "not a value for it, or the file cannot be written"),
+        ),
+    ),
+    "config unset": Command(
+        unset,
+        _KEY,
+        examples=(("dibs config unset url", "your own store again"),),
+        exits=((0, "it is not set any more"),),
+    ),
 }

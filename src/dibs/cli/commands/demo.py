@@ -356,23 +356,27 @@ def be_worker(worker: str, folder: str) -> int:
     return 0
 
 
-PAGES = f"""
-demo
-    Starts real processes that race for the same backlog. Each job gets one owner. One owner is killed with kill -9
-        during its work; when its lease has expired, another worker takes over at the last checkpoint. It takes about
-        ten seconds, in a store of its own. DIBS_URL is ignored; --url runs it in another store, under job names of its
-        own.
-    $ dibs demo  # see it
-    $ dibs demo --url http://127.0.0.1:3427  # through a server
-    exits 0 every job was done, and nothing twice | {NO} something was done twice, or not at all; the message says what
-        | 69 the server of --url cannot be reached
-"""
 COMMANDS = {
     "demo": Command(
         demo,
         Option("--workers N", f"how many workers, 2 or more (default {WORKERS_DEFAULT})"),
         Option("--jobs N", f"how many jobs (default {JOBS_DEFAULT})"),
         Option("--seed N", "a number that chooses the jobs and the worker to be killed"),
+        about=(
+            "Starts real processes that race for the same backlog. Each job gets one owner. One owner is "
+            "killed with kill -9 during its work; when its lease has expired, another worker takes over at "
+            "the last checkpoint. It takes about ten seconds, in a store of its own. DIBS_URL is ignored; "
+            "--url runs it in another store, under job names of its own."
+        ),
+        examples=(
+            ("dibs demo", "see it"),
+            ("dibs demo --url http://127.0.0.1:3427", "through a server"),
+        ),
+        exits=(
+            (0, "every job was done, and nothing twice"),
+            (NO, "something was done twice, or not at all; the message says what"),
+            (69, "the server of --url cannot be reached"),
+        ),
     ),
 }
 

@@ -301,7 +301,7 @@ def _size(count: int) -> str:
 
 
 # What dibs uses if it is there.
-LIBRARIES = ("httptools", "msgspec", "uvloop", "psycopg", "opentelemetry-sdk")
+LIBRARIES = ("httptools", "msgspec", "uvloop", "prometheus-client", "psycopg", "opentelemetry-sdk")
 
 
 def build_facts() -> Document:
@@ -388,22 +388,27 @@ def _answer(found: Findings, call: Call) -> Answer:
     return Answer(UNREACHABLE, document, text, quiet=message, code="upstream_unavailable", message=message)
 
 
-PAGES = """
-doctor
-    Shows which store or server is used and why, whether it answers, and with which token. Of a server also its version,
-        clock and speed. Tells of parked jobs, of those who wait for more than ten minutes, and of tokens that end
-        within a week. For a git store it also tests what the remote allows, on refs that it deletes again, and suggests
-        a prefix and a TTL. --set-aside removes a record that cannot be read, after its text is in a new file of this
-        folder. From then on all new fencing tokens are above the present time in milliseconds.
-    $ dibs doctor  # the settings of this folder
-    $ dibs doctor --url https://dibs.example.org  # before a deployment
-    $ dibs doctor --url git:origin  # what a git remote allows
-    exits 0 it works; lines marked !! say what to look at | 69 something is broken; the lines marked BAD say what
-"""
 COMMANDS = {
     "doctor": Command(
         doctor,
         STORE,
         Option("--set-aside KEY", "remove this record, which cannot be read; a new file has its text", filled=True),
+        about=(
+            "Shows which store or server is used and why, whether it answers, and with which token. Of a "
+            "server also its version, clock and speed. Tells of parked jobs, of those who wait for more "
+            "than ten minutes, and of tokens that end within a week. For a git store it also tests what the "
+            "remote allows, on refs that it deletes again, and suggests a prefix and a TTL. --set-aside "
+            "removes a record that cannot be read, after its text is in a new file of this folder. From "
+            "then on all new fencing tokens are above the present time in milliseconds."
+        ),
+        examples=(
+            ("dibs doctor", "the settings of this folder"),
+            ("dibs doctor --url https://dibs.example.org", "before a deployment"),
+            ("dibs doctor --url git:origin", "what a git remote allows"),
+        ),
+        exits=(
+            (0, "it works; lines marked !! say what to look at"),
+            (69, "something is broken; the lines marked BAD say what"),
+        ),
     ),
 }

@@ -250,19 +250,6 @@ class HoldLoop:
         return {"fencing_token": (self._session.grant or {})["fencing_token"]}
 
 
-PAGES = f"""
-hold
-    Claims the job in a session of its own, renews it, and prints a line for each event immediately: waiting, acquired,
-        renewed, uncertain (a renewal failed and is tried again), lost, released, error. With --json each line is a JSON
-        document with event, name, at, and, while the job is held, fencing_token and remaining_ms, the time for which
-        the job is certainly yours. SIGTERM, SIGINT, the end of --for, or the end of the input with --until-eof releases
-        the job. With --until-eof, lines of the input are orders: {_ORDERS}.
-    $ dibs hold leader --json --wait 1h  # a sidecar
-    $ program | dibs hold job --until-eof  # while another program runs
-    $ dibs hold deploy --for 10m  # keep everybody out for ten minutes
-    exits 0 the job was released | {NO} somebody else has the job, or still has it after the wait | {flags.CLAIM_EXITS}
-        | {LOST} the job was lost
-"""
 COMMANDS = {
     "hold": Command(
         hold,
@@ -276,5 +263,24 @@ COMMANDS = {
             "report `lost` this long before anybody else can have the job (default 2s, or a quarter of a short TTL)",
         ),
         *(flags.AGAIN, flags.MAX_ATTEMPTS, flags.LOCK_DELAY, flags.MAX_HOLD),
+        about=(
+            "Claims the job in a session of its own, renews it, and prints a line for each event "
+            "immediately: waiting, acquired, renewed, uncertain (a renewal failed and is tried again), "
+            "lost, released, error. With --json each line is a JSON document with event, name, at, and, "
+            "while the job is held, fencing_token and remaining_ms, the time for which the job is certainly "
+            "yours. SIGTERM, SIGINT, the end of --for, or the end of the input with --until-eof releases "
+            f"the job. With --until-eof, lines of the input are orders: {_ORDERS}."
+        ),
+        examples=(
+            ("dibs hold leader --json --wait 1h", "a sidecar"),
+            ("program | dibs hold job --until-eof", "while another program runs"),
+            ("dibs hold deploy --for 10m", "keep everybody out for ten minutes"),
+        ),
+        exits=(
+            (0, "the job was released"),
+            (NO, "somebody else has the job, or still has it after the wait"),
+            *flags.CLAIM_EXITS,
+            (LOST, "the job was lost"),
+        ),
     ),
 }

@@ -242,39 +242,6 @@ def _since_ms(call: Call, text: str) -> int:
         ) from None
 
 
-PAGES = """
-watch
-    Prints one line for each event until it is stopped; with --json one JSON document in each line, as `GET /events` has
-        it. From a server the events come at once. If the server is away, watch goes on where it was, at another server
-        or when it is back, and misses nothing. History that was pruned meanwhile is told as a gap.
-    $ dibs watch  # everything
-    $ dibs watch --prefix issue- --json  # of one kind, for a program
-    $ dibs watch issue-1842 --since 1h  # one job, with its last hour
-    exits 0 --for is over, or nobody reads the output any more
-owner
-    Of several jobs the exit code is that of the first that nobody has.
-    $ dibs owner issue-1842  # who is on it
-    $ dibs owner issue-1842 issue-1843  # on both
-    $ if OWNER=$(dibs owner -q issue-1842); then echo "$OWNER has it"; fi  # in a script
-    exits 0 somebody has it | 1 nobody has it | 4 nobody has it, and it is marked as done
-overdue
-    For cron and health checks. A success is a release that is no failure, as `dibs run` makes it after a command that
-        exits with 0. An interrupted worker, the end of a session or of a process of `claim --keep`, and a loss are
-        none. A job without a success on record, or in the history as far as that reaches back, is overdue. --quiet
-        prints when the last one was. Of several jobs the exit code is that of the first that is overdue.
-    $ dibs overdue nightly-report --within 26h  # did the nightly report run
-    $ dibs overdue -q backup --within 8d || mail -s 'no backup' ops@example.com  # from cron
-    exits 0 in time | 6 overdue, or no success is on record
-history
-    Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without JOB it shows the
-        events of all jobs; without --since, those that match among the last 1000.
-    $ dibs history issue-1842  # everything that is on record
-    $ dibs history issue-1842 --since 2h  # of the last two hours
-    $ dibs history issue-1842 --since 2h --follow  # and what comes
-    $ dibs history --prefix issue- --since 2h  # of all jobs of one kind
-    $ dibs history --rights --since 30d  # who gave and took rights
-    exits 0 the events; of all jobs, or with --since, there may be none | 1 nothing is on record about JOB
-"""
 COMMANDS = {
     "watch": Command(
         watch,
@@ -282,9 +249,54 @@ COMMANDS = {
         Option("--prefix TEXT", "only names that begin with this"),
         Option("--since TIME", "begin with the events of the last 30m, 2d, ..."),
         Option("--for TIME", "stop after this long"),
+        about=(
+            "Prints one line for each event until it is stopped; with --json one JSON document in each "
+            "line, as `GET /events` has it. From a server the events come at once. If the server is away, "
+            "watch goes on where it was, at another server or when it is back, and misses nothing. History "
+            "that was pruned meanwhile is told as a gap."
+        ),
+        examples=(
+            ("dibs watch", "everything"),
+            ("dibs watch --prefix issue- --json", "of one kind, for a program"),
+            ("dibs watch issue-1842 --since 1h", "one job, with its last hour"),
+        ),
+        exits=((0, "--for is over, or nobody reads the output any more"),),
     ),
-    "owner": Command(lambda call: each_job(call, "inspect", {}, _owned), JOBS),
-    "overdue": Command(overdue, JOBS, Option("--within TIME", "how long ago the last success may be (default 1d)")),
+    "owner": Command(
+        lambda call: each_job(call, "inspect", {}, _owned),
+        JOBS,
+        about="Of several jobs the exit code is that of the first that nobody has.",
+        examples=(
+            ("dibs owner issue-1842", "who is on it"),
+            ("dibs owner issue-1842 issue-1843", "on both"),
+            ('if OWNER=$(dibs owner -q issue-1842); then echo "$OWNER has it"; fi', "in a script"),
+        ),
+        exits=(
+            (0, "somebody has it"),
+            (1, "nobody has it"),
+            (4, "nobody has it, and it is marked as done"),
+        ),
+    ),
+    "overdue": Command(
+        overdue,
+        JOBS,
+        Option("--within TIME", "how long ago the last success may be (default 1d)"),
+        about=(
+            "For cron and health checks. A success is a release that is no failure, as `dibs run` makes it "
+            "after a command that exits with 0. An interrupted worker, the end of a session or of a process "
+            "of `claim --keep`, and a loss are none. A job without a success on record, or in the history "
+            "as far as that reaches back, is overdue. --quiet prints when the last one was. Of several jobs "
+            "the exit code is that of the first that is overdue."
+        ),
+        examples=(
+            ("dibs overdue nightly-report --within 26h", "did the nightly report run"),
+            ("dibs overdue -q backup --within 8d || mail -s 'no backup' ops@example.com", "from cron"),
+        ),
+        exits=(
+            (0, "in time"),
+            (6, "overdue, or no success is on record"),
+        ),
+    ),
     "history": Command(
         history,
         Argument("JOB", "only this job", completes="job", takes="maybe"),
@@ -294,5 +306,21 @@ COMMANDS = {
         Option("--since TIME", "only events since then: 30m, 2d, or a time in UTC"),
         Option("--follow", "go on with what happens; without --since, only that. See `dibs watch`"),
         Option("--for TIME", "with --follow: stop after this long"),
+        about=(
+            "Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. "
+            "Without JOB it shows the events of all jobs; without --since, those that match among the last "
+            "1000."
+        ),
+        examples=(
+            ("dibs history issue-1842", "everything that is on record"),
+            ("dibs history issue-1842 --since 2h", "of the last two hours"),
+            ("dibs history issue-1842 --since 2h --follow", "and what comes"),
+            ("dibs history --prefix issue- --since 2h", "of all jobs of one kind"),
+            ("dibs history --rights --since 30d", "who gave and took rights"),
+        ),
+        exits=(
+            (0, "the events; of all jobs, or with --since, there may be none"),
+            (1, "nothing is on record about JOB"),
+        ),
     ),
 }

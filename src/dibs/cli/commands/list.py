@@ -123,29 +123,6 @@ def top(call: Call) -> Answer:
     return shown(call, {**found, "locks": view.locks})
 
 
-PAGES = """
-list
-    Lists the jobs that are held or parked, by name, with numbers by value: issue-2 before issue-10. A terminal's width
-        cuts long names and leaves columns out. With --watch a terminal shows the board of `dibs top`; in a pipe each
-        job that has changed gets a new line, with --json a document, whose `status` is free if the job left the list.
-        `dibs watch` shows every event.
-    $ dibs list  # everything
-    $ dibs list issue-  # of one kind
-    $ dibs list '*-deploy'  # by their end
-    $ dibs list --owner agent-7  # of one agent
-    $ dibs list --done  # what was finished lately
-    $ dibs list issue- -o json  # for a script
-    $ dibs list --watch  # live
-    exits 0 the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads
-top
-    Shows the claimed jobs live. Claims that are about to end are yellow, then red. Keys: q ends it, / filters, n o l a
-        h t w sort, r reverses, arrows and pages scroll. In a pipe, and with --once, --quiet or --json, it prints what
-        `dibs list` prints, and ends.
-    $ dibs top  # the board
-    $ dibs top issue- --sort left  # what ends next, of one kind
-    $ dibs top --json  # for a program
-    exits 0 q or Ctrl-C was pressed, --for is over, or the snapshot was printed
-"""
 COMMANDS = {
     "list": Command(
         list_,
@@ -156,6 +133,23 @@ COMMANDS = {
         Option("--after NAME", "only names after this one, where the last page ended"),
         Option("--watch", "go on, and show what changes"),
         Option("--for TIME", "with --watch: stop after this long"),
+        about=(
+            "Lists the jobs that are held or parked, by name, with numbers by value: issue-2 before "
+            "issue-10. A terminal's width cuts long names and leaves columns out. With --watch a terminal "
+            "shows the board of `dibs top`; in a pipe each job that has changed gets a new line, with "
+            "--json a document, whose `status` is free if the job left the list. `dibs watch` shows every "
+            "event."
+        ),
+        examples=(
+            ("dibs list", "everything"),
+            ("dibs list issue-", "of one kind"),
+            ("dibs list '*-deploy'", "by their end"),
+            ("dibs list --owner agent-7", "of one agent"),
+            ("dibs list --done", "what was finished lately"),
+            ("dibs list issue- -o json", "for a script"),
+            ("dibs list --watch", "live"),
+        ),
+        exits=((0, "the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads"),),
     ),
     "top": Command(
         top,
@@ -165,6 +159,17 @@ COMMANDS = {
         Option("--interval TIME", "how often to look (default 2s)"),
         Option("--once", "print one snapshot and end"),
         Option("--for TIME", "stop after this long"),
+        about=(
+            "Shows the claimed jobs live. Claims that are about to end are yellow, then red. Keys: q ends "
+            "it, / filters, n o l a h t w sort, r reverses, arrows and pages scroll. In a pipe, and with "
+            "--once, --quiet or --json, it prints what `dibs list` prints, and ends."
+        ),
+        examples=(
+            ("dibs top", "the board"),
+            ("dibs top issue- --sort left", "what ends next, of one kind"),
+            ("dibs top --json", "for a program"),
+        ),
+        exits=((0, "q or Ctrl-C was pressed, --for is over, or the snapshot was printed"),),
     ),
 }
 

@@ -192,38 +192,6 @@ def _failed(call: Call, body: Document) -> str:
     return f"{first} It can be claimed{after}."
 
 
-PAGES = f"""
-heartbeat
-    Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed one by one.
-    $ dibs heartbeat issue-1842 --actor agent-7  # still here
-    $ dibs heartbeat issue-1842 --actor agent-7 --checkpoint "tests pass"  # with progress
-    $ dibs heartbeat issue-1842 --checkpoint 'half way'  # inside a session, or with DIBS_ACTOR
-    $ dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt  # progress from a file
-    exits 0 still yours | {flags.NOT_YOURS}. With --shared also: the job has slots
-transfer
-    The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic step. Your own lease
-        ends. A session needs only the job's name; to an owner you pass the printed lease id. The line of those who wait
-        stays as it is.
-    $ dibs transfer issue-1842 --to agent-8 --actor agent-7  # to a worker that gets the lease id
-    $ dibs transfer issue-1842 --to-session "$OTHER"  # to another session, from inside one
-    exits 0 handed over | 2 the job is not yours, or there is no such session | 3 the transfer would deadlock: the new
-        owner waits for somebody who waits for this job
-release
-    Frees the job at once. --done marks it as done: claims in that time are refused, with the result and who did it.
-        --failed counts as an attempt: the next owner sees the reason, --max-attempts parks the job after that many in a
-        row, and a release without --failed resets the count. Repeating a release is not an error, unless
-        it says otherwise than the first. Several jobs are released one by one; an error with one does not stop the
-        others.
-    $ dibs release issue-1842 --actor agent-7  # free for the next owner
-    $ dibs release issue-1842  # inside a session
-    $ dibs release --mine --actor agent-7  # all that you hold
-    $ dibs release staging database --actor agent-7  # all jobs of a claim-all
-    $ dibs release issue-1842 --actor agent-7 --done --result "PR 77"  # done, for a day
-    $ dibs release issue-1842 --actor agent-7 --done=1h  # done, for an hour
-    $ dibs release issue-1842 --actor agent-7 --failed --reason "registry away" --retry-after 5m  # failed; not again
-        for five minutes
-    exits 0 let go | {flags.NOT_YOURS}
-"""
 COMMANDS = {
     "heartbeat": Command(
         heartbeat,
@@ -231,6 +199,19 @@ COMMANDS = {
         *flags.PROOF,
         Option("--ttl TIME", "a new TTL (default: the present one)"),
         *(flags.CHECKPOINT, flags.METADATA, Option("-s, --shared", field="renew.mode")),
+        about=(
+            "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed one by one."
+        ),
+        examples=(
+            ("dibs heartbeat issue-1842 --actor agent-7", "still here"),
+            ('dibs heartbeat issue-1842 --actor agent-7 --checkpoint "tests pass"', "with progress"),
+            ("dibs heartbeat issue-1842 --checkpoint 'half way'", "inside a session, or with DIBS_ACTOR"),
+            ("dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt", "progress from a file"),
+        ),
+        exits=(
+            (0, "still yours"),
+            (flags.NOT_YOURS[0][0], f"{flags.NOT_YOURS[0][1]}. With --shared also: the job has slots"),
+        ),
     ),
     "transfer": Command(
         transfer,
@@ -240,6 +221,20 @@ COMMANDS = {
         *flags.PROOF,
         Option("--ttl TIME", "a new TTL (default: the present one)"),
         flags.CHECKPOINT,
+        about=(
+            "The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic "
+            "step. Your own lease ends. A session needs only the job's name; to an owner you pass the "
+            "printed lease id. The line of those who wait stays as it is."
+        ),
+        examples=(
+            ("dibs transfer issue-1842 --to agent-8 --actor agent-7", "to a worker that gets the lease id"),
+            ('dibs transfer issue-1842 --to-session "$OTHER"', "to another session, from inside one"),
+        ),
+        exits=(
+            (0, "handed over"),
+            (2, "the job is not yours, or there is no such session"),
+            (3, "the transfer would deadlock: the new owner waits for somebody who waits for this job"),
+        ),
     ),
     "release": Command(
         release,
@@ -249,5 +244,28 @@ COMMANDS = {
         flags.DONE,
         Option("--result TEXT", "the result, shown while the job is marked as done; - reads it from stdin"),
         *(flags.CHECKPOINT, flags.FAILED, flags.REASON, flags.RETRY_AFTER),
+        about=(
+            "Frees the job at once. --done marks it as done: claims in that time are refused, with the "
+            "result and who did it. --failed counts as an attempt: the next owner sees the reason, "
+            "--max-attempts parks the job after that many in a row, and a release without --failed resets "
+            "the count. Repeating a release is not an error, unless it says otherwise than the first. "
+            "Several jobs are released one by one; an error with one does not stop the others."
+        ),
+        examples=(
+            ("dibs release issue-1842 --actor agent-7", "free for the next owner"),
+            ("dibs release issue-1842", "inside a session"),
+            ("dibs release --mine --actor agent-7", "all that you hold"),
+            ("dibs release staging database --actor agent-7", "all jobs of a claim-all"),
+            ('dibs release issue-1842 --actor agent-7 --done --result "PR 77"', "done, for a day"),
+            ("dibs release issue-1842 --actor agent-7 --done=1h", "done, for an hour"),
+            (
+                'dibs release issue-1842 --actor agent-7 --failed --reason "registry away" --retry-after 5m',
+                "failed; not again for five minutes",
+            ),
+        ),
+        exits=(
+            (0, "let go"),
+            *flags.NOT_YOURS,
+        ),
     ),
 }

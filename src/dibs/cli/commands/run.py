@@ -213,8 +213,9 @@ _RUN_OPTIONS = (
     *(flags.OWNER, flags.METADATA, flags.AGAIN, flags.MAX_ATTEMPTS, flags.LOCK_DELAY, flags.MAX_HOLD, LEAVE_CHILDREN),
 )
 EXITS = (
-    "0 the command exited with 0; other codes are its own, 128+n for signal n"
-    f" | {NOT_EXECUTABLE} the command cannot be run | {NOT_FOUND} there is no such command"
+    (0, "the command exited with 0; other codes are its own, 128+n for signal n"),
+    (NOT_EXECUTABLE, "the command cannot be run"),
+    (NOT_FOUND, "there is no such command"),
 )
 STOPPED = (
     "The command gets the input, output and signals. It is run without a shell; use sh -c for one. When it "
@@ -252,47 +253,60 @@ def _begin_again(call: Call) -> None:
     os.execve(sys.executable, [sys.executable, "-m", "dibs", *sys.argv[1:]], dict(call.env))
 
 
-PAGES = f"""
-run
-    Claims the job, runs the command, sends heartbeats while it runs, and releases the job when it ends. An exit code
-        other than 0 counts as a failed attempt. A command that was interrupted has neither failed nor succeeded: its
-        job is released, and not marked as done, even if the command then exits with 0. If somebody else has the job,
-        prints the owner and runs nothing. If the claim is lost, the command and all its processes are stopped (SIGTERM,
-        after --kill-after SIGKILL) before anybody else can have the job, even if dibs itself is killed or paused.
-        {STOPPED}
-    $ dibs run nightly-report -- ./report  # one at a time
-    $ dibs run deploy --wait 10m -- ./deploy production  # one after the other
-    $ dibs run nightly-report --done=20h -- ./report  # once a night, whichever machine is first
-    $ dibs run import --max-attempts 3 --retry-after 10m -- ./import  # at most three attempts
-    $ dibs run -n -E 75 backup -- ./backup  # as with flock
-    exits {EXITS} | {NO} somebody else has the job, or still has it after the wait; nothing was run (-E changes the
-        code) | {flags.CLAIM_EXITS} | {LOST} the claim was lost; the command was stopped | 64 no command was given, or
-        the TTL is too short for --kill-after | 69 the store or server cannot be reached; nothing was run
-session run
-    Opens a session, renews it while the command runs, and ends it when the command ends. All claims made in the session
-        are released then. DIBS_SESSION is set for the command, so heartbeats and releases need only the job's name. If
-        the session is lost, the command and all its processes are stopped (SIGTERM, after --kill-after SIGKILL).
-        {STOPPED}
-    $ dibs session run --owner agent-7 -- ./worker.sh  # a worker
-    $ dibs session run -- sh -c 'dibs claim deploy --wait 5m && ./deploy'  # two steps under one claim
-    exits {EXITS} | {LOST} the session was lost; the command was stopped | 64 no command was given, or the TTL is too
-        short for --kill-after | 69 the session could not be opened; nothing was run
-elect
-    Waits in line until the election is won, and runs the command as the leader. An election is a job,
-        {ELECTION_PREFIX}NAME: one candidate leads at a time, and DIBS_TERM, the term, rises with every leader. When the
-        command ends, dibs resigns and exits with the command's code, which counts as no failure. When the leadership is
-        lost, the command and all its processes are stopped before anybody else can lead, and dibs campaigns again,
-        unless --once is given.
-        {STOPPED}
-    $ dibs elect scheduler -- ./scheduler  # one scheduler in a fleet
-    $ dibs elect scheduler --once -- ./scheduler  # end after a loss, for a supervisor of your own
-    exits {EXITS} | {NO} somebody else leads, or still leads after the wait; nothing was run | {LOST} with --once: the
-        leadership was lost; the command was stopped | 64 no command was given, or the TTL is too short for --kill-after
-        | 69 the store or server cannot be reached; nothing was run
-"""
 COMMANDS = {
-    "run": Command(lambda call: _run(call, call.values["job"]), NEW_JOB, COMMAND, *_RUN_OPTIONS),
-    "session run": Command(lambda call: _run(call, None), COMMAND, *flags.SESSION_OPEN, KILL_AFTER, LEAVE_CHILDREN),
+    "run": Command(
+        lambda call: _run(call, call.values["job"]),
+        NEW_JOB,
+        COMMAND,
+        *_RUN_OPTIONS,
+        about=(
+            "Claims the job, runs the command, sends heartbeats while it runs, and releases the job when it "
+            "ends. An exit code other than 0 counts as a failed attempt. A command that was interrupted has "
+            "neither failed nor succeeded: its job is released, and not marked as done, even if the command "
+            "then exits with 0. If somebody else has the job, prints the owner and runs nothing. If the "
+            "claim is lost, the command and all its processes are stopped (SIGTERM, after --kill-after "
+            "SIGKILL) before anybody else can have the job, even if dibs itself is killed or paused. "
+            f"{STOPPED}"
+        ),
+        examples=(
+            ("dibs run nightly-report -- ./report", "one at a time"),
+            ("dibs run deploy --wait 10m -- ./deploy production", "one after the other"),
+            ("dibs run nightly-report --done=20h -- ./report", "once a night, whichever machine is first"),
+            ("dibs run import --max-attempts 3 --retry-after 10m -- ./import", "at most three attempts"),
+            ("dibs run -n -E 75 backup -- ./backup", "as with flock"),
+        ),
+        exits=(
+            *EXITS,
+            (NO, "somebody else has the job, or still has it after the wait; nothing was run (-E changes the code)"),
+            *flags.CLAIM_EXITS,
+            (LOST, "the claim was lost; the command was stopped"),
+            (64, "no command was given, or the TTL is too short for --kill-after"),
+            (69, "the store or server cannot be reached; nothing was run"),
+        ),
+    ),
+    "session run": Command(
+        lambda call: _run(call, None),
+        COMMAND,
+        *flags.SESSION_OPEN,
+        KILL_AFTER,
+        LEAVE_CHILDREN,
+        about=(
+            "Opens a session, renews it while the command runs, and ends it when the command ends. All "
+            "claims made in the session are released then. DIBS_SESSION is set for the command, so "
+            "heartbeats and releases need only the job's name. If the session is lost, the command and all "
+            f"its processes are stopped (SIGTERM, after --kill-after SIGKILL). {STOPPED}"
+        ),
+        examples=(
+            ("dibs session run --owner agent-7 -- ./worker.sh", "a worker"),
+            ("dibs session run -- sh -c 'dibs claim deploy --wait 5m && ./deploy'", "two steps under one claim"),
+        ),
+        exits=(
+            *EXITS,
+            (LOST, "the session was lost; the command was stopped"),
+            (64, "no command was given, or the TTL is too short for --kill-after"),
+            (69, "the session could not be opened; nothing was run"),
+        ),
+    ),
     "elect": Command(
         elect,
         Argument("ELECTION", "the name of the election: the same for all candidates"),
@@ -302,5 +316,24 @@ COMMANDS = {
         Option("-n, --no-wait", "do not wait: if somebody else leads, exit with 1"),
         Option("--once", "end when the leadership is lost, instead of campaigning again"),
         *(KILL_AFTER, flags.OWNER, flags.METADATA, LEAVE_CHILDREN),
+        about=(
+            "Waits in line until the election is won, and runs the command as the leader. An election is a "
+            f"job, {ELECTION_PREFIX}NAME: one candidate leads at a time, and DIBS_TERM, the term, rises with "
+            "every leader. When the command ends, dibs resigns and exits with the command's code, which "
+            "counts as no failure. When the leadership is lost, the command and all its processes are "
+            "stopped before anybody else can lead, and dibs campaigns again, unless --once is given. "
+            f"{STOPPED}"
+        ),
+        examples=(
+            ("dibs elect scheduler -- ./scheduler", "one scheduler in a fleet"),
+            ("dibs elect scheduler --once -- ./scheduler", "end after a loss, for a supervisor of your own"),
+        ),
+        exits=(
+            *EXITS,
+            (NO, "somebody else leads, or still leads after the wait; nothing was run"),
+            (LOST, "with --once: the leadership was lost; the command was stopped"),
+            (64, "no command was given, or the TTL is too short for --kill-after"),
+            (69, "the store or server cannot be reached; nothing was run"),
+        ),
     ),
 }

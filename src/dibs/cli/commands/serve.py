@@ -10,7 +10,7 @@ from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import Command, Option, options
+from dibs.cli.framework.spec import Command, Option
 from dibs.client.settings import servers_at
 from dibs.core import limits
 from dibs.core.durations import parse_duration
@@ -161,73 +161,194 @@ def _origin(text: str) -> str:
     return text.lower()
 
 
-OPTIONS = options(f"""
---bind WHERE: where to listen: HOST:PORT or unix:/path (default 127.0.0.1:3427)
---port N: the same as --bind 127.0.0.1:N
---store URL: the store to serve, the same as --url (default: your own store)
---tokens FILE: the tokens file, which `dibs token new` writes; only you may be able to read it
---tls-cert FILE: serve over TLS with this certificate and its chain, in PEM form
---tls-key FILE: the key of the certificate (default: it is in the same file)
---tls-client-ca FILE: clients need a certificate of this authority, besides their token
---trusted-proxy WHERE: proxies whose X-Forwarded-For and X-Forwarded-Proto count: addresses and networks with commas
-    between, or unix
---keep-events N: how many events of history to keep (default {limits.EVENTS_KEPT_MAX})
---keep-events-for TIME: how long to keep events of history (default 30d)
---locks-per-principal N: how many jobs one token may hold that has no limit of its own (default
-    {limits.LOCKS_PER_PRINCIPAL_MAX})
---max-hold TIME: how long each claim may last, whatever is renewed (default: for ever)
---token-floor N: make all fencing tokens higher than this number; see dibs token-floor
---connections N: how many connections at once; 0 for no limit (default {limits.CONNECTIONS_MAX})
---connections-per-client N: how many connections from one address, or of one user on a Unix socket; 0 for no limit. A
-    trusted proxy has none (default {limits.CONNECTIONS_PER_CLIENT_MAX})
---drain TIME: how long SIGTERM lets those who hold something go on, with no new claims; 0 to end at once (default
-    {limits.DRAIN_MS_DEFAULT // 1000}s while other servers stand on the store, else 0)
---mcp-host NAMES: host names that MCP clients, and clients without a token on a loopback address, may use for this
-    machine, with commas between (default: localhost, its own name, and the address it listens on)
---access-log: print a line to stderr for every request
---log-format FORMAT: how to write the log: text, or json for one object per line (default text)
---log-level LEVEL: which lines to write: debug, info, warning or error (default warning); SIGUSR1 is for more, SIGUSR2
-    for less
---traces: send spans of OpenTelemetry, as the variables OTEL_* say; needs the otel extra
---open-metrics: answer /metrics without a token
---metric-jobs NAMES: jobs whose last success metrics tell, as NAMESPACE/NAME with commas between,
-    {limits.METRIC_JOBS_MAX} at most (default none)
---public-elections: let callers without a token take part in elections, in a namespace of their own
---public-elections-max N: how many of these may have a leader at a time (default {limits.PUBLIC_ROOMS_MAX})
---local-registration: let anybody on this machine make a token for a name that nobody has (POST /auth/register); only
-    on a loopback address
---cors-origin ORIGINS: origins of web pages that may use this server with a token, with commas between (default none)
---system: serve all users of this machine, on /run/dibs/dibs.sock, with the store in /var/lib/dibs; there are no
-    tokens, because the kernel says who the caller is
---group GROUP: of a Unix socket: let the members of this group connect; with --system, only them
---socket-mode MODE: of a Unix socket: who may connect, as in 660 (default 600; with --group 660, with --system 666)
---webhook-allow-private: let webhooks lead to private and local addresses, which only this server may be able to reach
---webhook-allow-http: let webhooks lead to http:// URLs: their deliveries can be read on the way
---octostore: answer as OctoStore's own server does, and read its variables (STATIC_TOKENS, ADMIN_KEY and so on)
---routes WORDS: also serve the routes of an installed package, by their words, with commas between
---gateway: also serve Action Llama's lock routes, below /gateway
---gateway-upstream URL: the URL of Action Llama's own gateway, to which signals, calls and shutdown are forwarded
---rlock-ttl TIME: how long a lock made through the gateway lasts without a heartbeat (default 30m)
-""")
-for _option in OPTIONS:  # each has a variable of its name, but for those that stand for others
-    if _option.key not in ("port", "system", "gateway"):
-        _option.env = f"DIBS_{'TOKENS_FILE' if _option.key == 'tokens' else _option.key.upper()}"
-    if _option.value == "FILE":
-        _option.completes = "file"
+OPTIONS = (
+    Option("--bind WHERE", "where to listen: HOST:PORT or unix:/path (default 127.0.0.1:3427)", env="DIBS_BIND"),
+    Option("--port N", "the same as --bind 127.0.0.1:N"),
+    Option("--store URL", "the store to serve, the same as --url (default: your own store)", env="DIBS_STORE"),
+    Option(
+        "--tokens FILE",
+        "the tokens file, which `dibs token new` writes; only you may be able to read it",
+        env="DIBS_TOKENS_FILE",
+        completes="file",
+    ),
+    Option(
+        "--tls-cert FILE",
+        "serve over TLS with this certificate and its chain, in PEM form",
+        env="DIBS_TLS_CERT",
+        completes="file",
+    ),
+    Option(
+        "--tls-key FILE",
+        "the key of the certificate (default: it is in the same file)",
+        env="DIBS_TLS_KEY",
+        completes="file",
+    ),
+    Option(
+        "--tls-client-ca FILE",
+        "clients need a certificate of this authority, besides their token",
+        env="DIBS_TLS_CLIENT_CA",
+        completes="file",
+    ),
+    Option(
+        "--trusted-proxy WHERE",
+        "proxies whose X-Forwarded-For and X-Forwarded-Proto count: addresses and networks with commas "
+        "between, or unix",
+        env="DIBS_TRUSTED_PROXY",
+    ),
+    Option(
+        "--keep-events N",
+        f"how many events of history to keep (default {limits.EVENTS_KEPT_MAX})",
+        env="DIBS_KEEP_EVENTS",
+    ),
+    Option("--keep-events-for TIME", "how long to keep events of history (default 30d)", env="DIBS_KEEP_EVENTS_FOR"),
+    Option(
+        "--locks-per-principal N",
+        f"how many jobs one token may hold that has no limit of its own (default {limits.LOCKS_PER_PRINCIPAL_MAX})",
+        env="DIBS_LOCKS_PER_PRINCIPAL",
+    ),
+    Option(
+        "--max-hold TIME", "how long each claim may last, whatever is renewed (default: for ever)", env="DIBS_MAX_HOLD"
+    ),
+    Option(
+        "--token-floor N",
+        "make all fencing tokens higher than this number; see dibs token-floor",
+        env="DIBS_TOKEN_FLOOR",
+    ),
+    Option(
+        "--connections N",
+        f"how many connections at once; 0 for no limit (default {limits.CONNECTIONS_MAX})",
+        env="DIBS_CONNECTIONS",
+    ),
+    Option(
+        "--connections-per-client N",
+        "how many connections from one address, or of one user on a Unix socket; 0 for no limit. A trusted "
+        f"proxy has none (default {limits.CONNECTIONS_PER_CLIENT_MAX})",
+        env="DIBS_CONNECTIONS_PER_CLIENT",
+    ),
+    Option(
+        "--drain TIME",
+        "how long SIGTERM lets those who hold something go on, with no new claims; 0 to end at once (default "
+        f"{limits.DRAIN_MS_DEFAULT // 1000}s while other servers stand on the store, else 0)",
+        env="DIBS_DRAIN",
+    ),
+    Option(
+        "--mcp-host NAMES",
+        "host names that MCP clients, and clients without a token on a loopback address, may use for this "
+        "machine, with commas between (default: localhost, its own name, and the address it listens on)",
+        env="DIBS_MCP_HOST",
+    ),
+    Option("--access-log", "print a line to stderr for every request", env="DIBS_ACCESS_LOG"),
+    Option(
+        "--log-format FORMAT",
+        "how to write the log: text, or json for one object per line (default text)",
+        env="DIBS_LOG_FORMAT",
+    ),
+    Option(
+        "--log-level LEVEL",
+        "which lines to write: debug, info, warning or error (default warning); SIGUSR1 is for more, SIGUSR2 for less",
+        env="DIBS_LOG_LEVEL",
+    ),
+    Option(
+        "--traces", "send spans of OpenTelemetry, as the variables OTEL_* say; needs the otel extra", env="DIBS_TRACES"
+    ),
+    Option("--open-metrics", "answer /metrics without a token", env="DIBS_OPEN_METRICS"),
+    Option(
+        "--metric-jobs NAMES",
+        "jobs whose last success metrics tell, as NAMESPACE/NAME with commas between, "
+        f"{limits.METRIC_JOBS_MAX} at most (default none)",
+        env="DIBS_METRIC_JOBS",
+    ),
+    Option(
+        "--public-elections",
+        "let callers without a token take part in elections, in a namespace of their own",
+        env="DIBS_PUBLIC_ELECTIONS",
+    ),
+    Option(
+        "--public-elections-max N",
+        f"how many of these may have a leader at a time (default {limits.PUBLIC_ROOMS_MAX})",
+        env="DIBS_PUBLIC_ELECTIONS_MAX",
+    ),
+    Option(
+        "--local-registration",
+        "let anybody on this machine make a token for a name that nobody has (POST /auth/register); only on a "
+        "loopback address",
+        env="DIBS_LOCAL_REGISTRATION",
+    ),
+    Option(
+        "--cors-origin ORIGINS",
+        "origins of web pages that may use this server with a token, with commas between (default none)",
+        env="DIBS_CORS_ORIGIN",
+    ),
+    Option(
+        "--system",
+        "serve all users of this machine, on /run/dibs/dibs.sock, with the store in /var/lib/dibs; there are "
+        "no tokens, because the kernel says who the caller is",
+    ),
+    Option(
+        "--group GROUP",
+        "of a Unix socket: let the members of this group connect; with --system, only them",
+        env="DIBS_GROUP",
+    ),
+    Option(
+        "--socket-mode MODE",
+        "of a Unix socket: who may connect, as in 660 (default 600; with --group 660, with --system 666)",
+        env="DIBS_SOCKET_MODE",
+    ),
+    Option(
+        "--webhook-allow-private",
+        "let webhooks lead to private and local addresses, which only this server may be able to reach",
+        env="DIBS_WEBHOOK_ALLOW_PRIVATE",
+    ),
+    Option(
+        "--webhook-allow-http",
+        "let webhooks lead to http:// URLs: their deliveries can be read on the way",
+        env="DIBS_WEBHOOK_ALLOW_HTTP",
+    ),
+    Option(
+        "--octostore",
+        "answer as OctoStore's own server does, and read its variables (STATIC_TOKENS, ADMIN_KEY and so on)",
+        env="DIBS_OCTOSTORE",
+    ),
+    Option(
+        "--routes WORDS",
+        "also serve the routes of an installed package, by their words, with commas between",
+        env="DIBS_ROUTES",
+    ),
+    Option("--gateway", "also serve Action Llama's lock routes, below /gateway"),
+    Option(
+        "--gateway-upstream URL",
+        "the URL of Action Llama's own gateway, to which signals, calls and shutdown are forwarded",
+        env="DIBS_GATEWAY_UPSTREAM",
+    ),
+    Option(
+        "--rlock-ttl TIME",
+        "how long a lock made through the gateway lasts without a heartbeat (default 30m)",
+        env="DIBS_RLOCK_TTL",
+    ),
+)
 
-PAGES = """
-serve
-    Started without a tokens file, it makes one token, in a file that only you can read. Your own dibs commands on this
-        machine find that token by themselves. The tokens of the store let in as well: `dibs token create` makes them.
-        To listen for other machines the server needs those, or --tokens. SIGHUP reads the tokens file and the TLS files
-        again, SIGTERM drains the server and ends it, SIGINT ends it. It needs the server extra: pip install
-        'dibs-lease[server]'. It answers MCP clients at /mcp, under the same tokens.
-    $ dibs serve  # for this machine
-    $ DIBS_URL=http://127.0.0.1:3427 dibs claim issue-1842  # and to use it
-    $ dibs serve --gateway  # for agents of Action Llama
-    $ dibs serve --bind 0.0.0.0:3427  # for other machines, with tokens in the store
-    exits 0 stopped by a signal | 64 invalid setting | 69 the store cannot be opened, or the address is in use
-"""
 COMMANDS = {
-    "serve": Command(serve, *OPTIONS),
+    "serve": Command(
+        serve,
+        *OPTIONS,
+        about=(
+            "Started without a tokens file, it makes one token, in a file that only you can read. Your own "
+            "dibs commands on this machine find that token by themselves. The tokens of the store let in as "
+            "well: `dibs token create` makes them. To listen for other machines the server needs those, or "
+            "--tokens. SIGHUP reads the tokens file and the TLS files again, SIGTERM drains the server and "
+            "ends it, SIGINT ends it. It needs the server extra: pip install 'dibs-lease[server]'. It "
+            "answers MCP clients at /mcp, under the same tokens."
+        ),
+        examples=(
+            ("dibs serve", "for this machine"),
+            ("DIBS_URL=http://127.0.0.1:3427 dibs claim issue-1842", "and to use it"),
+            ("dibs serve --gateway", "for agents of Action Llama"),
+            ("dibs serve --bind 0.0.0.0:3427", "for other machines, with tokens in the store"),
+        ),
+        exits=(
+            (0, "stopped by a signal"),
+            (64, "invalid setting"),
+            (69, "the store cannot be opened, or the address is in use"),
+        ),
+    ),
 }

@@ -103,40 +103,64 @@ def _session(call: Call) -> str:
 
 
 _ID = Argument("ID", "the session's id (default: DIBS_SESSION)", takes=MAYBE, completes="session")
-_OVER = "2 there is no such session, or it has ended and its jobs were released"
-PAGES = f"""
-session open
-    A session is one run of one worker. Its claims are released when it ends, or when it is not renewed for its TTL. The
-        id is a secret that proves the session. With --pid, it ends as soon as another dibs process on this machine sees
-        that this process has died. `dibs session run` does all of this by itself.
-    $ export DIBS_SESSION=$(dibs session open -q --pid $$)  # for a shell script
-    $ dibs session open --owner agent-7 --ttl 5m  # under a name, for five minutes
-    exits 0 open | 64 no such process, or invalid TTL
-session keep
-    Restarts the TTL of the session and of all claims in it.
-    $ dibs session keep -q || exit  # now and then
-    exits 0 alive | {_OVER}
-session end
-    $ trap 'dibs session end -q' EXIT  # at the end of a script
-    exits 0 ended | {_OVER}
-session show
-    With --quiet it prints only the names of the jobs held, one per line.
-    $ dibs session show  # this one
-    exits 0 the session is alive | {_OVER}
-session list
-    On a server, it lists the sessions of your token; an operator sees all. With --quiet it prints only the ids, one per
-        line.
-    $ dibs session list  # who is at work
-    exits 0 the list, which may be empty
-"""
+_OVER = ((2, "there is no such session, or it has ended and its jobs were released"),)
 COMMANDS = {
     "session open": Command(
         open_,
         *flags.SESSION_OPEN,
         Option("--pid PID", "end the session when this process of this machine ends"),
+        about=(
+            "A session is one run of one worker. Its claims are released when it ends, or when it is not "
+            "renewed for its TTL. The id is a secret that proves the session. With --pid, it ends as soon "
+            "as another dibs process on this machine sees that this process has died. `dibs session run` "
+            "does all of this by itself."
+        ),
+        examples=(
+            ("export DIBS_SESSION=$(dibs session open -q --pid $$)", "for a shell script"),
+            ("dibs session open --owner agent-7 --ttl 5m", "under a name, for five minutes"),
+        ),
+        exits=(
+            (0, "open"),
+            (64, "no such process, or invalid TTL"),
+        ),
     ),
-    "session keep": Command(keep, _ID),
-    "session end": Command(end, _ID),
-    "session show": Command(show, _ID),
-    "session list": Command(list_, WIDE),
+    "session keep": Command(
+        keep,
+        _ID,
+        about="Restarts the TTL of the session and of all claims in it.",
+        examples=(("dibs session keep -q || exit", "now and then"),),
+        exits=(
+            (0, "alive"),
+            *_OVER,
+        ),
+    ),
+    "session end": Command(
+        end,
+        _ID,
+        examples=(("trap 'dibs session end -q' EXIT", "at the end of a script"),),
+        exits=(
+            (0, "ended"),
+            *_OVER,
+        ),
+    ),
+    "session show": Command(
+        show,
+        _ID,
+        about="With --quiet it prints only the names of the jobs held, one per line.",
+        examples=(("dibs session show", "this one"),),
+        exits=(
+            (0, "the session is alive"),
+            *_OVER,
+        ),
+    ),
+    "session list": Command(
+        list_,
+        WIDE,
+        about=(
+            "On a server, it lists the sessions of your token; an operator sees all. With --quiet it prints "
+            "only the ids, one per line."
+        ),
+        examples=(("dibs session list", "who is at work"),),
+        exits=((0, "the list, which may be empty"),),
+    ),
 }

@@ -335,64 +335,48 @@ _MADE = (
     Option("--role ROLE", "what it may do (default agent)", choices=ROLES),
     Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
 )
-_BAD = "64 invalid name, time or limit"
-_UNKNOWN = "2 there is no such valid token"
-_NOT_ADMIN = "77 over HTTP only: your token is not an admin's"
+_BAD = ((64, "invalid name, time or limit"),)
+_UNKNOWN = ((2, "there is no such valid token"),)
+_NOT_ADMIN = ((77, "over HTTP only: your token is not an admin's"),)
 
-PAGES = f"""
-token create
-    The token is shown this once; the store keeps its hash. All its servers accept the token within a second. --url
-        names the store, if you may write to it, or a server, which needs an admin's token. Viewers look; agents claim,
-        heartbeat and release; operators may also break, free, close and set pools; admins may do all.
-    $ dibs token create ops --role admin --url sqlite:dibs.db  # the first one, on the store itself
-    $ dibs token create acme-ci --namespace acme --expires 30d  # one that only sees one project
-    $ dibs token create visitor --max-held 10 --rate 20/s  # one that cannot take everything
-    exits 0 made | {_BAD} | {_NOT_ADMIN}
-token list
-    Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token.
-    $ dibs token list  # which tokens are valid
-    $ dibs token list --tokens /etc/dibs/tokens  # of a tokens file
-    exits 0 listed | 64 the file cannot be read | {_NOT_ADMIN}
-token rotate
-    The new token has the name, role, namespace, limits and lifetime of the old one, and may use its claims. The old one
-        stays valid for --grace.
-    $ dibs token rotate ci  # with time to change over
-    $ dibs token rotate ci --grace 0  # at once
-    exits 0 made | {_UNKNOWN} | 64 there are several; say which with --id | {_NOT_ADMIN}
-token revoke
-    Revokes all tokens of NAME, or the one with --id. Every server on the store refuses them within two seconds, usually
-        0.2 s. Their leases expire by their TTL. With --tokens it deletes lines of a tokens file; a server reads the
-        file again on SIGHUP.
-    $ dibs token revoke ci  # somebody left
-    $ dibs token revoke ci --tokens /etc/dibs/tokens  # in a tokens file
-    exits 0 revoked | 1 the file has none | {_UNKNOWN} | 64 the file cannot be changed | {_NOT_ADMIN}
-token limit
-    Limits that are not named stay unchanged; 0 removes a limit. Nothing is taken away: a holder above a limit gets
-        nothing new.
-    $ dibs token limit ci --max-held 100 --max-waiting 20  # fewer jobs for one
-    exits 0 changed | {_UNKNOWN} | {_BAD} | {_NOT_ADMIN}
-token import
-    It sends only hashes. The tokens stay valid; expired lines are left out. A repeated import changes nothing. After
-        it, start the servers without --tokens.
-    $ dibs token import --tokens /etc/dibs/tokens --url sqlite:///var/lib/dibs/dibs.db  # move
-    exits 0 imported | 64 the file cannot be read | {_NOT_ADMIN}
-token new
-    The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored nowhere.
-        Viewers look; agents claim, heartbeat and release; operators may also break, free, close and set pools; admins
-        may do all.
-    $ dibs token new ci --append tokens  # a first token
-    $ dibs token new acme-ci --namespace acme --append tokens  # one that only sees one project
-    $ dibs token new visitor --expires 30d --append tokens  # one for a month
-    exits 0 made | 64 invalid name, or the file cannot be written
-token show
-    The token that your first `dibs serve` made for you, to log in at its page in a browser. Other tokens are kept as
-        hashes and cannot be shown.
-    $ dibs token show  # to log in at http://127.0.0.1:3427
-    exits 0 printed | 64 there is none yet, or the file cannot be read
-"""
 COMMANDS = {
-    "token create": Command(create, _NAME, *_MADE, *_LIMIT_OPTIONS),
-    "token list": Command(list_, TOKENS, WIDE),
+    "token create": Command(
+        create,
+        _NAME,
+        *_MADE,
+        *_LIMIT_OPTIONS,
+        about=(
+            "The token is shown this once; the store keeps its hash. All its servers accept the token "
+            "within a second. --url names the store, if you may write to it, or a server, which needs an "
+            "admin's token. Viewers look; agents claim, heartbeat and release; operators may also break, "
+            "free, close and set pools; admins may do all."
+        ),
+        examples=(
+            ("dibs token create ops --role admin --url sqlite:dibs.db", "the first one, on the store itself"),
+            ("dibs token create acme-ci --namespace acme --expires 30d", "one that only sees one project"),
+            ("dibs token create visitor --max-held 10 --rate 20/s", "one that cannot take everything"),
+        ),
+        exits=(
+            (0, "made"),
+            *_BAD,
+            *_NOT_ADMIN,
+        ),
+    ),
+    "token list": Command(
+        list_,
+        TOKENS,
+        WIDE,
+        about="Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token.",
+        examples=(
+            ("dibs token list", "which tokens are valid"),
+            ("dibs token list --tokens /etc/dibs/tokens", "of a tokens file"),
+        ),
+        exits=(
+            (0, "listed"),
+            (64, "the file cannot be read"),
+            *_NOT_ADMIN,
+        ),
+    ),
     "token rotate": Command(
         rotate,
         _NAME,
@@ -402,15 +386,104 @@ COMMANDS = {
             f"how long the old one stays valid (default {ROTATION_GRACE_MS_DEFAULT // 60_000}m, 0 ends it at once)",
         ),
         Option("--expires TIME", "how long it is valid, as in 30d"),
+        about=(
+            "The new token has the name, role, namespace, limits and lifetime of the old one, and may use "
+            "its claims. The old one stays valid for --grace."
+        ),
+        examples=(
+            ("dibs token rotate ci", "with time to change over"),
+            ("dibs token rotate ci --grace 0", "at once"),
+        ),
+        exits=(
+            (0, "made"),
+            *_UNKNOWN,
+            (64, "there are several; say which with --id"),
+            *_NOT_ADMIN,
+        ),
     ),
-    "token revoke": Command(revoke, Argument("NAME", "whose tokens"), TOKENS, _ID),
-    "token limit": Command(limit, _NAME, _ID, *_LIMIT_OPTIONS),
-    "token import": Command(import_, TOKENS),
+    "token revoke": Command(
+        revoke,
+        Argument("NAME", "whose tokens"),
+        TOKENS,
+        _ID,
+        about=(
+            "Revokes all tokens of NAME, or the one with --id. Every server on the store refuses them "
+            "within two seconds, usually 0.2 s. Their leases expire by their TTL. With --tokens it deletes "
+            "lines of a tokens file; a server reads the file again on SIGHUP."
+        ),
+        examples=(
+            ("dibs token revoke ci", "somebody left"),
+            ("dibs token revoke ci --tokens /etc/dibs/tokens", "in a tokens file"),
+        ),
+        exits=(
+            (0, "revoked"),
+            (1, "the file has none"),
+            *_UNKNOWN,
+            (64, "the file cannot be changed"),
+            *_NOT_ADMIN,
+        ),
+    ),
+    "token limit": Command(
+        limit,
+        _NAME,
+        _ID,
+        *_LIMIT_OPTIONS,
+        about=(
+            "Limits that are not named stay unchanged; 0 removes a limit. Nothing is taken away: a holder "
+            "above a limit gets nothing new."
+        ),
+        examples=(("dibs token limit ci --max-held 100 --max-waiting 20", "fewer jobs for one"),),
+        exits=(
+            (0, "changed"),
+            *_UNKNOWN,
+            *_BAD,
+            *_NOT_ADMIN,
+        ),
+    ),
+    "token import": Command(
+        import_,
+        TOKENS,
+        about=(
+            "It sends only hashes. The tokens stay valid; expired lines are left out. A repeated import "
+            "changes nothing. After it, start the servers without --tokens."
+        ),
+        examples=(("dibs token import --tokens /etc/dibs/tokens --url sqlite:///var/lib/dibs/dibs.db", "move"),),
+        exits=(
+            (0, "imported"),
+            (64, "the file cannot be read"),
+            *_NOT_ADMIN,
+        ),
+    ),
     "token new": Command(
         new,
         _NAME,
         *_MADE,
         Option("--append FILE", "add the line to this file; a new file is readable only by you", completes="file"),
+        about=(
+            "The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and "
+            "stored nowhere. Viewers look; agents claim, heartbeat and release; operators may also break, "
+            "free, close and set pools; admins may do all."
+        ),
+        examples=(
+            ("dibs token new ci --append tokens", "a first token"),
+            ("dibs token new acme-ci --namespace acme --append tokens", "one that only sees one project"),
+            ("dibs token new visitor --expires 30d --append tokens", "one for a month"),
+        ),
+        exits=(
+            (0, "made"),
+            (64, "invalid name, or the file cannot be written"),
+        ),
     ),
-    "token show": Command(show),
+    "token show": Command(
+        show,
+        about=(
+            "The token that your first `dibs serve` made for you, to log in at its page in a browser. Other "
+            "tokens are kept as hashes and cannot be shown."
+        ),
+        examples=(("dibs token show", "to log in at http://127.0.0.1:3427"),),
+        exits=(
+            (0, "printed"),
+            (64, "there is none yet, or the file cannot be read"),
+        ),
+    ),
 }

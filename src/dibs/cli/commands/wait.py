@@ -104,17 +104,6 @@ def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms
     return no(NO, document, text, code="held", message=f"After {span(waited_ms)}: {head}")
 
 
-PAGES = """
-wait
-    Claims nothing and takes no place in line; `dibs claim --wait` does. Renews the claims of --actor meanwhile. Prints
-        the state at the end: free, done, delayed or parked; with --quiet only that word. Of several jobs it
-        waits for all, and --quiet prints name, tab and word of each. What the actor itself has is not waited for.
-    $ dibs wait migrate-db --for 10m && ./deploy  # until the migration is over
-    $ dibs wait migrate-db build-image && ./deploy  # both of them
-    $ test "$(dibs wait -q issue-1842)" = done  # done, or only released
-    $ dibs wait issue-1842 --done-exit-code 4; test $? = 4 && echo done  # the same by exit code
-    exits 0 nobody has it | 1 somebody still has it at the end of --for | 4 with --done-exit-code 4: it is done
-"""
 COMMANDS = {
     "wait": Command(
         wait,
@@ -122,6 +111,23 @@ COMMANDS = {
         Option("--for TIME", "wait for at most this long (default: no limit)"),
         Option("--done-exit-code N", "the exit code if all jobs are done (default 0)"),
         ACTOR,
+        about=(
+            "Claims nothing and takes no place in line; `dibs claim --wait` does. Renews the claims of "
+            "--actor meanwhile. Prints the state at the end: free, done, delayed or parked; with --quiet "
+            "only that word. Of several jobs it waits for all, and --quiet prints name, tab and word of "
+            "each. What the actor itself has is not waited for."
+        ),
+        examples=(
+            ("dibs wait migrate-db --for 10m && ./deploy", "until the migration is over"),
+            ("dibs wait migrate-db build-image && ./deploy", "both of them"),
+            ('test "$(dibs wait -q issue-1842)" = done', "done, or only released"),
+            ("dibs wait issue-1842 --done-exit-code 4; test $? = 4 && echo done", "the same by exit code"),
+        ),
+        exits=(
+            (0, "nobody has it"),
+            (1, "somebody still has it at the end of --for"),
+            (4, "with --done-exit-code 4: it is done"),
+        ),
     ),
 }
 

@@ -149,40 +149,10 @@ def test(call: Call) -> Answer:
 
 
 _ID = Argument("ID", "the webhook, as `webhook list` shows it")
-_UNKNOWN = "2 there is no such webhook, or it is not yours"
-_BAD = "64 the URL may not be used, or an invalid setting"
-_NOT_ALLOWED = "77 over HTTP only: a viewer may not"
+_UNKNOWN = ((2, "there is no such webhook, or it is not yours"),)
+_BAD = ((64, "the URL may not be used, or an invalid setting"),)
+_NOT_ALLOWED = ((77, "over HTTP only: a viewer may not"),)
 
-PAGES = f"""
-webhook add
-    A server on the store delivers each event of the namespace at least once, in order for each job, with retries. Each
-        delivery is signed with a secret, which is made and shown this once; --secret-file names your own. A server
-        refuses private addresses and http:// unless it is started with --webhook-allow-private and
-        --webhook-allow-http. You may have {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks.
-    $ dibs webhook add https://hooks.example.com/dibs  # everything
-    $ dibs webhook add https://hooks.example.com/dibs --jobs 'deploy/*' --events released,expired  # only what is over
-    exits 0 made | {_BAD} | {_NOT_ALLOWED}
-webhook list
-    Agents see their own webhooks, operators and admins all of their namespaces.
-    $ dibs webhook list  # all that you may see
-    exits 0 listed | {_NOT_ALLOWED}
-webhook show
-    Shows the last tries, the jobs that wait for one, and the dead letters.
-    $ dibs webhook show 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d  # why nothing arrives
-    exits 0 shown | {_UNKNOWN} | {_NOT_ALLOWED}
-webhook remove
-    $ dibs webhook remove 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d  # no more
-    exits 0 removed | {_UNKNOWN} | {_NOT_ALLOWED}
-webhook replay
-    A webhook that was stopped goes on.
-    $ dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d  # dead letters
-    $ dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d --after 1842  # all since an event
-    exits 0 asked for | {_UNKNOWN} | {_BAD} | {_NOT_ALLOWED}
-webhook test
-    The server that is asked sends it, once, and says what the target answered. It needs a server.
-    $ dibs webhook test 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d  # does it arrive
-    exits 0 delivered | 1 not delivered | {_UNKNOWN} | 64 there is no server | {_NOT_ALLOWED}
-"""
 COMMANDS = {
     "webhook add": Command(
         add,
@@ -194,12 +164,84 @@ COMMANDS = {
         ),
         Option("--secret-file FILE", "the file with the secret (default: one is made)", completes="file"),
         Option("--unsigned", "sign nothing"),
+        about=(
+            "A server on the store delivers each event of the namespace at least once, in order for each "
+            "job, with retries. Each delivery is signed with a secret, which is made and shown this once; "
+            "--secret-file names your own. A server refuses private addresses and http:// unless it is "
+            "started with --webhook-allow-private and --webhook-allow-http. You may have "
+            f"{WEBHOOKS_PER_PRINCIPAL_MAX} webhooks."
+        ),
+        examples=(
+            ("dibs webhook add https://hooks.example.com/dibs", "everything"),
+            (
+                "dibs webhook add https://hooks.example.com/dibs --jobs 'deploy/*' --events released,expired",
+                "only what is over",
+            ),
+        ),
+        exits=(
+            (0, "made"),
+            *_BAD,
+            *_NOT_ALLOWED,
+        ),
     ),
-    "webhook list": Command(list_, WIDE),
-    "webhook show": Command(show, _ID),
-    "webhook remove": Command(remove, _ID),
+    "webhook list": Command(
+        list_,
+        WIDE,
+        about="Agents see their own webhooks, operators and admins all of their namespaces.",
+        examples=(("dibs webhook list", "all that you may see"),),
+        exits=(
+            (0, "listed"),
+            *_NOT_ALLOWED,
+        ),
+    ),
+    "webhook show": Command(
+        show,
+        _ID,
+        about="Shows the last tries, the jobs that wait for one, and the dead letters.",
+        examples=(("dibs webhook show 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d", "why nothing arrives"),),
+        exits=(
+            (0, "shown"),
+            *_UNKNOWN,
+            *_NOT_ALLOWED,
+        ),
+    ),
+    "webhook remove": Command(
+        remove,
+        _ID,
+        examples=(("dibs webhook remove 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d", "no more"),),
+        exits=(
+            (0, "removed"),
+            *_UNKNOWN,
+            *_NOT_ALLOWED,
+        ),
+    ),
     "webhook replay": Command(
-        replay, _ID, Option("--after N", "the number of an event (default: only dead letters are sent again)")
+        replay,
+        _ID,
+        Option("--after N", "the number of an event (default: only dead letters are sent again)"),
+        about="A webhook that was stopped goes on.",
+        examples=(
+            ("dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d", "dead letters"),
+            ("dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d --after 1842", "all since an event"),
+        ),
+        exits=(
+            (0, "asked for"),
+            *_UNKNOWN,
+            *_BAD,
+            *_NOT_ALLOWED,
+        ),
     ),
-    "webhook test": Command(test, _ID),
+    "webhook test": Command(
+        test,
+        _ID,
+        about="The server that is asked sends it, once, and says what the target answered. It needs a server.",
+        examples=(("dibs webhook test 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d", "does it arrive"),),
+        exits=(
+            (0, "delivered"),
+            (1, "not delivered"),
+            *_UNKNOWN,
+            (64, "there is no server"),
+            *_NOT_ALLOWED,
+        ),
+    ),
 }

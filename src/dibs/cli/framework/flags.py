@@ -156,15 +156,17 @@ RETRY_AFTER = Option("--retry-after TIME", field="release.retry_after_seconds")
 
 # Exit codes as help says them: of a claim besides 0 and 1, of a claim of several, of a heartbeat or release too late.
 ALL_EXITS = (
-    "2 the request key or the session has ended, or mode, slots or units are not those of the job or its pool"
-    " | 3 waiting would deadlock; the cycle is shown"
+    (2, "the request key or the session has ended, or mode, slots or units are not those of the job or its pool"),
+    (3, "waiting would deadlock; the cycle is shown"),
 )
-SUPERSEDED = "5 with --replaces: a newer claim of the same group waits instead"
+SUPERSEDED = ((5, "with --replaces: a newer claim of the same group waits instead"),)
 CLAIM_EXITS = (
-    f"{ALL_EXITS} | 4 the job is marked as done | {SUPERSEDED}"
-    " | 75 the job is delayed after a loss or a failure, parked or closed; the answer says which"
+    *ALL_EXITS,
+    (4, "the job is marked as done"),
+    *SUPERSEDED,
+    (75, "the job is delayed after a loss or a failure, parked or closed; the answer says which"),
 )
-NOT_YOURS = "2 the lease is not current: it expired, was released, or was taken away. Stop the work"
+NOT_YOURS = ((2, "the lease is not current: it expired, was released, or was taken away. Stop the work"),)
 
 
 def put(document: Document, field: str, value: object) -> None:

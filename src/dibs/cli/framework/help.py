@@ -81,7 +81,7 @@ def page(command: Command, width: int | None = None) -> str:
     lines += ["", "For every command:", *_options(GLOBAL, width)]
     if command.examples:
         lines += ["", "Examples:"]
-        for what, line in command.examples:
+        for line, what in command.examples:
             lines += [f"  # {what}", f"  {line}"]
     if command.exits:
         lines += ["", "Exit codes:", *_columns([(str(code), what) for code, what in command.exits], width)]

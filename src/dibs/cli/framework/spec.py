@@ -63,12 +63,6 @@ class Option:
         return f"{self.flag} {self.value}" if self.bare is None else f"{self.flag}[={self.value}]"
 
 
-def options(table: str) -> tuple[Option, ...]:
-    """Options with no more than flag and help: `--port N: where to listen`, one to a line. Indented lines go on."""
-    lines = table.strip().replace("\n    ", " ").split("\n")
-    return tuple([Option(*line.split(": ", 1)) for line in lines])
-
-
 ONE, MAYBE, MANY, ANY, REST = "one", "maybe", "many", "any", "rest"
 _SHOWN = {ONE: "{}", MAYBE: "[{}]", MANY: "{}...", ANY: "[{}...]", REST: "-- {}..."}
 
@@ -98,8 +92,7 @@ class Argument:
 
 class Command:
     """One command, with its arguments and options. Who finds it by its `name`, which may be two words (`token new`),
-    sets that, and `pages`: the table of its module that says more of it. A section has a text, which `about` is where
-    there is no table, examples (`$ dibs claim x  # what that does`) and exit codes (`exits 0 yours | 1 not`).
+    sets that. `examples` are lines to type, each with what it does; `exits` its exit codes, each with what it means.
     `usage_exit` is the exit code for a usage error. `several` are the commands that take more than one of its argument,
     each with what it does. `usual` are the flags that its help shows first, if it has many."""
 
@@ -108,13 +101,17 @@ class Command:
         run: Callable[[Call], Answer],
         *parts: Argument | Option,
         about: str = "",
+        examples: tuple[tuple[str, str], ...] = (),
+        exits: tuple[tuple[int, str], ...] = (),
         usage_exit: int = 64,
         several: tuple[tuple[str, str], ...] = (),
         usual: tuple[str, ...] = (),
     ) -> None:
-        self.name = self.pages = ""
+        self.name = ""
         self.run = run
-        self._about = about
+        self.about = about
+        self.examples = examples
+        self.exits = exits
         self.arguments = tuple([part for part in parts if isinstance(part, Argument)])
         self.options = tuple([part for part in parts if isinstance(part, Option)])
         self.usage_exit = usage_exit
@@ -129,28 +126,6 @@ class Command:
             if option.required is not None:
                 groups.setdefault(option.required, []).append(option)
         return list(groups.values())
-
-    def _told(self, begin: str = "") -> list[str]:
-        """The lines of its section that begin so, without that; with "", its text."""
-        from dibs.base.tables import sections  # only who asks for help reads it
-
-        lines = [line for (line,) in dict(sections(self.pages)).get(self.name, [[self._about]])]
-        if not begin:
-            return [line for line in lines if not line.startswith(("$ ", "exits "))]
-        return [line.removeprefix(begin) for line in lines if line.startswith(begin)]
-
-    @property
-    def about(self) -> str:
-        return " ".join(self._told())
-
-    @property
-    def examples(self) -> list[tuple[str, str]]:
-        return [(what, line) for line, _, what in [each.rpartition("  # ") for each in self._told("$ ")]]
-
-    @property
-    def exits(self) -> list[tuple[int, str]]:
-        told = [each.partition(" ") for line in self._told("exits ") for each in line.split(" | ")]
-        return [(int(code), what) for code, _, what in told]
 
 
 JOBS = Argument("JOB", "the stable names of the work, such as issue-1842", completes="job", takes=MANY)

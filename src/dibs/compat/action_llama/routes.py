@@ -20,7 +20,7 @@ from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.client.urls import ServerAddress, server_address
-from dibs.compat import schemas_of, with_list
+from dibs.compat import Schemas, with_list
 from dibs.compat.action_llama import protocol as theirs
 from dibs.compat.action_llama import runs
 from dibs.compat.action_llama.protocol import Asking, Rejected, Said
@@ -33,10 +33,11 @@ from dibs.server.handlers import Api
 from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import ClientGone, answer_document, answer_for_error, encode, encoded, public_reply
-from dibs.server.routes.operations import operations_in, routed
+from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Table
+from dibs.wire.answer_fields import flag, number, text, texts
 from dibs.wire.documents import reply_to
-from dibs.wire.operations import Operation, Schema, in_path, in_query
+from dibs.wire.operations import NAMESPACE, Operation, Schema, by_id, in_path, in_query
 from dibs.wire.requests import command_for, shape
 
 Handler = Callable[[HttpRequest], Awaitable[Reply]]
@@ -75,93 +76,203 @@ _RUN_ASKED: Schema = {
     "required": ["holder"],
 }
 # What the fields of answers mean, wherever they are.
-_schema = schemas_of("""
-agentName text: the agent of the run
-ended number: how many runs
-error text: their word for it
-expiresAt number: in milliseconds since 1970
-expires_at text: when it ends without a call
-heldSince number: in milliseconds since 1970
-holder text: whose it is
-locks texts: the names of the jobs that it holds
-namespace text: its namespace
-ok flag: whether it was done
-reason text: why
-released texts: the jobs that they held
-resourceKey text: the key
-secret text: the proof. Keep it to yourself
-since text: when it began
-status text: `ok`
-""")
-_RUN = "holder namespace since expires_at locks"
-_OWN = _schema("resourceKey holder heldSince expiresAt")
-_SECRET = "the-secret-of-a-run"
-_NAMES: dict[str, Any] = {
-    "acquired": _schema("ok resourceKey"),
-    "released": _schema("ok"),
-    "kept": _schema("ok expiresAt"),
-    "own": {"type": "array", "items": _OWN},
-    "locks": with_list("locks", _schema("resourceKey holder heldSince agentName")),
-    "well": _schema("status"),
-    "anything": {},
-    "run": _schema(f"secret {_RUN}"),
-    "runs": with_list("runs", _schema(_RUN)),
-    "ended": _schema("holder ended released"),
-    "ASKED": _ASKED,
-    "RUN_ASKED": _RUN_ASKED,
-    "EXAMPLE": {"secret": _SECRET, "resourceKey": "github://acme/app/issues/42"},
-    "OWN_SECRET": in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET),
-    "SENT": in_path("name", "As their command sends it", "rerun"),
-    "HOLDER": in_path("name", "The holder", "agent-1", minLength=1),
-}
-# Action Llama's protocol: the secret of a run takes the place of a token. Then what its own gateway answers.
-_THEIRS = operations_in(
-    """
-Gateway
-    POST /gateway/locks/acquire gateway-acquire: acquire a lock
-        200 acquired; request ASKED; example EXAMPLE
-    POST /gateway/locks/release gateway-release: release a lock
-        200 released; request ASKED; example EXAMPLE
-    POST /gateway/locks/heartbeat gateway-heartbeat: keep a lock
-        200 kept; request ASKED; example EXAMPLE
-    GET /gateway/locks/list gateway-list: the locks of a run
-        200 own; with OWN_SECRET
-    GET /gateway/locks/status locks-of-all: all locks
-        200 locks; with NAMESPACE
-    GET /gateway/health gateway-health: can locks be taken
-        200 well; who no token
-    POST /gateway/signals/{name} gateway-signals-of: passed on to Action Llama's own gateway: al-rerun, al-return,
-        al-status
-        200 anything; request anything; with SENT
-    POST /gateway/calls gateway-calls: passed on to Action Llama's own gateway: al-subagent
-        200 anything; request anything
-    GET /gateway/calls/{name} gateway-calls-of: passed on to Action Llama's own gateway: al-subagent-check,
-        al-subagent-wait
-        200 anything; with SENT
-    POST /gateway/shutdown gateway-shutdown: passed on to Action Llama's own gateway: al-shutdown
-        200 anything; request anything
-""",
-    {"Gateway": ("", {"is_open": True, "is_foreign": True, "who": "a run"})},
-    _NAMES,
+_FIELDS = Schemas(
+    {
+        "agentName": text("the agent of the run"),
+        "ended": number("how many runs"),
+        "error": text("their word for it"),
+        "expiresAt": number("in milliseconds since 1970"),
+        "expires_at": text("when it ends without a call"),
+        "heldSince": number("in milliseconds since 1970"),
+        "holder": text("whose it is"),
+        "locks": texts("the names of the jobs that it holds"),
+        "namespace": text("its namespace"),
+        "ok": flag("whether it was done"),
+        "reason": text("why"),
+        "released": texts("the jobs that they held"),
+        "resourceKey": text("the key"),
+        "secret": text("the proof. Keep it to yourself"),
+        "since": text("when it began"),
+        "status": text("`ok`"),
+    }
 )
-_REFUSALS = dict.fromkeys((400, 403, 404, 409, 413, 429, 500, 503), _schema("ok error- reason"))
+_RUN = ("holder", "namespace", "since", "expires_at", "locks")
+_OWN = _FIELDS.of("resourceKey", "holder", "heldSince", "expiresAt")
+_SECRET = "the-secret-of-a-run"
+_ANSWERS: dict[str, Schema] = {
+    "acquired": _FIELDS.of("ok", "resourceKey"),
+    "released": _FIELDS.of("ok"),
+    "kept": _FIELDS.of("ok", "expiresAt"),
+    "own": {"type": "array", "items": _OWN},
+    "locks": with_list("locks", _FIELDS.of("resourceKey", "holder", "heldSince", "agentName")),
+    "well": _FIELDS.of("status"),
+    "anything": {},
+    "run": _FIELDS.of("secret", *_RUN),
+    "runs": with_list("runs", _FIELDS.of(*_RUN)),
+    "ended": _FIELDS.of("holder", "ended", "released"),
+}
+_EXAMPLE = {"secret": _SECRET, "resourceKey": "github://acme/app/issues/42"}
+_OWN_SECRET = in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET)
+_SENT = in_path("name", "As their command sends it", "rerun")
+_HOLDER = in_path("name", "The holder", "agent-1", minLength=1)
+# Action Llama's protocol: the secret of a run takes the place of a token. Then what its own gateway answers.
+_THEIRS = by_id(
+    Operation(
+        "POST",
+        "/gateway/locks/acquire",
+        "gateway-acquire",
+        "acquire a lock",
+        "Gateway",
+        {200: _ANSWERS["acquired"]},
+        is_open=True,
+        is_foreign=True,
+        who="a run",
+        request=_ASKED,
+        example=_EXAMPLE,
+    ),
+    Operation(
+        "POST",
+        "/gateway/locks/release",
+        "gateway-release",
+        "release a lock",
+        "Gateway",
+        {200: _ANSWERS["released"]},
+        is_open=True,
+        is_foreign=True,
+        who="a run",
+        request=_ASKED,
+        example=_EXAMPLE,
+    ),
+    Operation(
+        "POST",
+        "/gateway/locks/heartbeat",
+        "gateway-heartbeat",
+        "keep a lock",
+        "Gateway",
+        {200: _ANSWERS["kept"]},
+        is_open=True,
+        is_foreign=True,
+        who="a run",
+        request=_ASKED,
+        example=_EXAMPLE,
+    ),
+    Operation(
+        "GET",
+        "/gateway/locks/list",
+        "gateway-list",
+        "the locks of a run",
+        "Gateway",
+        {200: _ANSWERS["own"]},
+        is_open=True,
+        is_foreign=True,
+        who="a run",
+        parameters=(_OWN_SECRET,),
+    ),
+    Operation(
+        "GET",
+        "/gateway/locks/status",
+        "locks-of-all",
+        "all locks",
+        "Gateway",
+        {200: _ANSWERS["locks"]},
+        is_open=True,
+        is_foreign=True,
+        who="a run",
+        parameters=NAMESPACE,
+    ),
+    Operation(
+        "GET",
+        "/gateway/health",
+        "gateway-health",
+        "can locks be taken",
+        "Gateway",
+        {200: _ANSWERS["well"]},
+        is_open=True,
+        is_foreign=True,
+        who="no token",
+    ),
+    Operation(
+        "POST",
+        "/gateway/signals/{name}",
+        "gateway-signals-of",
+        "passed on to Action Llama's own gateway: al-rerun, al-return, al-status",
+        "Gateway",
+        {200: _ANSWERS["anything"]},
+        is_open=True,
+        is_foreign=True,
+        who="a run",
+        parameters=(_SENT,),
+        request=_ANSWERS["anything"],
+    ),
+    Operation(
+        "POST",
+        "/gateway/calls",
+        "gateway-calls",
+        "passed on to Action Llama's own gateway: al-subagent",
+        "Gateway",
+        {200: _ANSWERS["anything"]},
+        is_open=True,
+        is_foreign=True,
+        who="a run",
+        request=_ANSWERS["anything"],
+    ),
+    Operation(
+        "GET",
+        "/gateway/calls/{name}",
+        "gateway-calls-of",
+        "passed on to Action Llama's own gateway: al-subagent-check, al-subagent-wait",
+        "Gateway",
+        {200: _ANSWERS["anything"]},
+        is_open=True,
+        is_foreign=True,
+        who="a run",
+        parameters=(_SENT,),
+    ),
+    Operation(
+        "POST",
+        "/gateway/shutdown",
+        "gateway-shutdown",
+        "passed on to Action Llama's own gateway: al-shutdown",
+        "Gateway",
+        {200: _ANSWERS["anything"]},
+        is_open=True,
+        is_foreign=True,
+        who="a run",
+        request=_ANSWERS["anything"],
+    ),
+)
+_REFUSALS = dict.fromkeys(
+    (400, 403, 404, 409, 413, 429, 500, 503), _FIELDS.of("ok", "error", "reason", optional=("error",))
+)
 for _id, _each in _THEIRS.items():
     if _each.answers[200]:
         _THEIRS[_id] = _each._replace(answers={**_each.answers, **_REFUSALS})
 _ALL = _THEIRS["locks-of-all"]  # which an operator asks
 _THEIRS[_ALL.id] = _ALL._replace(answers={**_ALL.answers, 401: _REFUSALS[400]}, is_open=False, who="")
-_RUNS = operations_in(
-    """
-Gateway
-    POST /gateway/runs run-open: begin a run
-        201 run; errors capacity_exceeded; request RUN_ASKED; example {"holder": "agent-1"}
-    GET /gateway/runs runs: open runs
-        200 runs
-    DELETE /gateway/runs/{name} run-end: end all runs of a holder
-        200 ended; errors not_found; with HOLDER NAMESPACE
-""",
-    {"Gateway": ("NAMESPACE", {})},
-    _NAMES,
+_RUNS = by_id(
+    Operation(
+        "POST",
+        "/gateway/runs",
+        "run-open",
+        "begin a run",
+        "Gateway",
+        {201: _ANSWERS["run"]},
+        codes=("capacity_exceeded",),
+        parameters=NAMESPACE,
+        request=_RUN_ASKED,
+        example={"holder": "agent-1"},
+    ),
+    Operation("GET", "/gateway/runs", "runs", "open runs", "Gateway", {200: _ANSWERS["runs"]}, parameters=NAMESPACE),
+    Operation(
+        "DELETE",
+        "/gateway/runs/{name}",
+        "run-end",
+        "end all runs of a holder",
+        "Gateway",
+        {200: _ANSWERS["ended"]},
+        codes=("not_found",),
+        parameters=(_HOLDER, *NAMESPACE),
+    ),
 )
 
 

@@ -76,33 +76,52 @@ def _ask(call: Call, verb: str, name: str = "", document: Document | None = None
     return ask_store(door, asked) if isinstance(door, EmbeddedDoor) else door.ask(asked)
 
 
-_ADMIN = "77 over HTTP only: the token is not an admin's"
-_NO_GATEWAY = "2 the server does not serve the gateway: dibs serve --gateway"
-PAGES = f"""
-run-secret create
-    A run is one execution of one agent. Its secret identifies it to `rlock` (SHUTDOWN_SECRET) and to the gateway of
-        `dibs serve --gateway`. The secret is shown this once; dibs keeps a digest. A run ends with `dibs run-secret
-        end`, or after two days without a request.
-    $ export SHUTDOWN_SECRET=$(dibs run-secret create -q --holder dev-1a2b3c4d)  # before the agent starts
-    $ dibs run-secret create --holder dev-1a2b3c4d --given  # a secret that a scheduler made
-    exits 0 begun | {_NO_GATEWAY} | 64 invalid holder or secret | {_ADMIN}
-run-secret list
-    Shows the holder, the start and the locks of each run, and no secrets. --quiet prints the holders only.
-    $ dibs run-secret list  # which runs are active
-    exits 0 the list, which may be empty | {_NO_GATEWAY} | {_ADMIN}
-run-secret end
-    Its secret is invalid from then on. If several runs have the same holder, all of them end.
-    $ dibs run-secret end dev-1a2b3c4d  # when the agent has ended
-    exits 0 ended | 2 there is no such run, or the server does not serve the gateway | {_ADMIN}
-"""
+_ADMIN = ((77, "over HTTP only: the token is not an admin's"),)
+_NO_GATEWAY = ((2, "the server does not serve the gateway: dibs serve --gateway"),)
 COMMANDS = {
     "run-secret create": CliCommand(
         create,
         Option("--holder NAME", "name of the run, as shown to others, such as dev-1a2b3c4d", required="holder"),
         Option("--given", "use the secret in SHUTDOWN_SECRET instead of a new one"),
+        about=(
+            "A run is one execution of one agent. Its secret identifies it to `rlock` (SHUTDOWN_SECRET) and "
+            "to the gateway of `dibs serve --gateway`. The secret is shown this once; dibs keeps a digest. "
+            "A run ends with `dibs run-secret end`, or after two days without a request."
+        ),
+        examples=(
+            ("export SHUTDOWN_SECRET=$(dibs run-secret create -q --holder dev-1a2b3c4d)", "before the agent starts"),
+            ("dibs run-secret create --holder dev-1a2b3c4d --given", "a secret that a scheduler made"),
+        ),
+        exits=(
+            (0, "begun"),
+            *_NO_GATEWAY,
+            (64, "invalid holder or secret"),
+            *_ADMIN,
+        ),
     ),
-    "run-secret list": CliCommand(list_),
-    "run-secret end": CliCommand(end, Argument("HOLDER", "the holder given to run-secret create")),
+    "run-secret list": CliCommand(
+        list_,
+        about=(
+            "Shows the holder, the start and the locks of each run, and no secrets. --quiet prints the holders only."
+        ),
+        examples=(("dibs run-secret list", "which runs are active"),),
+        exits=(
+            (0, "the list, which may be empty"),
+            *_NO_GATEWAY,
+            *_ADMIN,
+        ),
+    ),
+    "run-secret end": CliCommand(
+        end,
+        Argument("HOLDER", "the holder given to run-secret create"),
+        about="Its secret is invalid from then on. If several runs have the same holder, all of them end.",
+        examples=(("dibs run-secret end dev-1a2b3c4d", "when the agent has ended"),),
+        exits=(
+            (0, "ended"),
+            (2, "there is no such run, or the server does not serve the gateway"),
+            *_ADMIN,
+        ),
+    ),
 }
 
 

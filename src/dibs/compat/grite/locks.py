@@ -300,7 +300,13 @@ def _failed(call: Call, answer: Answer) -> Answer:
     return answer
 
 
-def command(run: Callable[[Call], Answer], *parts: Argument | Option) -> Command:
+def command(
+    run: Callable[[Call], Answer],
+    *parts: Argument | Option,
+    about: str,
+    examples: tuple[tuple[str, str], ...],
+    exits: tuple[tuple[int, str], ...],
+) -> Command:
     """Report errors of `run` with grite's codes. The parser of flags reports usage errors."""
 
     def told(call: Call) -> Answer:
@@ -311,7 +317,7 @@ def command(run: Callable[[Call], Answer], *parts: Argument | Option) -> Command
         except DibsError as error:
             return _failed(call, failure(reply_for_error(error)))
 
-    return Command(told, *parts, NO_DAEMON, usage_exit=BAD_USAGE)
+    return Command(told, *parts, NO_DAEMON, about=about, examples=examples, exits=exits, usage_exit=BAD_USAGE)
 
 
 # The arguments of the commands.
@@ -323,43 +329,92 @@ _TTL = Option("--ttl TIME", "how long it lasts: 30m, 2h, or seconds (default 5m)
 _NEW_TTL = Option("--ttl TIME", "a new TTL (default: the present one)")
 _WHO = (LOCK_ACTOR, DATA_DIR, SESSION)
 _EXITS = (
-    "1 internal error | 2 invalid flag, TTL or resource | 5 the store cannot be reached, or is busy"
-    " | 6 the server cannot be reached"
+    (1, "internal error"),
+    (2, "invalid flag, TTL or resource"),
+    (5, "the store cannot be reached, or is busy"),
+    (6, "the server cannot be reached"),
 )
-_CONFLICT = "4 conflict: somebody else holds it"
+_CONFLICT = ((4, "conflict: somebody else holds it"),)
 _REMEMBERS = (
     "dibs remembers the lease for the shell that ran the command, or for the --actor you name. So renew and "
     "release need no lease id. Two shells are two holders."
 )
 
-PAGES = f"""
-lock acquire
-    {_REMEMBERS} Acquiring a lock that you hold gives the same lease, never a shorter one.
-    $ dibs lock acquire --resource issue:8057324b --ttl 30m  # for half an hour
-    $ dibs lock acquire issue:1 --actor agent-7  # as an agent whose commands each run in a shell of their own
-    exits 0 it is yours | {_CONFLICT} | {_EXITS}
-lock renew
-    An expired lock cannot be renewed: acquire it again.
-    $ dibs lock renew --resource repo:migration --ttl 2h  # half way through
-    exits 0 still yours | 4 conflict: somebody else holds it, or it has expired | {_EXITS}
-lock release
-    Succeeds if nobody holds the resource. A lock that somebody else holds is left alone.
-    $ dibs lock release --resource issue:8057324b  # when done
-    $ trap 'dibs lock release --resource "issue:$ID"' EXIT  # whatever happens
-    exits 0 nobody holds it now | {_CONFLICT} | {_EXITS}
-lock status
-    Expired locks are not listed: they can be acquired.
-    $ dibs lock status --json  # everything
-    exits 0 the list, which may be empty | {_EXITS}
-lock gc
-    You never need this: an expired lock is free before it is deleted. A server deletes them by itself.
-    $ dibs lock gc  # now and then
-    exits 0 swept | {_EXITS}
-"""
 COMMANDS = {
-    "lock acquire": command(acquire, _ARGUMENT, _RESOURCE, _TTL, *_WHO),
-    "lock renew": command(renew, _ARGUMENT, _RESOURCE, _NEW_TTL, LEASE, *_WHO),
-    "lock release": command(release, _ARGUMENT, _RESOURCE, LEASE, *_WHO),
-    "lock status": command(status, _ARGUMENT, _RESOURCE, LOCK_ACTOR, DATA_DIR),
-    "lock gc": command(gc, LOCK_ACTOR, DATA_DIR),
+    "lock acquire": command(
+        acquire,
+        _ARGUMENT,
+        _RESOURCE,
+        _TTL,
+        *_WHO,
+        about=f"{_REMEMBERS} Acquiring a lock that you hold gives the same lease, never a shorter one.",
+        examples=(
+            ("dibs lock acquire --resource issue:8057324b --ttl 30m", "for half an hour"),
+            (
+                "dibs lock acquire issue:1 --actor agent-7",
+                "as an agent whose commands each run in a shell of their own",
+            ),
+        ),
+        exits=(
+            (0, "it is yours"),
+            *_CONFLICT,
+            *_EXITS,
+        ),
+    ),
+    "lock renew": command(
+        renew,
+        _ARGUMENT,
+        _RESOURCE,
+        _NEW_TTL,
+        LEASE,
+        *_WHO,
+        about="An expired lock cannot be renewed: acquire it again.",
+        examples=(("dibs lock renew --resource repo:migration --ttl 2h", "half way through"),),
+        exits=(
+            (0, "still yours"),
+            (4, "conflict: somebody else holds it, or it has expired"),
+            *_EXITS,
+        ),
+    ),
+    "lock release": command(
+        release,
+        _ARGUMENT,
+        _RESOURCE,
+        LEASE,
+        *_WHO,
+        about="Succeeds if nobody holds the resource. A lock that somebody else holds is left alone.",
+        examples=(
+            ("dibs lock release --resource issue:8057324b", "when done"),
+            ("trap 'dibs lock release --resource \"issue:$ID\"' EXIT", "whatever happens"),
+        ),
+        exits=(
+            (0, "nobody holds it now"),
+            *_CONFLICT,
+            *_EXITS,
+        ),
+    ),
+    "lock status": command(
+        status,
+        _ARGUMENT,
+        _RESOURCE,
+        LOCK_ACTOR,
+        DATA_DIR,
+        about="Expired locks are not listed: they can be acquired.",
+        examples=(("dibs lock status --json", "everything"),),
+        exits=(
+            (0, "the list, which may be empty"),
+            *_EXITS,
+        ),
+    ),
+    "lock gc": command(
+        gc,
+        LOCK_ACTOR,
+        DATA_DIR,
+        about=("You never need this: an expired lock is free before it is deleted. A server deletes them by itself."),
+        examples=(("dibs lock gc", "now and then"),),
+        exits=(
+            (0, "swept"),
+            *_EXITS,
+        ),
+    ),
 }

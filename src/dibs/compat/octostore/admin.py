@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput, InvalidName
+from dibs.base.files import content
 from dibs.base.jsontext import encode
 from dibs.base.reply import Reply
 from dibs.compat.octostore.bodies import user_id
@@ -30,11 +32,11 @@ from dibs.server.http.parse import parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import HttpError, answer_document
 from dibs.server.monitor.metric_table import Scrape
-from dibs.server.routes.operations import operations_in, routed
+from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Table
-from dibs.wire.answer_fields import answers_in
+from dibs.wire.answer_fields import Answer, flag, number, numbers, parts, text
 from dibs.wire.credentials import digest_of
-from dibs.wire.operations import document_schema, in_query
+from dibs.wire.operations import NAMESPACE, Operation, by_id, document_schema, in_query
 from dibs.wire.parts import offset_timestamp
 
 KEY_HEADERS = (b"x-admin-key", b"x-octostore-admin-key")
@@ -44,34 +46,39 @@ ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this na
 WINDOWS_S = {"1h": 3_600, "12h": 43_200, "24h": 86_400, "7d": 604_800}
 NAME_CHARS_MAX = 64
 STATUS, TIMESERIES, REGISTER, ROTATE = "admin-status", "timeseries", "register", "token-rotate-own"
-_ANSWERS = answers_in("""
-_token
-    token text: the token, shown only here
-    user_id text: an id made from the name
-    namespace text?: the only namespace it may use; null: any
-registered
-    + _token
-    username text: as given
-rotated
-    + _token
-    github_username text: the token's name
-admin
-    healthy flag: true
-    uptime_seconds number: since the server started
-    active_locks number: live leases in the namespace
-    total_users number: principals with a token
-    total_acquires number: since the server started
-    total_releases number: since the server started
-    locks list: `name`, `holder_username`, `metadata`, `fencing_token`, `expires_at`, `ttl_remaining_seconds`
-    users list: `id`, `github_username` (the principal), `created_at`
-minutes
-    window text: as asked
-    timestamps numbers: the beginnings of minutes, in seconds since 1970
-    request_volume numbers: requests in each minute
-    acquire_rates numbers: new leases in the store
-    release_rates numbers: releases in the store
-    active_locks numbers: live leases in the store at the end of the minute
-""")
+_TOKEN: Answer = {
+    "token": text("the token, shown only here"),
+    "user_id": text("an id made from the name"),
+    "namespace": text("the only namespace it may use; null: any", null=True),
+}
+_ANSWERS: dict[str, Answer] = {
+    "registered": {
+        **_TOKEN,
+        "username": text("as given"),
+    },
+    "rotated": {
+        **_TOKEN,
+        "github_username": text("the token's name"),
+    },
+    "admin": {
+        "healthy": flag("true"),
+        "uptime_seconds": number("since the server started"),
+        "active_locks": number("live leases in the namespace"),
+        "total_users": number("principals with a token"),
+        "total_acquires": number("since the server started"),
+        "total_releases": number("since the server started"),
+        "locks": parts("`name`, `holder_username`, `metadata`, `fencing_token`, `expires_at`, `ttl_remaining_seconds`"),
+        "users": parts("`id`, `github_username` (the principal), `created_at`"),
+    },
+    "minutes": {
+        "window": text("as asked"),
+        "timestamps": numbers("the beginnings of minutes, in seconds since 1970"),
+        "request_volume": numbers("requests in each minute"),
+        "acquire_rates": numbers("new leases in the store"),
+        "release_rates": numbers("releases in the store"),
+        "active_locks": numbers("live leases in the store at the end of the minute"),
+    },
+}
 _MINUTES = dict(zip(list(_ANSWERS["minutes"])[1:], ("at_s", "requests", "acquires", "releases", "live"), strict=True))
 _REGISTERS = {
     "type": "object",
@@ -81,26 +88,48 @@ _REGISTERS = {
     },
     "required": ["username"],
 }
-OPERATIONS = operations_in(
-    """
-Health
-    GET /admin/status admin-status: what is held, and who has a token
-        200 admin; with NAMESPACE
-    GET /admin/metrics/timeseries timeseries: the last minutes of this server, one number for each
-        200 minutes; with WINDOW
-Tokens
-    POST /auth/register register: a token for a name that nobody has
-        200 registered; errors not_found conflict rate_limited; open; who anybody on this machine, if so set
-        request REGISTERS
-    POST /auth/token/rotate token-rotate-own: a new token in the place of the caller's own
-        200 rotated; errors conflict not_found
-""",
-    {"Health": ("", {}), "Tokens": ("", {})},
-    {
-        **{name: document_schema(fields) for name, fields in _ANSWERS.items()},
-        "WINDOW": in_query("window", "How far back", enum=list(WINDOWS_S), default="1h"),
-        "REGISTERS": _REGISTERS,
-    },
+_WINDOW = in_query("window", "How far back", enum=list(WINDOWS_S), default="1h")
+_SCHEMAS = {name: document_schema(fields) for name, fields in _ANSWERS.items()}
+OPERATIONS = by_id(
+    Operation(
+        "GET",
+        "/admin/status",
+        "admin-status",
+        "what is held, and who has a token",
+        "Health",
+        {200: _SCHEMAS["admin"]},
+        parameters=NAMESPACE,
+    ),
+    Operation(
+        "GET",
+        "/admin/metrics/timeseries",
+        "timeseries",
+        "the last minutes of this server, one number for each",
+        "Health",
+        {200: _SCHEMAS["minutes"]},
+        parameters=(_WINDOW,),
+    ),
+    Operation(
+        "POST",
+        "/auth/register",
+        "register",
+        "a token for a name that nobody has",
+        "Tokens",
+        {200: _SCHEMAS["registered"]},
+        is_open=True,
+        who="anybody on this machine, if so set",
+        codes=("not_found", "conflict", "rate_limited"),
+        request=_REGISTERS,
+    ),
+    Operation(
+        "POST",
+        "/auth/token/rotate",
+        "token-rotate-own",
+        "a new token in the place of the caller's own",
+        "Tokens",
+        {200: _SCHEMAS["rotated"]},
+        codes=("conflict", "not_found"),
+    ),
 )
 
 
@@ -388,8 +417,14 @@ def metrics_document(scrape: Scrape, guard: TokenGuard, contract: Contract | Non
             "cache_hits": 0,  # never counted there, either
             "cache_misses": 0,
         },
-        "memory_bytes": scrape.process.resident_bytes,
+        "memory_bytes": _resident_bytes(),
     }
+
+
+def _resident_bytes() -> int | None:
+    """Memory of this process that is in RAM. Linux only."""
+    pages = (content("/proc/self/statm") or b"").split()
+    return int(pages[1]) * resource.getpagesize() if len(pages) > 1 else None
 
 
 def _by_endpoint(requests: dict[str, RequestCounts], *, only_its_own: bool) -> dict[str, RequestCounts]:

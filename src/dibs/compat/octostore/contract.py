@@ -12,7 +12,7 @@ from typing import Any
 from dibs.base.errors import InvalidInput
 from dibs.base.reply import Reply
 from dibs.client.transport import unread
-from dibs.compat import schemas_of
+from dibs.compat import Schemas
 from dibs.compat.octostore import bodies, locks, routes
 from dibs.compat.octostore.admin import user_names
 from dibs.compat.octostore.bodies import PlainStream, answer_refusal, unsupported
@@ -35,7 +35,7 @@ from dibs.server.routes.operations import DOCUMENTS
 from dibs.server.routes.table import Handler, Table
 from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
-from dibs.wire.answer_fields import ANSWERS
+from dibs.wire.answer_fields import ANSWERS, flag, number, part, parts, text, texts
 from dibs.wire.lease_documents import frame, lock_snapshot
 from dibs.wire.operations import ID_PATTERN, JOB, Operation, Schema, in_path
 from dibs.wire.parts import timestamp
@@ -157,11 +157,11 @@ def _pairs(text: str, source: str) -> list[tuple[str, str]]:
     """`user:token`, or a token alone, with commas or line ends between. No message holds a token."""
     entries = [entry.strip() for line in text.splitlines() for entry in line.split(",")]
     pairs = []
-    for number, entry in enumerate([each for each in entries if each and not each.startswith("#")], start=1):
+    for nth, entry in enumerate([each for each in entries if each and not each.startswith("#")], start=1):
         name, colon, token = entry.partition(":")
         name, token = (name.strip(), token.strip()) if colon else (entry, entry)
         if not name or not token or any(character.isspace() for character in token):
-            raise InvalidInput(f"{source} has an invalid entry: number {number}. Write user:token.")
+            raise InvalidInput(f"{source} has an invalid entry: number {nth}. Write user:token.")
         pairs.append((name, token))
     if not pairs:
         raise InvalidInput(f"{source} must contain at least one token.")
@@ -277,56 +277,89 @@ def _in_its_words(handler: Handler, admit: Callable[[HttpRequest], None] | None)
 ABOUT = "In OctoStore's form: this server runs with `--octostore`."
 _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503)
 # What the fields of answers mean, wherever they are, where it is not what they mean in dibs' own.
-_schema = schemas_of(
-    """
-acl object: who may acquire the lock
-active flag: whether it is in use
-code text: what is the matter, for programs
-details text: the same, for people
-events texts: which events
-expires_at text: when it ends without a renewal or a keepalive
-fencing_token number: rises with every lease of the store; of a free lock, the next one
-id text: the webhook
-lock_count number: how many locks it holds
-lock_delay_seconds number: the delay that its last holder asked for
-lock_pattern text: of which locks; null: of all
-locks list: the locks that are held, each as `GET /locks/{name}` shows it
-metadata text: of the holder
-name text: the lock
-prefix text: with which their names begin
-secret text: `****` if there is one
-status text: `acquired`, `held`, `free`, `delayed` or `ok`
-storage text: `wal`
-total number: how many
-url text: where to
-user_id text: whose it is
-""",
+_FIELDS = Schemas(
     {
-        name: (kind.rstrip("?-"), said)
-        for fields in reversed([*ANSWERS.values(), *DOCUMENTS.values()])
-        for name, (kind, said) in fields.items()
-    },
+        **{
+            name: field
+            for fields in reversed([*ANSWERS.values(), *DOCUMENTS.values()])
+            for name, field in fields.items()
+        },
+        "acl": part("who may acquire the lock"),
+        "active": flag("whether it is in use"),
+        "code": text("what is the matter, for programs"),
+        "details": text("the same, for people"),
+        "events": texts("which events"),
+        "expires_at": text("when it ends without a renewal or a keepalive"),
+        "fencing_token": number("rises with every lease of the store; of a free lock, the next one"),
+        "id": text("the webhook"),
+        "lock_count": number("how many locks it holds"),
+        "lock_delay_seconds": number("the delay that its last holder asked for"),
+        "lock_pattern": text("of which locks; null: of all"),
+        "locks": parts("the locks that are held, each as `GET /locks/{name}` shows it"),
+        "metadata": text("of the holder"),
+        "name": text("the lock"),
+        "prefix": text("with which their names begin"),
+        "secret": text("`****` if there is one"),
+        "status": text("`acquired`, `held`, `free`, `delayed` or `ok`"),
+        "storage": text("`wal`"),
+        "total": number("how many"),
+        "url": text("where to"),
+        "user_id": text("whose it is"),
+    }
 )
-_REFUSED = _schema("error code details request_id- retry_after_ms-")
-_TAKEN = _schema("status lease_id fencing_token expires_at renew_after_ms metadata?")
-_HELD = _schema("status holder_id expires_at retry_after_ms metadata?")
-_DELAYED = _schema("status available_at lock_delay_seconds retry_after_ms")
-_WEBHOOK = _schema("id user_id url secret? events lock_pattern? created_at active")
+_REFUSED = _FIELDS.of(
+    "error",
+    "code",
+    "details",
+    "request_id",
+    "retry_after_ms",
+    optional=("request_id", "retry_after_ms"),
+)
+_TAKEN = _FIELDS.of(
+    "status", "lease_id", "fencing_token", "expires_at", "renew_after_ms", "metadata", null=("metadata",)
+)
+_HELD = _FIELDS.of("status", "holder_id", "expires_at", "retry_after_ms", "metadata", null=("metadata",))
+_DELAYED = _FIELDS.of("status", "available_at", "lock_delay_seconds", "retry_after_ms")
+_WEBHOOK = _FIELDS.of(
+    "id",
+    "user_id",
+    "url",
+    "secret",
+    "events",
+    "lock_pattern",
+    "created_at",
+    "active",
+    null=("secret", "lock_pattern"),
+)
 # By the id of the operation, then by status. The others answer the same fields in both forms.
 _ANSWERS: dict[str, dict[int, Any]] = {
     "acquire": {200: {"oneOf": [_TAKEN, _HELD]}, 409: {"oneOf": [_DELAYED, _REFUSED]}},
-    "renew": {200: _schema("lease_id expires_at renew_after_ms")},
+    "renew": {200: _FIELDS.of("lease_id", "expires_at", "renew_after_ms")},
     "release": {200: {"type": "null"}},
-    "inspect": {200: _schema("name status holder_id? fencing_token expires_at? metadata? acl-")},
-    "list": {200: _schema("locks total prefix?")},
-    "acl": {200: _schema("name acl")},
-    "session-open": {201: _schema("session_id expires_at keepalive_interval_secs")},
-    "session-keep": {200: _schema("session_id expires_at")},
-    "session-show": {200: _schema("session_id user_id expires_at lock_count active")},
+    "inspect": {
+        200: _FIELDS.of(
+            "name",
+            "status",
+            "holder_id",
+            "fencing_token",
+            "expires_at",
+            "metadata",
+            "acl",
+            null=("holder_id", "expires_at", "metadata"),
+            optional=("acl",),
+        )
+    },
+    "list": {200: _FIELDS.of("locks", "total", "prefix", null=("prefix",))},
+    "acl": {200: _FIELDS.of("name", "acl")},
+    "session-open": {201: _FIELDS.of("session_id", "expires_at", "keepalive_interval_secs")},
+    "session-keep": {200: _FIELDS.of("session_id", "expires_at")},
+    "session-show": {200: _FIELDS.of("session_id", "user_id", "expires_at", "lock_count", "active")},
     "webhooks": {200: {"type": "array", "items": _WEBHOOK}},
     "webhook-create": {201: _WEBHOOK},
-    "health": {200: _schema("status storage db_size_bytes")},
-    "status": {200: _schema("status uptime_seconds active_locks total_users total_acquires total_releases")},
+    "health": {200: _FIELDS.of("status", "storage", "db_size_bytes")},
+    "status": {
+        200: _FIELDS.of("status", "uptime_seconds", "active_locks", "total_users", "total_acquires", "total_releases")
+    },
 }
 _KINDS: dict[str, Schema] = {
     "number": {"type": "integer", "minimum": 0, "maximum": U32_MAX},

@@ -37,11 +37,11 @@ from dibs.server.http.admission import ClientWindows
 from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import HttpError, answer_document, answer_for
-from dibs.server.routes.operations import operations_in, routed
+from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Handler, Table
 from dibs.server.settings import PublicElections
 from dibs.wire.lease_documents import frame
-from dibs.wire.operations import in_path
+from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, Operation, by_id, in_path
 from dibs.wire.parts import timestamp
 from dibs.wire.request_fields import NAME_FORMAT
 from dibs.wire.requests import command_for, shape
@@ -236,28 +236,76 @@ _ROOM_ID = in_path(
     minLength=1,
     maxLength=limits.NAME_BYTES_MAX - len(ELECTION_PREFIX),
 )
-OPERATIONS = operations_in(
-    """
-Elections
-    POST /elections election-open: a fresh id for an election
-        201 election-room; with
-    POST /elections/{id}/campaign campaign: lead, if nobody does
-        200 election-leader election-follower; with _ROOM_ID NAMESPACE KEY
-        errors invalid_lock_name invalid_ttl conflict lock_limit_exceeded capacity_exceeded draining
-        example {"candidate_id": "worker-1", "ttl_seconds": 60}
-    POST /elections/{id}/renew election-renew: heartbeat of the leader
-        200 election-leader; errors invalid_lock_name invalid_ttl lease_not_current
-        example {"leader_token": "the one of the campaign"}
-    POST /elections/{id}/resign resign: lead no more
-        200 election-resigned; errors invalid_lock_name lease_not_current
-        example {"leader_token": "the one of the campaign"}
-    GET /elections/{id} election-show: who leads
-        200 election; errors invalid_lock_name
-    GET /elections/{id}/watch election-watch: who leads, and each change, as a stream
-        200 string; errors invalid_lock_name draining; media STREAM_TYPE
-""",
-    {"Elections": ("_ROOM_ID NAMESPACE", {"who": "[anybody](#elections), if so set"})},
-    {"_ROOM_ID": _ROOM_ID},
+_WHO = "[anybody](#elections), if so set"
+OPERATIONS = by_id(
+    Operation(
+        "POST",
+        "/elections",
+        "election-open",
+        "a fresh id for an election",
+        "Elections",
+        {201: "election-room"},
+        who=_WHO,
+    ),
+    Operation(
+        "POST",
+        "/elections/{id}/campaign",
+        "campaign",
+        "lead, if nobody does",
+        "Elections",
+        {200: ("election-leader", "election-follower")},
+        who=_WHO,
+        codes=("invalid_lock_name", "invalid_ttl", "conflict", "lock_limit_exceeded", "capacity_exceeded", "draining"),
+        parameters=(_ROOM_ID, *NAMESPACE, KEY),
+        example={"candidate_id": "worker-1", "ttl_seconds": 60},
+    ),
+    Operation(
+        "POST",
+        "/elections/{id}/renew",
+        "election-renew",
+        "heartbeat of the leader",
+        "Elections",
+        {200: "election-leader"},
+        who=_WHO,
+        codes=("invalid_lock_name", "invalid_ttl", "lease_not_current"),
+        parameters=(_ROOM_ID, *NAMESPACE),
+        example={"leader_token": "the one of the campaign"},
+    ),
+    Operation(
+        "POST",
+        "/elections/{id}/resign",
+        "resign",
+        "lead no more",
+        "Elections",
+        {200: "election-resigned"},
+        who=_WHO,
+        codes=("invalid_lock_name", "lease_not_current"),
+        parameters=(_ROOM_ID, *NAMESPACE),
+        example={"leader_token": "the one of the campaign"},
+    ),
+    Operation(
+        "GET",
+        "/elections/{id}",
+        "election-show",
+        "who leads",
+        "Elections",
+        {200: "election"},
+        who=_WHO,
+        codes=("invalid_lock_name",),
+        parameters=(_ROOM_ID, *NAMESPACE),
+    ),
+    Operation(
+        "GET",
+        "/elections/{id}/watch",
+        "election-watch",
+        "who leads, and each change, as a stream",
+        "Elections",
+        {200: {"type": "string"}},
+        who=_WHO,
+        codes=("invalid_lock_name", "draining"),
+        parameters=(_ROOM_ID, *NAMESPACE),
+        media=(STREAM_TYPE,),
+    ),
 )
 
 

@@ -1,114 +1,82 @@
-"""The text that Prometheus reads: samples of declared metrics, in its own format and in OpenMetrics 1.0. Pure."""
+"""The page that Prometheus reads: the declared metrics, written by prometheus-client in its two formats.
+
+The choice of the format is ours. prometheus-client (0.26) ignores the weights of an Accept header, raises at
+`version=x`, and claims any version that is asked for. And whoever does not ask for either gets OctoStore's JSON.
+"""
 
 from __future__ import annotations
 
-import os
-import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
-from dibs.base.files import content
+from prometheus_client import exposition as plain_format
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.openmetrics import exposition as open_format
+from prometheus_client.process_collector import PROCESS_COLLECTOR
+from prometheus_client.registry import Collector
+
 from dibs.engine.metrics import Histogram
+from dibs.server.monitor.metric_table import COUNTER, HISTOGRAM, INFO, METRICS, Metric, Scrape
 
-Number = int | float
-Values = Number | Histogram | Mapping[Any, Number] | Mapping[Any, Histogram] | None
-
-# What the operating system says about this process. A number that it does not say is None.
-
-
-class ProcessNumbers(NamedTuple):
-    cpu_s: float
-    resident_bytes: int | None
-    open_files: int | None
-    files_max: int | None
-
-
-def process_numbers() -> ProcessNumbers:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    pages = (content("/proc/self/statm") or b"").split()
-    return ProcessNumbers(
-        cpu_s=usage.ru_utime + usage.ru_stime,
-        resident_bytes=int(pages[1]) * resource.getpagesize() if len(pages) > 1 else None,
-        open_files=_open_files(),
-        files_max=None if files_max == resource.RLIM_INFINITY else files_max,
-    )
-
-
-def _open_files() -> int | None:
-    """Linux 6.2 and later give the number as the size of the folder. Reading that takes as long as it has files."""
-    try:
-        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
-    except OSError:
-        return None
-
-
-COUNTER = "counter"
-GAUGE = "gauge"
-HISTOGRAM = "histogram"
-INFO = "info"
 PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-_TOTAL, _INFO = "_total", "_info"
+_WRITERS: dict[str, Callable[[Collector], bytes]] = {
+    PLAIN_TYPE: plain_format.generate_latest,
+    OPEN_TYPE: open_format.generate_latest,
+}
 
 
-class Metric(NamedTuple):
-    """One metric: its kind, its name, a sentence about it, the names of its labels, and where its values come from."""
-
-    kind: str
-    name: str
-    help: str
-    read: Callable[[Any], Values]
-    labels: tuple[str, ...] = ()
-    of: str = "server"  # what it describes: this server, or the store that all its servers share
+def exposition(scrape: Scrape, media: str, metrics: Iterable[Metric] = METRICS) -> bytes:
+    """All samples as text of the content type `media`."""
+    return _WRITERS[media](_Page(scrape, metrics))
 
 
-def exposition(metrics: Iterable[Metric], source: object, *, is_open: bool) -> bytes:
-    """All samples as text. `is_open`: in OpenMetrics."""
-    lines: list[str] = []
-    for metric in metrics:
-        values = metric.read(source)
-        if values is None:
-            continue
-        lines += _head(metric, is_open)
-        several = {(): values} if isinstance(values, int | float | Histogram) else values
-        for words, value in several.items():
-            pairs = list(zip(metric.labels, words, strict=True))
-            if isinstance(value, Histogram):
-                lines += _buckets(metric.name, pairs, value)
-            else:
-                lines.append(f"{metric.name}{_labels(pairs)} {value!r}")
-    if is_open:
-        lines.append("# EOF")
-    return ("\n".join(lines) + "\n").encode()
+class _Page(Collector):
+    def __init__(self, scrape: Scrape, metrics: Iterable[Metric]) -> None:
+        self._scrape = scrape
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Family]:
+        for metric in self._metrics:
+            values = metric.read(self._scrape)
+            if values is not None:
+                several = {(): values} if isinstance(values, int | float | Histogram) else values
+                yield _family(metric, several.items())
+        yield from PROCESS_COLLECTOR.collect()
 
 
-def _head(metric: Metric, is_open: bool) -> Iterator[str]:
-    """In OpenMetrics a family has the name without the suffix of its kind. The older format has no kind `info`."""
-    name, kind = metric.name, metric.kind
-    if is_open and kind in (COUNTER, INFO):
-        name = name.removesuffix(_TOTAL).removesuffix(_INFO)
-    elif kind == INFO:
-        kind = GAUGE
-    yield f"# HELP {name} {metric.help}"
-    yield f"# TYPE {name} {kind}"
+def _family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float | Histogram]]) -> Family:
+    name, about, labels = metric.name, metric.help, metric.labels
+    if metric.kind == HISTOGRAM:
+        family = HistogramMetricFamily(name, about, labels=labels)
+        for words, value in values:
+            assert isinstance(value, Histogram)
+            family.add_metric(words, _buckets(value), value.total)
+        return family
+    if metric.kind == INFO:
+        info = InfoMetricFamily(name.removesuffix("_info"), about, labels=())
+        for words, _ in values:
+            info.add_metric((), dict(zip(labels, words, strict=True)))
+        return info
+    numbers = (CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily)(name, about, labels=labels)
+    for words, value in values:
+        assert not isinstance(value, Histogram)
+        numbers.add_metric(words, value)
+    return numbers
 
 
-def _buckets(name: str, pairs: list[tuple[str, str]], histogram: Histogram) -> Iterator[str]:
-    reached = 0
-    bounds = [*map(repr, histogram.bounds), "+Inf"]
-    for bound, count in zip(bounds, histogram.counts.copy(), strict=True):
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """How many values are at most as large as each bound."""
+    reached, found = 0, []
+    for bound, count in zip([*map(repr, histogram.bounds), "+Inf"], histogram.counts.copy(), strict=True):
         reached += count
-        yield f"{name}_bucket{_labels([*pairs, ('le', bound)])} {reached}"
-    yield f"{name}_sum{_labels(pairs)} {histogram.total!r}"
-    yield f"{name}_count{_labels(pairs)} {reached}"
-
-
-def _labels(pairs: list[tuple[str, str]]) -> str:
-    if not pairs:
-        return ""
-    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-    return "{" + ",".join([f'{name}="{value.translate(escapes)}"' for name, value in pairs]) + "}"
+        found.append((bound, float(reached)))
+    return found
 
 
 def format_for(accept: bytes) -> str | None:

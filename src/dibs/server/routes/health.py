@@ -16,9 +16,9 @@ from dibs.server.handlers import Api
 from dibs.server.http.parse import parse_query
 from dibs.server.http.request import PEER, HttpRequest
 from dibs.server.http.response import answer_document
-from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
+from dibs.server.monitor.exposition import PLAIN_TYPE, exposition, format_for
 from dibs.server.monitor.health import SharedProbe, known_trouble
-from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
+from dibs.server.monitor.metric_table import Scrape, StoreLook
 from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Table
 from dibs.wire.parts import challenge_text
@@ -84,11 +84,11 @@ def metrics_routes(api: Api) -> Table:
             look = await probe.ask(SCRAPE_MS_MAX)
         except (TimeoutError, DibsError):
             look = None
-        scrape = Scrape(api.engine, process_numbers(), look, api.streams, api.certificate_ends_ms())
+        scrape = Scrape(api.engine, look, api.streams, api.certificate_ends_ms())
         if verb == "metrics" and media is None and document is not None:
             return answer_document(document(scrape, api.guard, api.settings.contract))
-        body = exposition(METRICS, scrape, is_open=media == OPEN_TYPE)
-        return Reply(200, content=body, headers={"content-type": media or PLAIN_TYPE})
+        media = media or PLAIN_TYPE
+        return Reply(200, content=exposition(scrape, media), headers={"content-type": media})
 
     return routed({verb: partial(answer, verb) for verb in ("metrics", "metrics-prometheus")})
 

@@ -1,32 +1,37 @@
-"""The operations of every server, as one table: what a request may have, its answers and its error codes.
+"""The operations of every server: what a request may have, its answers and its error codes.
 
-Routes, the OpenAPI document and the list in docs/reference/http.md are made from it. The handlers are in the modules
+Routes, the OpenAPI document and the list in docs/reference/http.md are made from them. The handlers are in the modules
 beside this one, by the ids of the operations. Operations of annexes are declared there.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from dibs.base.tables import sections
 from dibs.core import limits
 from dibs.core.records import ENDINGS, STATES
 from dibs.server.http.parse import SEQ_MAX
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE
 from dibs.server.routes.table import Handler, Table
 from dibs.wire import operations as wire
-from dibs.wire.answer_fields import answers_in
+from dibs.wire.answer_fields import Answer, flag, number, part, parts, text, texts
 from dibs.wire.lease_documents import SESSION_SHOWN
-from dibs.wire.operations import Link, Operation, Parameter, document_schema, in_header, in_path, in_query
+from dibs.wire.operations import (
+    Link,
+    Operation,
+    Parameter,
+    by_id,
+    document_schema,
+    in_header,
+    in_path,
+    in_query,
+    number_in_query,
+    text_in_query,
+)
 from dibs.wire.request_fields import PRINCIPAL_PATTERN
 
-Names = Mapping[str, Any]
-Shared = tuple[str, dict[str, Any]]
-
-
-# What an answer, a code, a parameter or a link of the table may stand for, besides what `wire/operations.py` has.
+# What several operations have.
 
 SINCE_S_MAX = 100 * limits.EVENTS_AGE_MS_MAX // 1000
 SESSION_BEGINNING = rf"[0-9a-f]{{{SESSION_SHOWN}}}[0-9a-f-]{{0,28}}"
@@ -88,70 +93,88 @@ _OF_THE_SESSION = (
 _OF_THE_TOKEN = (Link("revoke", "token-revoke", "Revoke it", 201, {"name": "$response.body#/name"}),)
 
 # Answers that only HTTP has.
-DOCUMENTS = answers_in("""
-rights
-    events list: in order, as in `GET /events`, each also with `user_id`: whose it is
-    next number?: what to send as `after` for the following page, null on the last
-    gap object?: null, or what was asked for and is no longer on record
-webhook
-    id text: its id
-    user_id text: the name of its owner's token
-    url text: where deliveries go
-    secret text?: `****` if it has one; it is never shown
-    events texts: what is sent, as given
-    lock_pattern text: of which jobs, as given
-    namespace text: the namespace of these jobs
-    created_at text: since when
-    active flag: whether it delivers
-    stopped text?: why it does not
-standing
-    + webhook
-    delivered number: how many deliveries succeeded
-    failed number: how many tries failed
-    waiting number: how many jobs have something to be sent
-    dead number: how many dead letters are on record
-    dropped number: how many dead letters are not on record any more, because there were too many
-    gaps number: how often history was pruned before it was sent
-    after number: the number of the last event that was looked at
-    behind number: how many numbers follow it in the store
-deliveries
-    deliveries list: the newest tries first: `id` (of the event), `at`, `name`, `event`, `try`, `status`, `error`,
-        `took_ms`
-    waiting list: jobs whose next event rests: `name`, `after`, `tries`, `next_try_at`, `error`
-    dead list: dead letters: `id` (of the event), `name`, `event`, `at`, `tries`, `error`, `again`
-tested
-    delivered flag: whether the target answered with 2xx
-    status number?: the status of its answer
-    error text?: why it counts as failed
-    took_ms number: how long it took
-proved
-    proof text?: the keyed BLAKE2b digest (32 bytes) of `dibs proof`, a zero byte and `NONCE@HOST:PORT` under the same
-        key; host and port are the server's end of the connection. null if the server does not have the token
-healthy
-    status text: `ok`; with status 503 `degraded`
-    dibs text: the version of dibs that the server runs. A server that does not say is not dibs
-    storage text: the store's name
-    schema number?: the version of its format; null if it has none
-    db_size_bytes number: how much room it takes
-    now text: the time of the store's clock
-    damaged number-: how many records cannot be read, if any: what needs one is refused. `dibs doctor` at the store
-        names them
-alive
-    status text: `ok`: the process answers
-ready
-    status text: `ready`
-counts
-    status text: `ok`
-    uptime_seconds number: since the server started
-    active_locks number: live leases in the store
-    waiting number: waiters in the store
-    sessions number: open sessions in the store
-    total_users number-: with a token: principals with a token that this server knows
-    total_acquires number: since the server started
-    total_releases number: since the server started
-    total_failures number: the same, of holds released as failed
-    version text: of dibs
-""")
+_WEBHOOK: Answer = {
+    "id": text("its id"),
+    "user_id": text("the name of its owner's token"),
+    "url": text("where deliveries go"),
+    "secret": text("`****` if it has one; it is never shown", null=True),
+    "events": texts("what is sent, as given"),
+    "lock_pattern": text("of which jobs, as given"),
+    "namespace": text("the namespace of these jobs"),
+    "created_at": text("since when"),
+    "active": flag("whether it delivers"),
+    "stopped": text("why it does not", null=True),
+}
+DOCUMENTS: dict[str, Answer] = {
+    "rights": {
+        "events": parts("in order, as in `GET /events`, each also with `user_id`: whose it is"),
+        "next": number("what to send as `after` for the following page, null on the last", null=True),
+        "gap": part("null, or what was asked for and is no longer on record", null=True),
+    },
+    "webhook": _WEBHOOK,
+    "standing": {
+        **_WEBHOOK,
+        "delivered": number("how many deliveries succeeded"),
+        "failed": number("how many tries failed"),
+        "waiting": number("how many jobs have something to be sent"),
+        "dead": number("how many dead letters are on record"),
+        "dropped": number("how many dead letters are not on record any more, because there were too many"),
+        "gaps": number("how often history was pruned before it was sent"),
+        "after": number("the number of the last event that was looked at"),
+        "behind": number("how many numbers follow it in the store"),
+    },
+    "deliveries": {
+        "deliveries": parts(
+            "the newest tries first: `id` (of the event), `at`, `name`, `event`, `try`, `status`, `error`, `took_ms`",
+        ),
+        "waiting": parts("jobs whose next event rests: `name`, `after`, `tries`, `next_try_at`, `error`"),
+        "dead": parts("dead letters: `id` (of the event), `name`, `event`, `at`, `tries`, `error`, `again`"),
+    },
+    "tested": {
+        "delivered": flag("whether the target answered with 2xx"),
+        "status": number("the status of its answer", null=True),
+        "error": text("why it counts as failed", null=True),
+        "took_ms": number("how long it took"),
+    },
+    "proved": {
+        "proof": text(
+            "the keyed BLAKE2b digest (32 bytes) of `dibs proof`, a zero byte and `NONCE@HOST:PORT` under the "
+            "same key; host and port are the server's end of the connection. null if the server does not have "
+            "the token",
+            null=True,
+        ),
+    },
+    "healthy": {
+        "status": text("`ok`; with status 503 `degraded`"),
+        "dibs": text("the version of dibs that the server runs. A server that does not say is not dibs"),
+        "storage": text("the store's name"),
+        "schema": number("the version of its format; null if it has none", null=True),
+        "db_size_bytes": number("how much room it takes"),
+        "now": text("the time of the store's clock"),
+        "damaged": number(
+            "how many records cannot be read, if any: what needs one is refused. `dibs doctor` at the store names them",
+            optional=True,
+        ),
+    },
+    "alive": {
+        "status": text("`ok`: the process answers"),
+    },
+    "ready": {
+        "status": text("`ready`"),
+    },
+    "counts": {
+        "status": text("`ok`"),
+        "uptime_seconds": number("since the server started"),
+        "active_locks": number("live leases in the store"),
+        "waiting": number("waiters in the store"),
+        "sessions": number("open sessions in the store"),
+        "total_users": number("with a token: principals with a token that this server knows", optional=True),
+        "total_acquires": number("since the server started"),
+        "total_releases": number("since the server started"),
+        "total_failures": number("the same, of holds released as failed"),
+        "version": text("of dibs"),
+    },
+}
 _SCHEMAS: dict[str, Any] = {
     **{name: document_schema(fields) for name, fields in DOCUMENTS.items()},
     "webhook-list": {"type": "array", "items": document_schema(DOCUMENTS["webhook"])},
@@ -159,244 +182,587 @@ _SCHEMAS: dict[str, Any] = {
     "anything": {"type": "object"},
 }
 
-# The parameters of a section, unless an operation has its own (`with`), and what else its operations have in common.
-_SHARED: dict[str, Shared] = {
-    "Jobs": ("OF_A_JOB", {}),
-    "Sessions": ("SESSION NAMESPACE STORE", {}),
-    "Events": ("", {}),
-    "Tokens": ("_PRINCIPAL _TOKEN_ID", {}),
-    "Login of a browser": ("", {}),
-    "Webhooks": ("_WEBHOOK_ID", {}),
-    "Health": ("", {"is_open": True}),
-    "Description": ("", {"is_open": True}),
-    "Dashboard": ("", {"is_open": True}),
-}
-# An operation: method, path, id and summary; its answers by status, its errors, its parameters. A parameter of its own
-# begins with "?": a number from one bound to another, or a text of so many bytes.
-_TABLE = """
-Jobs
-    POST /locks/{name}/acquire acquire: claim a job
-        200 acquired held queued done; 409 delayed parked superseded closed; errors _CLAIM lease_not_current
-        with OF_A_JOB KEY; links _OF_A_LEASE; example {"ttl_seconds": 60, "owner": "worker-1"}
-    POST /locks/acquire-any acquire-any: claim the first free one of several
-        200 acquired refused; errors _CLAIM; with _SEVERAL
-        example {"names": ["issue-1", "issue-2"], "owner": "worker-1"}
-    POST /locks/acquire-all acquire-all: claim several, all or none
-        200 acquired refused queued; 409 superseded; errors _CLAIM; with _SEVERAL
-        example {"names": ["issue-1", "issue-2"], "owner": "worker-1"}
-    POST /locks/{name}/leave leave: give up a place in line
-        200 leave; example {"ticket": "the one of the answer queued"}
-    POST /locks/withdraw withdraw: undo a claim that is not wanted any more
-        200 withdraw; with _SEVERAL
-        example {"request_key": "that of the claim", "names": ["issue-1842"]}
-        about Its place in line ends, or its leases do unless others rely on them, and late copies of it are refused.
-    POST /locks/{name}/renew renew: heartbeat
-        200 renew; errors _PROOF invalid_ttl conflict; example _LEASE
-    POST /locks/{name}/release release: let go
-        200 failed null; errors _PROOF; example _LEASE
-        about The answer is `null`; of a failure it is a document.
-    POST /locks/{name}/transfer transfer: hand over to another owner
-        200 transferred held; errors _PROOF invalid_ttl deadlock lock_limit_exceeded
-        example _LEASE {"to_owner": "worker-2"}
-    POST /locks/{name}/break break: take a job away from its owner
-        200 break; example {"reason": "its machine is gone"}
-    POST /locks/{name}/free free: let a parked job be claimed again
-        200 free; body_optional
-    POST /locks/{name}/close close: let nobody be granted a job for a while
-        200 close; example {"for_seconds": 7200, "reason": "migration"}
-        about Of a name that ends in `/`, all below it. Owners keep theirs, and lines keep their order.
-    POST /locks/{name}/open open: end that early
-        200 open; body_optional
-    PUT /locks/{name}/acl acl: say who may claim a job
-        200 acl; errors not_found; who whoever holds it, admin; example {"acl": {"acquire": ["user:ci"]}}
-    PUT /locks/{name}/pool pool: say how many slots a job has
-        200 pool; example {"slots": 4}
-    GET /locks/{name} inspect: how a job stands
-        200 job
-    GET /locks list: all claimed jobs
-        200 list; with NAMESPACE
-        ?prefix NAME_BYTES_MAX Only names that begin with this
-        ?after NAME_BYTES_MAX Only names after this one
-        ?limit 1..LIST_PAGE_MAX Jobs on one page
-        with _STATUS _ENDED _POOLS
-    GET /locks/{name}/history history: what happened to a job
-        200 history; with JOB NAMESPACE NAMES
-        ?limit 1..HISTORY_PAGE_MAX The newest so many events
-        ?after 0..SEQ_MAX Instead: the first so many after this `seq`
-    GET /locks/{name}/overdue overdue: did it succeed in time
-        200 overdue; 409 overdue; with JOB NAMESPACE NAMES
-        ?within_seconds 1..WITHIN_S_MAX How long ago the last success may be
-    GET /waiters waiters: who waits in line, and for whom
-        200 waiters; with NAMESPACE
-        ?prefix NAME_BYTES_MAX Only jobs whose name begins with this
-        ?after NAME_BYTES_MAX `next` of the page before
-        ?limit 1..LIST_PAGE_MAX Places on one page
-Events
-    GET /events events: what happens to all jobs, as a page or a stream
-        200 events; errors draining; media JSON_TYPE STREAM_TYPE; with NAMESPACE NAMES
-        ?prefix NAME_BYTES_MAX Only jobs whose name begins with this
-        with _NAME
-        ?after 0..SEQ_MAX Begin after the event with this number
-        ?since_seconds 0..SINCE_S_MAX Without `after`: begin with the events of the last so many seconds
-        with _FOLLOW
-        ?limit 1..HISTORY_PAGE_MAX Of a page: at most so many events
-        with _LAST_EVENT_ID
-    GET /locks/{name}/watch watch: the state of a job and its changes, as a stream
-        200 string; errors draining; with JOB NAMESPACE NAMES; media STREAM_TYPE
-    GET /activity activity: the last hour, by the minute
-        200 activity; with NAMESPACE
-Sessions
-    POST /sessions session-open: open a session
-        201 session; errors invalid_ttl not_found session_expired capacity_exceeded draining; with NAMESPACE STORE
-        links _OF_THE_SESSION; example {"owner": "worker-1", "ttl_seconds": 60}
-    GET /sessions sessions: open sessions: those of the token; for an operator or admin, all
-        200 sessions; with
-    POST /sessions/{id}/keepalive session-keep: the session is alive
-        200 session; errors invalid_ttl not_found session_expired; body_optional
-    GET /sessions/{id} session-show: how a session stands
-        200 session; errors not_found
-    DELETE /sessions/{id} session-end: end a session
-        204; errors not_found session_expired
-    POST /sessions/{id}/break session-break: end somebody's session
-        200 session; errors not_found session_expired; with _BEGINNING; example {"reason": "its machine is gone"}
-Tokens
-    GET /tokens tokens: the tokens of the store
-        200 tokens; with
-    POST /tokens token-create: make one
-        201 token; errors conflict invalid_lock_name; with; links _OF_THE_TOKEN
-        example {"name": "ci", "role": "agent"}
-    DELETE /tokens/{name} token-revoke: revoke somebody's
-        200 token-revoke; errors not_found
-    POST /tokens/{name}/rotate token-rotate: put a new one in the place of one
-        200 token-rotate; errors not_found; example {"grace_seconds": 600}
-    POST /tokens/{name}/limits token-limit: how much the holder of a token may have
-        200 token-limit; errors not_found; example {"max_held": 10}
-    GET /rights rights: changes of tokens, webhooks and access lists
-        200 rights; with
-        ?after 0..SEQ_MAX Begin after the event with this number
-        ?limit 1..HISTORY_PAGE_MAX At most so many events
-Login of a browser
-    POST /login login: put a token into a browser's cookie
-        200 whoami; open; example {"token": "a token"}
-        errors authentication_required authentication_failed forbidden rate_limited upstream_unavailable
-    POST /logout logout: clear the cookie
-        204; errors forbidden; with _MARK; open
-    GET /whoami whoami: who the caller is
-        200 whoami
-Webhooks
-    GET /webhooks webhooks: webhooks: those of the token; for an operator or admin, all
-        200 webhook-list; with
-    POST /webhooks webhook-create: send events to a URL
-        201 webhook; with NAMESPACE
-        example {"url": "https://hooks.example.com/dibs", "events": ["acquired", "released"]}
-    GET /webhooks/{id} webhook-show: one, and how its deliveries stand
-        200 standing; errors not_found
-    DELETE /webhooks/{id} webhook-remove: send no more
-        204; errors not_found
-    GET /webhooks/{id}/deliveries webhook-deliveries: the delivery log, what waits, and the dead letters
-        200 deliveries; errors not_found
-    POST /webhooks/{id}/replay webhook-replay: send the dead letters again, or all events after one
-        200 webhook; errors not_found; body_optional
-    POST /webhooks/{id}/test webhook-test: send a delivery that is about nothing, now
-        200 tested; errors not_found
-Health
-    GET /proof proof: does the server have this token
-        200 proved; with _TOKEN_KEY _NONCE
-    GET /health health: does the store answer
-        200 healthy; errors upstream_unavailable
-    GET /ready ready: are new claims taken here
-        200 ready; errors upstream_unavailable draining
-    GET /readyz readyz: the same
-        200 ready; errors upstream_unavailable draining
-    GET /healthz healthz: does the process answer
-        200 alive
-    GET /status status: counts
-        200 counts
-    GET /metrics metrics: counts of this server: Prometheus' text if `Accept` asks for it, else OctoStore's JSON
-        200 anything; closed; media JSON_TYPE _PROMETHEUS
-    GET /metrics/prometheus metrics-prometheus: the same, always as Prometheus' text
-        200 string; closed; media _PROMETHEUS
-Description
-    GET /openapi.json openapi-json: this API as OpenAPI 3.1
-        200 anything
-    GET /openapi.yaml openapi-yaml: the same as YAML
-        200 anything; media application/yaml
-    GET /docs docs: the same as a page
-        200 string; media text/html
-Dashboard
-    GET / dashboard: the dashboard, for browsers
-        200 string; 304; media text/html
-    GET /ui/{file} dashboard-file: its scripts and styles
-        200 string; 304; errors not_found; with _FILE; media text/javascript text/css image/svg+xml
-"""
-_WORDS = (
-    *("200", "201", "204", "304", "409", "errors", "with", "links", "example", "media", "who", "about", "request"),
-    *("open", "closed", "body_optional", "?prefix", "?after", "?limit", "?since_seconds", "?within_seconds"),
+OPERATIONS = by_id(
+    Operation(
+        "POST",
+        "/locks/{name}/acquire",
+        "acquire",
+        "claim a job",
+        "Jobs",
+        {200: ("acquired", "held", "queued", "done"), 409: ("delayed", "parked", "superseded", "closed")},
+        codes=(*_CLAIM, "lease_not_current"),
+        parameters=(*wire.OF_A_JOB, wire.KEY),
+        example={"ttl_seconds": 60, "owner": "worker-1"},
+        links=_OF_A_LEASE,
+    ),
+    Operation(
+        "POST",
+        "/locks/acquire-any",
+        "acquire-any",
+        "claim the first free one of several",
+        "Jobs",
+        {200: ("acquired", "refused")},
+        codes=_CLAIM,
+        parameters=_SEVERAL,
+        example={"names": ["issue-1", "issue-2"], "owner": "worker-1"},
+    ),
+    Operation(
+        "POST",
+        "/locks/acquire-all",
+        "acquire-all",
+        "claim several, all or none",
+        "Jobs",
+        {200: ("acquired", "refused", "queued"), 409: "superseded"},
+        codes=_CLAIM,
+        parameters=_SEVERAL,
+        example={"names": ["issue-1", "issue-2"], "owner": "worker-1"},
+    ),
+    Operation(
+        "POST",
+        "/locks/{name}/leave",
+        "leave",
+        "give up a place in line",
+        "Jobs",
+        {200: "leave"},
+        parameters=wire.OF_A_JOB,
+        example={"ticket": "the one of the answer queued"},
+    ),
+    Operation(
+        "POST",
+        "/locks/withdraw",
+        "withdraw",
+        "undo a claim that is not wanted any more",
+        "Jobs",
+        {200: "withdraw"},
+        parameters=_SEVERAL,
+        example={"request_key": "that of the claim", "names": ["issue-1842"]},
+        about="Its place in line ends, or its leases do unless others rely on them, and late copies of it are refused.",
+    ),
+    Operation(
+        "POST",
+        "/locks/{name}/renew",
+        "renew",
+        "heartbeat",
+        "Jobs",
+        {200: "renew"},
+        codes=(*_PROOF, "invalid_ttl", "conflict"),
+        parameters=wire.OF_A_JOB,
+        example=_LEASE,
+    ),
+    Operation(
+        "POST",
+        "/locks/{name}/release",
+        "release",
+        "let go",
+        "Jobs",
+        {200: ("failed", "null")},
+        codes=_PROOF,
+        parameters=wire.OF_A_JOB,
+        example=_LEASE,
+        about="The answer is `null`; of a failure it is a document.",
+    ),
+    Operation(
+        "POST",
+        "/locks/{name}/transfer",
+        "transfer",
+        "hand over to another owner",
+        "Jobs",
+        {200: ("transferred", "held")},
+        codes=(*_PROOF, "invalid_ttl", "deadlock", "lock_limit_exceeded"),
+        parameters=wire.OF_A_JOB,
+        example={**_LEASE, "to_owner": "worker-2"},
+    ),
+    Operation(
+        "POST",
+        "/locks/{name}/break",
+        "break",
+        "take a job away from its owner",
+        "Jobs",
+        {200: "break"},
+        parameters=wire.OF_A_JOB,
+        example={"reason": "its machine is gone"},
+    ),
+    Operation(
+        "POST",
+        "/locks/{name}/free",
+        "free",
+        "let a parked job be claimed again",
+        "Jobs",
+        {200: "free"},
+        parameters=wire.OF_A_JOB,
+        body_optional=True,
+    ),
+    Operation(
+        "POST",
+        "/locks/{name}/close",
+        "close",
+        "let nobody be granted a job for a while",
+        "Jobs",
+        {200: "close"},
+        parameters=wire.OF_A_JOB,
+        example={"for_seconds": 7200, "reason": "migration"},
+        about="Of a name that ends in `/`, all below it. Owners keep theirs, and lines keep their order.",
+    ),
+    Operation(
+        "POST",
+        "/locks/{name}/open",
+        "open",
+        "end that early",
+        "Jobs",
+        {200: "open"},
+        parameters=wire.OF_A_JOB,
+        body_optional=True,
+    ),
+    Operation(
+        "PUT",
+        "/locks/{name}/acl",
+        "acl",
+        "say who may claim a job",
+        "Jobs",
+        {200: "acl"},
+        who="whoever holds it, admin",
+        codes=("not_found",),
+        parameters=wire.OF_A_JOB,
+        example={"acl": {"acquire": ["user:ci"]}},
+    ),
+    Operation(
+        "PUT",
+        "/locks/{name}/pool",
+        "pool",
+        "say how many slots a job has",
+        "Jobs",
+        {200: "pool"},
+        parameters=wire.OF_A_JOB,
+        example={"slots": 4},
+    ),
+    Operation("GET", "/locks/{name}", "inspect", "how a job stands", "Jobs", {200: "job"}, parameters=wire.OF_A_JOB),
+    Operation(
+        "GET",
+        "/locks",
+        "list",
+        "all claimed jobs",
+        "Jobs",
+        {200: "list"},
+        parameters=(
+            *wire.NAMESPACE,
+            text_in_query("prefix", "Only names that begin with this", limits.NAME_BYTES_MAX),
+            text_in_query("after", "Only names after this one", limits.NAME_BYTES_MAX),
+            number_in_query("limit", "Jobs on one page", 1, limits.LIST_PAGE_MAX),
+            _STATUS,
+            _ENDED,
+            _POOLS,
+        ),
+    ),
+    Operation(
+        "GET",
+        "/locks/{name}/history",
+        "history",
+        "what happened to a job",
+        "Jobs",
+        {200: "history"},
+        parameters=(
+            wire.JOB,
+            *wire.NAMESPACE,
+            wire.NAMES,
+            number_in_query("limit", "The newest so many events", 1, limits.HISTORY_PAGE_MAX),
+            number_in_query("after", "Instead: the first so many after this `seq`", 0, SEQ_MAX),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/locks/{name}/overdue",
+        "overdue",
+        "did it succeed in time",
+        "Jobs",
+        {200: "overdue", 409: "overdue"},
+        parameters=(
+            wire.JOB,
+            *wire.NAMESPACE,
+            wire.NAMES,
+            number_in_query("within_seconds", "How long ago the last success may be", 1, limits.WITHIN_S_MAX),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/waiters",
+        "waiters",
+        "who waits in line, and for whom",
+        "Jobs",
+        {200: "waiters"},
+        parameters=(
+            *wire.NAMESPACE,
+            text_in_query("prefix", "Only jobs whose name begins with this", limits.NAME_BYTES_MAX),
+            text_in_query("after", "`next` of the page before", limits.NAME_BYTES_MAX),
+            number_in_query("limit", "Places on one page", 1, limits.LIST_PAGE_MAX),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/events",
+        "events",
+        "what happens to all jobs, as a page or a stream",
+        "Events",
+        {200: "events"},
+        codes=("draining",),
+        parameters=(
+            *wire.NAMESPACE,
+            wire.NAMES,
+            text_in_query("prefix", "Only jobs whose name begins with this", limits.NAME_BYTES_MAX),
+            _NAME,
+            number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
+            number_in_query(
+                "since_seconds", "Without `after`: begin with the events of the last so many seconds", 0, SINCE_S_MAX
+            ),
+            _FOLLOW,
+            number_in_query("limit", "Of a page: at most so many events", 1, limits.HISTORY_PAGE_MAX),
+            _LAST_EVENT_ID,
+        ),
+        media=(wire.JSON_TYPE, wire.STREAM_TYPE),
+    ),
+    Operation(
+        "GET",
+        "/locks/{name}/watch",
+        "watch",
+        "the state of a job and its changes, as a stream",
+        "Events",
+        {200: _SCHEMAS["string"]},
+        codes=("draining",),
+        parameters=(wire.JOB, *wire.NAMESPACE, wire.NAMES),
+        media=(wire.STREAM_TYPE,),
+    ),
+    Operation(
+        "GET",
+        "/activity",
+        "activity",
+        "the last hour, by the minute",
+        "Events",
+        {200: "activity"},
+        parameters=wire.NAMESPACE,
+    ),
+    Operation(
+        "POST",
+        "/sessions",
+        "session-open",
+        "open a session",
+        "Sessions",
+        {201: "session"},
+        codes=("invalid_ttl", "not_found", "session_expired", "capacity_exceeded", "draining"),
+        parameters=(*wire.NAMESPACE, wire.STORE),
+        example={"owner": "worker-1", "ttl_seconds": 60},
+        links=_OF_THE_SESSION,
+    ),
+    Operation(
+        "GET",
+        "/sessions",
+        "sessions",
+        "open sessions: those of the token; for an operator or admin, all",
+        "Sessions",
+        {200: "sessions"},
+    ),
+    Operation(
+        "POST",
+        "/sessions/{id}/keepalive",
+        "session-keep",
+        "the session is alive",
+        "Sessions",
+        {200: "session"},
+        codes=("invalid_ttl", "not_found", "session_expired"),
+        parameters=(wire.SESSION, *wire.NAMESPACE, wire.STORE),
+        body_optional=True,
+    ),
+    Operation(
+        "GET",
+        "/sessions/{id}",
+        "session-show",
+        "how a session stands",
+        "Sessions",
+        {200: "session"},
+        codes=("not_found",),
+        parameters=(wire.SESSION, *wire.NAMESPACE, wire.STORE),
+    ),
+    Operation(
+        "DELETE",
+        "/sessions/{id}",
+        "session-end",
+        "end a session",
+        "Sessions",
+        {204: None},
+        codes=("not_found", "session_expired"),
+        parameters=(wire.SESSION, *wire.NAMESPACE, wire.STORE),
+    ),
+    Operation(
+        "POST",
+        "/sessions/{id}/break",
+        "session-break",
+        "end somebody's session",
+        "Sessions",
+        {200: "session"},
+        codes=("not_found", "session_expired"),
+        parameters=(_BEGINNING,),
+        example={"reason": "its machine is gone"},
+    ),
+    Operation("GET", "/tokens", "tokens", "the tokens of the store", "Tokens", {200: "tokens"}),
+    Operation(
+        "POST",
+        "/tokens",
+        "token-create",
+        "make one",
+        "Tokens",
+        {201: "token"},
+        codes=("conflict", "invalid_lock_name"),
+        example={"name": "ci", "role": "agent"},
+        links=_OF_THE_TOKEN,
+    ),
+    Operation(
+        "DELETE",
+        "/tokens/{name}",
+        "token-revoke",
+        "revoke somebody's",
+        "Tokens",
+        {200: "token-revoke"},
+        codes=("not_found",),
+        parameters=(_PRINCIPAL, _TOKEN_ID),
+    ),
+    Operation(
+        "POST",
+        "/tokens/{name}/rotate",
+        "token-rotate",
+        "put a new one in the place of one",
+        "Tokens",
+        {200: "token-rotate"},
+        codes=("not_found",),
+        parameters=(_PRINCIPAL, _TOKEN_ID),
+        example={"grace_seconds": 600},
+    ),
+    Operation(
+        "POST",
+        "/tokens/{name}/limits",
+        "token-limit",
+        "how much the holder of a token may have",
+        "Tokens",
+        {200: "token-limit"},
+        codes=("not_found",),
+        parameters=(_PRINCIPAL, _TOKEN_ID),
+        example={"max_held": 10},
+    ),
+    Operation(
+        "GET",
+        "/rights",
+        "rights",
+        "changes of tokens, webhooks and access lists",
+        "Tokens",
+        {200: _SCHEMAS["rights"]},
+        parameters=(
+            number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
+            number_in_query("limit", "At most so many events", 1, limits.HISTORY_PAGE_MAX),
+        ),
+    ),
+    Operation(
+        "POST",
+        "/login",
+        "login",
+        "put a token into a browser's cookie",
+        "Login of a browser",
+        {200: "whoami"},
+        is_open=True,
+        codes=("authentication_required", "authentication_failed", "forbidden", "rate_limited", "upstream_unavailable"),
+        example={"token": "a token"},
+    ),
+    Operation(
+        "POST",
+        "/logout",
+        "logout",
+        "clear the cookie",
+        "Login of a browser",
+        {204: None},
+        is_open=True,
+        codes=("forbidden",),
+        parameters=(_MARK,),
+    ),
+    Operation("GET", "/whoami", "whoami", "who the caller is", "Login of a browser", {200: "whoami"}),
+    Operation(
+        "GET",
+        "/webhooks",
+        "webhooks",
+        "webhooks: those of the token; for an operator or admin, all",
+        "Webhooks",
+        {200: _SCHEMAS["webhook-list"]},
+    ),
+    Operation(
+        "POST",
+        "/webhooks",
+        "webhook-create",
+        "send events to a URL",
+        "Webhooks",
+        {201: _SCHEMAS["webhook"]},
+        parameters=wire.NAMESPACE,
+        example={"url": "https://hooks.example.com/dibs", "events": ["acquired", "released"]},
+    ),
+    Operation(
+        "GET",
+        "/webhooks/{id}",
+        "webhook-show",
+        "one, and how its deliveries stand",
+        "Webhooks",
+        {200: _SCHEMAS["standing"]},
+        codes=("not_found",),
+        parameters=(_WEBHOOK_ID,),
+    ),
+    Operation(
+        "DELETE",
+        "/webhooks/{id}",
+        "webhook-remove",
+        "send no more",
+        "Webhooks",
+        {204: None},
+        codes=("not_found",),
+        parameters=(_WEBHOOK_ID,),
+    ),
+    Operation(
+        "GET",
+        "/webhooks/{id}/deliveries",
+        "webhook-deliveries",
+        "the delivery log, what waits, and the dead letters",
+        "Webhooks",
+        {200: _SCHEMAS["deliveries"]},
+        codes=("not_found",),
+        parameters=(_WEBHOOK_ID,),
+    ),
+    Operation(
+        "POST",
+        "/webhooks/{id}/replay",
+        "webhook-replay",
+        "send the dead letters again, or all events after one",
+        "Webhooks",
+        {200: _SCHEMAS["webhook"]},
+        codes=("not_found",),
+        parameters=(_WEBHOOK_ID,),
+        body_optional=True,
+    ),
+    Operation(
+        "POST",
+        "/webhooks/{id}/test",
+        "webhook-test",
+        "send a delivery that is about nothing, now",
+        "Webhooks",
+        {200: _SCHEMAS["tested"]},
+        codes=("not_found",),
+        parameters=(_WEBHOOK_ID,),
+    ),
+    Operation(
+        "GET",
+        "/proof",
+        "proof",
+        "does the server have this token",
+        "Health",
+        {200: _SCHEMAS["proved"]},
+        is_open=True,
+        parameters=(_TOKEN_KEY, _NONCE),
+    ),
+    Operation(
+        "GET",
+        "/health",
+        "health",
+        "does the store answer",
+        "Health",
+        {200: _SCHEMAS["healthy"]},
+        is_open=True,
+        codes=("upstream_unavailable",),
+    ),
+    Operation(
+        "GET",
+        "/ready",
+        "ready",
+        "are new claims taken here",
+        "Health",
+        {200: _SCHEMAS["ready"]},
+        is_open=True,
+        codes=("upstream_unavailable", "draining"),
+    ),
+    Operation(
+        "GET",
+        "/readyz",
+        "readyz",
+        "the same",
+        "Health",
+        {200: _SCHEMAS["ready"]},
+        is_open=True,
+        codes=("upstream_unavailable", "draining"),
+    ),
+    Operation(
+        "GET", "/healthz", "healthz", "does the process answer", "Health", {200: _SCHEMAS["alive"]}, is_open=True
+    ),
+    Operation("GET", "/status", "status", "counts", "Health", {200: _SCHEMAS["counts"]}, is_open=True),
+    Operation(
+        "GET",
+        "/metrics",
+        "metrics",
+        "counts of this server: Prometheus' text if `Accept` asks for it, else OctoStore's JSON",
+        "Health",
+        {200: _SCHEMAS["anything"]},
+        media=(wire.JSON_TYPE, *_PROMETHEUS),
+    ),
+    Operation(
+        "GET",
+        "/metrics/prometheus",
+        "metrics-prometheus",
+        "the same, always as Prometheus' text",
+        "Health",
+        {200: _SCHEMAS["string"]},
+        media=_PROMETHEUS,
+    ),
+    Operation(
+        "GET",
+        "/openapi.json",
+        "openapi-json",
+        "this API as OpenAPI 3.1",
+        "Description",
+        {200: _SCHEMAS["anything"]},
+        is_open=True,
+    ),
+    Operation(
+        "GET",
+        "/openapi.yaml",
+        "openapi-yaml",
+        "the same as YAML",
+        "Description",
+        {200: _SCHEMAS["anything"]},
+        is_open=True,
+        media=("application/yaml",),
+    ),
+    Operation(
+        "GET",
+        "/docs",
+        "docs",
+        "the same as a page",
+        "Description",
+        {200: _SCHEMAS["string"]},
+        is_open=True,
+        media=("text/html",),
+    ),
+    Operation(
+        "GET",
+        "/",
+        "dashboard",
+        "the dashboard, for browsers",
+        "Dashboard",
+        {200: _SCHEMAS["string"], 304: None},
+        is_open=True,
+        media=("text/html",),
+    ),
+    Operation(
+        "GET",
+        "/ui/{file}",
+        "dashboard-file",
+        "its scripts and styles",
+        "Dashboard",
+        {200: _SCHEMAS["string"], 304: None},
+        is_open=True,
+        codes=("not_found",),
+        parameters=(_FILE,),
+        media=("text/javascript", "text/css", "image/svg+xml"),
+    ),
 )
-
-
-def _named(word: str, names: Names) -> Any:
-    """What a word of a table stands for; the word itself, if for nothing."""
-    return names.get(word, getattr(wire, word, getattr(limits, word, word)))
-
-
-def _all_named(words: str, names: Names) -> tuple[Any, ...]:
-    found = [_named(word, names) for word in words.split()]
-    return tuple(
-        inner
-        for each in found
-        for inner in (each if isinstance(each, tuple) and not isinstance(each, Parameter) else (each,))
-    )
-
-
-def _query(name: str, words: str, names: Names) -> Parameter:
-    bound, _, meaning = words.partition(" ")
-    least, dots, most = bound.partition("..")
-    if dots:
-        return in_query(name, meaning, type="integer", minimum=int(least), maximum=_named(most, names))
-    return in_query(name, meaning, maxLength=_named(bound, names))
-
-
-def _operation(head: str, terms: list[str], title: str, shared: Shared, names: Names) -> Operation:
-    address, _, summary = head.partition(": ")
-    method, path, verb = address.split(" ")
-    answers: dict[int, Any] = {}
-    given: dict[str, Any] = {**shared[1]}
-    parameters: tuple[Parameter, ...] | None = None
-    for term in [term for line in terms for term in ([line] if line[0] in "?a" else line.split("; "))]:
-        word, _, rest = term.partition(" ")
-        if word.isdecimal():
-            found = [names.get(name, _SCHEMAS.get(name, name)) for name in rest.split()]
-            answers[int(word)] = tuple(found) if len(found) > 1 else found[0] if found else None
-        elif word == "with":
-            parameters = (*(parameters or ()), *_all_named(rest, names))
-        elif word.startswith("?"):
-            parameters = (*(parameters or ()), _query(word[1:], rest, names))
-        elif word == "example":
-            named, _, text = rest.partition("{")
-            given[word] = {**(names[named.strip()] if named else {}), **(json.loads("{" + text) if text else {})}
-        elif word in ("errors", "links", "media"):
-            given["codes" if word == "errors" else word] = _all_named(rest, names)
-        elif word in ("open", "closed"):
-            given["is_open"] = word == "open"
-        else:
-            given[word] = _named(rest, names) if rest else True
-    if parameters is None:
-        parameters = _all_named(shared[0], names)
-    return Operation(method, path, verb, summary, title, answers, parameters=parameters, **given)
-
-
-def operations_in(table: str, shared: Mapping[str, Shared], names: Names) -> dict[str, Operation]:
-    """The operations that a table declares, by their ids. `names`: what its words stand for."""
-    return {
-        operation.id: operation
-        for title, lines in sections(table, _WORDS)
-        for head, *terms in lines
-        for operation in (_operation(head, terms, title, shared[title], names),)
-    }
-
-
-OPERATIONS = operations_in(_TABLE, _SHARED, globals())
 
 
 def routed(handlers: Mapping[str, Handler], operations: Mapping[str, Operation] = OPERATIONS) -> Table:

@@ -3,6 +3,9 @@
 Nothing here is retried; `client.py` decides that. It is plain sockets, because a process may fork at any moment, and
 because it must be known whether a call can have been executed; a library with its own threads allows neither.
 
+It is not on `h2`, because a call would take 277 µs of CPU with h2 4.4 and takes 41 µs here (medians of 9 rounds of 600
+reads on one connection).
+
 We tell etcd to compress headers without a table. So equal headers are equal bytes, and each text is decoded once.
 """
 

@@ -89,14 +89,6 @@ def settings_of(call: Call) -> EpisodeSettings:
     return EpisodeSettings(seed, without=without, **{"operations": OPERATIONS_DEFAULT, **given})
 
 
-PAGES = """
-simulate
-    Servers, their clients and a store in memory run on one thread in virtual time, and one seed decides what goes
-        wrong, and which half of the features is used. Every commit and answer is checked. A run that breaks a promise
-        is made smaller, and printed as the command that repeats it.
-    $ dibs simulate --seed 7 --operations 1000000  # a million operations, always the same
-    exits 0 no violation was found | 1 a promise was broken
-"""
 COMMANDS = {
     "simulate": Command(
         simulate,
@@ -108,5 +100,16 @@ COMMANDS = {
         Option("--without FAULTS", "leave out kinds of faults, or features, with commas between"),
         Option("--pairs", "print how often each two features met, the rarest first"),
         Option("--no-shrink", "report the run as it is"),
+        about=(
+            "Servers, their clients and a store in memory run on one thread in virtual time, and one seed "
+            "decides what goes wrong, and which half of the features is used. Every commit and answer is "
+            "checked. A run that breaks a promise is made smaller, and printed as the command that repeats "
+            "it."
+        ),
+        examples=(("dibs simulate --seed 7 --operations 1000000", "a million operations, always the same"),),
+        exits=(
+            (0, "no violation was found"),
+            (1, "a promise was broken"),
+        ),
     ),
 }

@@ -144,16 +144,6 @@ def process(text: str) -> int:
     return int(text)
 
 
-PAGES = """
-verify
-    Clients race for a few jobs in a namespace of their own, lose answers on purpose and send requests twice. Each call
-        with its answer is a line of JSON. Then a judge looks for what cannot be if the promises were kept. It changes
-        nothing outside of its namespace. Stop, pause or kill servers meanwhile: that is what it is for.
-    $ dibs verify http://127.0.0.1:3427 --for 30s  # your own server
-    $ dibs verify http://a:3427,http://b:3427,http://c:3427  # three servers, while you kill them in turns
-    $ dibs verify --judge dibs-verify-1f2e3d4c.jsonl  # look at a record again
-    exits 0 no violation was found | 1 a promise was broken
-"""
 COMMANDS = {
     "verify": Command(
         verify,
@@ -167,5 +157,20 @@ COMMANDS = {
         Option("--seed SEED", "repeat the choices of an earlier run"),
         Option("--record FILE", "where to write the record (default: a new file here)"),
         Option("--judge FILE", "race nobody; judge the record of an earlier run"),
+        about=(
+            "Clients race for a few jobs in a namespace of their own, lose answers on purpose and send "
+            "requests twice. Each call with its answer is a line of JSON. Then a judge looks for what "
+            "cannot be if the promises were kept. It changes nothing outside of its namespace. Stop, pause "
+            "or kill servers meanwhile: that is what it is for."
+        ),
+        examples=(
+            ("dibs verify http://127.0.0.1:3427 --for 30s", "your own server"),
+            ("dibs verify http://a:3427,http://b:3427,http://c:3427", "three servers, while you kill them in turns"),
+            ("dibs verify --judge dibs-verify-1f2e3d4c.jsonl", "look at a record again"),
+        ),
+        exits=(
+            (0, "no violation was found"),
+            (1, "a promise was broken"),
+        ),
     ),
 }
