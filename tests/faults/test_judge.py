@@ -80,7 +80,7 @@ GOOD = {
     "at the same time": [queued(1, "k3", ended=2.0), queued(1.5, "k2", **B), claim(3, 2, **B), claim(5.1, 3)],
     "a place that was given up": [queued(1, "k3"), leave(1.2, "k3"), claim(1.5, 2, **B), claim(4, 3)],
     "a place after a long silence": [queued(1, "k3"), claim(2, 2, **B), claim(30, 3)],
-    "a key so old that it is forgotten": [claim(0, 1), release(0.5, 1), claim(1, 20, key="k1")],
+    "a key so old that it is forgotten": [claim(0, 1), release(0.5, 1), claim(1, 40, key="k1")],
 }
 
 BAD = {

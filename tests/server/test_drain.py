@@ -216,7 +216,7 @@ def test_ready_says_why_not_without_a_token_and_to_head_as_well(tmp_path: Path) 
         store.broken = True
         answer = server.ask("GET", "/ready", who=None)
         assert (answer.status, answer.json["code"]) == (503, "upstream_unavailable")
-        assert answer.json["details"].startswith("The database does not answer.")
+        assert answer.json["details"].startswith("The server's store does not answer.")
         assert server.ask("HEAD", "/ready", who=None).status == 503
         assert server.ask("GET", "/healthz", who=None).status == 200
         store.broken = False

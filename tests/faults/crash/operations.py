@@ -17,6 +17,7 @@ from dibs.core.lease_outcomes import Released, Renewed, SessionState, Transferre
 from dibs.core.outcomes import Granted, GrantedAll, Queued, Status
 from dibs.core.records import Holder, LockRecord, Meta, SessionRecord, lock_key, session_key
 from dibs.engine.coordinator import Coordinator
+from dibs.stores.codec import FORMAT
 from dibs.stores.registry import open_store
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ class Restoration(Operation):
 
 
 class Migration(Operation):
-    """An SQLite file gets a second version of the format, with a table more."""
+    """An SQLite file gets the next format, with a table more."""
 
     opens = True
     judges_records = False
@@ -356,11 +357,11 @@ class Migration(Operation):
         from dibs.stores.sqlite import connection, opener
 
         store.close()
-        steps = (*opener.MIGRATIONS, ("CREATE TABLE notes (text TEXT)", "INSERT INTO notes VALUES ('x')"))
+        more = ("CREATE TABLE notes (text TEXT)", "INSERT INTO notes VALUES ('x')")
         with (
-            patch.object(opener, "MIGRATIONS", steps),
-            patch.object(opener, "VERSION", 2),
-            patch.object(connection, "VERSION", 2),
+            patch.object(opener, "MIGRATIONS", {**opener.MIGRATIONS, FORMAT + 1: more}),
+            patch.object(opener, "FORMAT", FORMAT + 1),
+            patch.object(connection, "FORMAT", FORMAT + 1),
         ):
             opened = open_store(self.url)
             assert holders(opened, self.job)
@@ -374,9 +375,9 @@ class Migration(Operation):
             tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name = 'notes'")]
             (count,) = db.execute("SELECT count(*) FROM records WHERE live").fetchone()
         db.close()
-        assert bool(tables) == (version == 2), "half of a migration"
+        assert bool(tables) == (version > FORMAT), "half of a migration"
         assert count == 1, "the claim is gone"
-        return bool(version == 2)
+        return bool(version > FORMAT)
 
 
 EVERYWHERE: tuple[type[Operation], ...] = (
