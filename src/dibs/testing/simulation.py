@@ -21,6 +21,7 @@ from dibs.core.commands import AcquireTerms, Command, Inspect
 from dibs.core.draft import Decision, View
 from dibs.core.events import Event
 from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TICK_MS
+from dibs.core.outcomes import Outcome
 from dibs.core.records import META_KEY, LockRecord, Meta, Stored
 from dibs.engine.batcher import Batcher
 from dibs.engine.liveness import Decider, Result
@@ -225,6 +226,22 @@ class SimulatedBatcher(Batcher):
         self.wake()
 
 
+class SimulatedDecider(Decider):
+    """Shows the world the results that stand."""
+
+    show: Callable[[Sequence[Result]], object]
+
+    def run(self, commands: Sequence[Command]) -> list[Result]:
+        results = super().run(commands)
+        self.show(results)
+        return results
+
+    def upkeep(self, commands: Sequence[Command]) -> list[Result]:
+        results = super().upkeep(commands)
+        self.show(results)
+        return results
+
+
 class SimulatedServer:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -242,7 +259,7 @@ class SimulatedServer:
         self.upkeep = Thread(self)
         self.tally = Tally(self._read, gapless=True)
         self.tally.page = 2  # so that much happens while it counts
-        self.decider = Decider(
+        self.decider = SimulatedDecider(
             StoreLink(self),
             self._committed,
             self.steady_ms,
@@ -251,6 +268,7 @@ class SimulatedServer:
             server=name,
             is_gone=lambda command: self.batcher.is_gone(command),  # noqa: PLW0108 - it is made below
         )
+        self.decider.show = world.check_answers
         self.batcher = SimulatedBatcher(
             self.run,
             deliver=lambda call, *args: world.time.later(0, self.loop, call, *args),
@@ -406,6 +424,7 @@ class World:
         self.store = SimulatedStore(self)
         self.checker = Checker(self.say, self.store._records, self._denies_outage)
         self.found: list[Finding] = []
+        self._wrong: list[tuple[Outcome, str]] = []  # answers that do not say what is written, and why
         self.calls: list[RecordedCall] = []
         self.operations = self.faults = self._starts = self._ids = 0
         self.is_full = self.is_calm = False
@@ -457,7 +476,14 @@ class World:
     def _look_at(self, view: View, command: Command, decision: Decision) -> None:
         says = wrong(view, command, decision)
         if says is not None:
-            self.say("answer", f"{type(command).__name__}: {says}")
+            self._wrong.append((decision.outcome, f"{type(command).__name__}: {says}"))
+
+    def check_answers(self, results: Sequence[Result]) -> None:
+        """Of a wrong answer that stands. What a server remembers of the store may be of different moments, and what it
+        decides by that has a conflict: nobody is told, and nothing is written."""
+        for outcome, says in self._wrong:
+            if any(result is outcome for result in results):
+                self.say("answer", says)
 
     def check(self, call: Callable[..., object], *args: object) -> None:
         """A fault of the checker is no error of the store, which a server would bear."""
