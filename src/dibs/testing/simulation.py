@@ -331,7 +331,9 @@ class SimulatedServer:
         return results
 
     def notes_gone(self) -> None:
-        """It reads: what it decides now is not for those who have gone."""
+        """It reads: what it decides now is not for those who have gone. Its upkeep reads for itself."""
+        if self.world.time.thread is not self.work:
+            return
         claims = [each for each in self._deciding if isinstance(each, AcquireTerms) and self.batcher.is_gone(each)]
         self._gone = {each.fresh_lease_id: each for each in claims}
 
