@@ -277,7 +277,7 @@ class Coordinator:
                 answers = {
                     index: failed.get(index) or batch.decide(instead.get(index) or commands[index]) for index in todo
                 }
-                # If a rule needs more records, all are read again, which may take long: its caller may have gone before.
+                # If a rule needs more records, all are read anew, which may take long: callers may have gone before.
                 if batch.reads > 1 and self._find_gone(commands, todo, failed, instead, doubts):
                     continue
                 last_seq = batch.commit()

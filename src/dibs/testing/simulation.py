@@ -22,7 +22,7 @@ from dibs.core.draft import Decision, View
 from dibs.core.events import Event
 from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TICK_MS
 from dibs.core.outcomes import Outcome
-from dibs.core.records import META_KEY, LockRecord, Meta, Stored
+from dibs.core.records import META_KEY, LockRecord, Meta, Stored, Ticket
 from dibs.engine.batcher import Batcher
 from dibs.engine.liveness import Decider, Result
 from dibs.engine.sweeper import Sweeper
@@ -347,11 +347,17 @@ class SimulatedServer:
             before = there.holders if isinstance(there, LockRecord) else ()
             for each in record.holders:
                 claim = self._gone.get(each.lease_id)
+                if claim is not None and self._waits(each.lease_id):
+                    continue  # another command of the batch gave it to the place that it had before
                 if claim is not None and each.lease_id not in [holder.lease_id for holder in before]:
                     told = self.world.checker.waits.refused.get(claim.request_key or "", "")
                     also = f" It was told `{told}` elsewhere meanwhile." if told else ""
                     said = f"{claim.owner} had hung up before {self.name} read the store, and was given {record.name}."
                     self.world.say("queue:no-dead-grant", said + also)
+
+    def _waits(self, ticket_id: str) -> bool:
+        records = [found.record for found in self.world.store._records.values()]
+        return any(isinstance(each, Ticket) and each.lease_id == ticket_id for each in records)
 
     def _later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
         return self.world.time.later(int(seconds * 1000), self.loop, call, *args)
