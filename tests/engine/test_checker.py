@@ -9,7 +9,17 @@ import pytest
 from dibs.core.commands import Acquire, Renew
 from dibs.core.events import ACQUIRED, LEFT, POOL_SET, QUEUED, RELEASED, Event
 from dibs.core.outcomes import Blocker, Granted, Held, NotCurrent, Queued
-from dibs.core.records import Holder, LockRecord, Stored, Ticket, lock_key, ticket_key
+from dibs.core.records import (
+    Ending,
+    Holder,
+    LockRecord,
+    SessionRecord,
+    Stored,
+    Ticket,
+    lock_key,
+    session_key,
+    ticket_key,
+)
 from dibs.stores.port import Versioned
 from dibs.testing.checker import Checker
 from dibs.testing.line_checker import IDLE_MS_MAX, KEPT_MS, NS, PLACES_MAX, TELL_MS_MAX
@@ -77,6 +87,22 @@ def test_too_many_owners_of_a_pool_are_told_in_units_and_slots() -> None:
     two = one.replace(owner="c2", token=2, slot_numbers=(1, 2))
     court.checker.committed({}, [two], NOW_MS)
     assert ("excl", f"c2 was given 2 units of {JOB}: c1 had 1 of its 2 slots.") in court.said
+
+
+@pytest.mark.parametrize("parent", ["s1", None])
+def test_sessions_of_one_family_may_have_a_job_at_once_also_within_one_commit(parent: str | None) -> None:
+    court = Court()
+    times: dict[str, Any] = {"ttl_ms": 9_000, "since_ms": NOW_MS, "renewed_ms": NOW_MS, "expires_ms": NOW_MS + 9_000}
+    for each, above in (("s1", None), ("s2", parent)):
+        session = SessionRecord(id=each, principal="team", owner=each, ns=NS, parent=above, **times)
+        court.records[session_key(each)] = Versioned(record=session, version=1)
+    given = [Event(at_ms=NOW_MS, kind=ACQUIRED, ns=NS, job=JOB, owner=f"s{n}", token=n) for n in (1, 2)]
+    over = [each.replace(kind=RELEASED) for each in given]
+    end: dict[str, Any] = {"principal": "team", "how": "released", "at_ms": NOW_MS}
+    ends = tuple(Ending(lease_id=f"L{n}", owner=f"s{n}", token=n, session=f"s{n}", **end) for n in (2, 1))
+    lock = LockRecord(ns=NS, name=JOB, token=2, endings=ends)
+    court.checker.committed({lock_key(NS, JOB): lock}, [*given, *over], NOW_MS)
+    assert court.said == ([] if parent else [("excl", f"s2 was given {JOB}, which s1 has.")])
 
 
 # Lines

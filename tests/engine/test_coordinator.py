@@ -162,6 +162,24 @@ def test_a_claim_whose_caller_goes_between_two_tries_is_not_decided(world: World
     assert not world.lock("other").holders
 
 
+@pytest.mark.fault("F-455")
+@pytest.mark.promise("queue:no-dead-grant")
+def test_a_claim_whose_caller_goes_before_all_is_read_again_is_not_decided(world: World) -> None:
+    """Its caller may have been refused by another server meanwhile."""
+    world.one(acquire("b", ttl_ms=2_000))
+    assert isinstance(world.one(acquire("a", request_key="k", wait=True)), outcomes.Queued)
+    world.clock.now_ms += 2_001
+    events, reads = world.history(), world.store.reads
+    reads.clear()
+    coordinator = Coordinator(world.store, is_gone=lambda command: command == claim and len(reads) > 1)
+    claim = acquire("a", request_key="k", wait=True)
+    told, other = coordinator.run([claim, acquire("c", name="other")])
+    assert len(reads) > 1, "its place is read when it is known"
+    assert isinstance(told, CallerGone)
+    assert isinstance(other, outcomes.Granted), "the others of the batch are answered"
+    assert [each for each in world.history() if each not in events] == [("acquired", "c")]
+
+
 @pytest.mark.fault("F-008")
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_claim_that_may_have_been_written_is_withdrawn_if_its_caller_has_gone(world: World, key: str | None) -> None:

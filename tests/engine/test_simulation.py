@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 
 from dibs.core import claims, exclusion, groups, leases
+from dibs.core.commands import Sweep
 from dibs.core.delivery import DeliveryPlan
+from dibs.core.draft import Decision, View
+from dibs.core.outcomes import Withdrawn
 from dibs.core.records import LockRecord
 from dibs.engine import coordinator
+from dibs.testing import simulation
 from dibs.testing.checker import Checker
 from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
 from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
@@ -98,6 +102,20 @@ def test_a_fault_of_the_checker_is_no_error_of_the_store(monkeypatch: pytest.Mon
     monkeypatch.setattr(Checker, "_lock", look)
     with pytest.raises(KeyError):
         episode(EpisodeSettings("checker.1", operations=50))
+
+
+@pytest.mark.quick
+@pytest.mark.promise("answer")
+def test_a_wrong_answer_is_found_if_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "wrong", lambda view, command, decision: "It is odd.")
+    found = episode(EpisodeSettings("answers.1", operations=50)).found
+    assert found is not None
+    assert found.promise == "answer"
+    world = World(EpisodeSettings("answers.1"), SimulatedClient)
+    discarded, stands = (Withdrawn(now_ms=0, left=False, released=(), kept=()) for _ in range(2))
+    world._look_at(View(now_ms=0), Sweep(key=""), Decision(outcome=discarded))
+    world.check_answers([stands])
+    assert world.found == [], "after a conflict it was decided anew"
 
 
 @pytest.mark.quick

@@ -88,7 +88,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-008")
 def _(patch: pytest.MonkeyPatch) -> None:
     """Claims of callers that hung up are decided."""
-    rewrite(patch, coordinator.Coordinator, "_run", ("self._is_gone is not None", "False"))
+    rewrite(patch, coordinator.Coordinator, "_find_gone", ("is_gone is None", "True"))
 
 
 @fault("F-009", clients=12)

@@ -67,6 +67,10 @@ class CallerGone(Unavailable):
     """The caller hung up before its command was decided. Nothing was done."""
 
 
+def _gone() -> CallerGone:
+    return CallerGone("The caller hung up. Nothing was done.")
+
+
 class StoreFault(StoreUnavailable):
     """A commit failed in a way it should not, and may have been written."""
 
@@ -81,6 +85,7 @@ class _Batch:
         self._vouch = vouch
         self._get = store.recall if recalls else store.read
         self.has_recalled = False
+        self.reads = 0
         self._view = View(now_ms=0)
         self._is_of_one_moment = True
         self._seen: list[set[str]] = []  # for each command decided, the keys it looked at
@@ -102,6 +107,7 @@ class _Batch:
                 wanted = [*self.versions, *wanted]
         vouched = None if self._vouch is None else self._vouch()
         snapshot = self._get(wanted)
+        self.reads += 1
         if snapshot.is_recalled:
             self.has_recalled = True
             self._is_of_one_moment = False
@@ -256,7 +262,6 @@ class Coordinator:
         for index in todo if doubts else ():
             if index in doubts and isinstance(commands[index], _ONCE):
                 failed[index] = doubts[index]
-        gone = CallerGone("The caller hung up. Nothing was done.")
         instead: dict[int, Command] = {}  # what is decided for callers that have gone
         left: list[int] = []
         unknown = 0
@@ -268,17 +273,13 @@ class Coordinator:
             batch = _Batch(self.store, self._vouch, recalls=recalls)
             try:
                 batch.load({key: None for index in todo for key in keys_of(commands[index])})
-                for index in todo:
-                    # After every read, which may have taken long.
-                    if self._is_gone is not None and index not in failed and self._is_gone(commands[index]):
-                        command = commands[index]
-                        if index in doubts and isinstance(command, AcquireTerms) and command.request_key is None:
-                            instead[index] = undo_of(command)
-                        else:
-                            failed[index] = gone
+                self._find_gone(commands, todo, failed, instead, doubts)
                 answers = {
                     index: failed.get(index) or batch.decide(instead.get(index) or commands[index]) for index in todo
                 }
+                # If a rule needs more records, all are read anew, which may take long: callers may have gone before.
+                if batch.reads > 1 and self._find_gone(commands, todo, failed, instead, doubts):
+                    continue
                 last_seq = batch.commit()
             except Conflict:
                 if batch.has_recalled:
@@ -317,7 +318,7 @@ class Coordinator:
                     return sorted(left)
                 continue
             results.update(answers)
-            results.update({index: gone for index in instead if index in answers})
+            results.update({index: _gone() for index in instead if index in answers})
             if last_seq is not None and self._on_commit is not None:
                 self._on_commit(batch.events, last_seq)
             if batch.handed and self._on_handed is not None:
@@ -326,6 +327,28 @@ class Coordinator:
         busy = Contended("The store is too busy: others kept changing the same records. Try again.")
         results.update(dict.fromkeys(todo, busy))
         return sorted(left)
+
+    def _find_gone(
+        self,
+        commands: Sequence[Command],
+        todo: list[int],
+        failed: dict[int, BaseException],
+        instead: dict[int, Command],
+        doubts: dict[int, StoreUnavailable],
+    ) -> bool:
+        """Note the callers that have gone. Returns whether there are new ones."""
+        is_gone = self._is_gone
+        if is_gone is None:
+            return False
+        known = len(failed) + len(instead)
+        for index in todo:
+            command = commands[index]
+            if index not in failed and index not in instead and is_gone(command):
+                if index in doubts and isinstance(command, AcquireTerms) and command.request_key is None:
+                    instead[index] = undo_of(command)
+                else:
+                    failed[index] = _gone()
+        return len(failed) + len(instead) > known
 
     def _overtaken(self, todo: list[int], batch: _Batch, failed: dict[int, BaseException]) -> list[int]:
         """The commands to postpone, so that the others can be committed. None, if that would be all of them."""

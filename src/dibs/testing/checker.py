@@ -364,8 +364,10 @@ class Checker:
 
     def _kin(self, event: Event, live: dict[int, Event], puts: Puts) -> list[bool]:
         """Of each owner, whether it is of the parent or a child of the new one's session."""
-        record = self._now(lock_key(NS, event.job), puts)
-        sessions = {each.token: each.session for each in record.holders} if isinstance(record, LockRecord) else {}
+        records = [self._now(lock_key(NS, event.job), each) for each in ({}, puts)]
+        # One that begins and ends in the same commit is known by its end.
+        locks = [each for each in records if isinstance(each, LockRecord)]
+        sessions = {each.token: each.session for lock in locks for each in (*lock.holders, *lock.endings)}
         return [self._are_kin(sessions.get(event.token), sessions.get(token), puts) for token in live]
 
     def _are_kin(self, one: str | None, other: str | None, puts: Puts) -> bool:

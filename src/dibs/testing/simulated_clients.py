@@ -193,7 +193,8 @@ class SimulatedClient:
     def __init__(self, world: World, name: str, of: SimulatedClient | None = None) -> None:
         self.world, self.name, self.chance = world, name, world.chance
         self.is_home = False
-        self.moves = world.chance.random() < 0.5 or len(world.servers) > 1  # it says that it has others to ask
+        # It says that it has others to ask, also while they are down.
+        self.moves = world.chance.random() < 0.5 or world.settings.servers > 1
         self.strikes, self.fresh_id = world.strikes, world.fresh_id
         self._turn = world.chance.randrange(10)
         self._attempts: Attempts | None = None

@@ -21,7 +21,8 @@ from dibs.core.commands import AcquireTerms, Command, Inspect
 from dibs.core.draft import Decision, View
 from dibs.core.events import Event
 from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TICK_MS
-from dibs.core.records import META_KEY, LockRecord, Meta, Stored
+from dibs.core.outcomes import Outcome
+from dibs.core.records import META_KEY, LockRecord, Meta, Stored, Ticket
 from dibs.engine.batcher import Batcher
 from dibs.engine.liveness import Decider, Result
 from dibs.engine.sweeper import Sweeper
@@ -225,6 +226,22 @@ class SimulatedBatcher(Batcher):
         self.wake()
 
 
+class SimulatedDecider(Decider):
+    """Shows the world the results that stand."""
+
+    show: Callable[[Sequence[Result]], object]
+
+    def run(self, commands: Sequence[Command]) -> list[Result]:
+        results = super().run(commands)
+        self.show(results)
+        return results
+
+    def upkeep(self, commands: Sequence[Command]) -> list[Result]:
+        results = super().upkeep(commands)
+        self.show(results)
+        return results
+
+
 class SimulatedServer:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -242,7 +259,7 @@ class SimulatedServer:
         self.upkeep = Thread(self)
         self.tally = Tally(self._read, gapless=True)
         self.tally.page = 2  # so that much happens while it counts
-        self.decider = Decider(
+        self.decider = SimulatedDecider(
             StoreLink(self),
             self._committed,
             self.steady_ms,
@@ -251,6 +268,7 @@ class SimulatedServer:
             server=name,
             is_gone=lambda command: self.batcher.is_gone(command),  # noqa: PLW0108 - it is made below
         )
+        self.decider.show = world.check_answers
         self.batcher = SimulatedBatcher(
             self.run,
             deliver=lambda call, *args: world.time.later(0, self.loop, call, *args),
@@ -313,7 +331,9 @@ class SimulatedServer:
         return results
 
     def notes_gone(self) -> None:
-        """It reads: what it decides now is not for those who have gone."""
+        """It reads: what it decides now is not for those who have gone. Its upkeep reads for itself."""
+        if self.world.time.thread is not self.work:
+            return
         claims = [each for each in self._deciding if isinstance(each, AcquireTerms) and self.batcher.is_gone(each)]
         self._gone = {each.fresh_lease_id: each for each in claims}
 
@@ -327,11 +347,17 @@ class SimulatedServer:
             before = there.holders if isinstance(there, LockRecord) else ()
             for each in record.holders:
                 claim = self._gone.get(each.lease_id)
+                if claim is not None and self._waits(each.lease_id):
+                    continue  # another command of the batch gave it to the place that it had before
                 if claim is not None and each.lease_id not in [holder.lease_id for holder in before]:
                     told = self.world.checker.waits.refused.get(claim.request_key or "", "")
                     also = f" It was told `{told}` elsewhere meanwhile." if told else ""
                     said = f"{claim.owner} had hung up before {self.name} read the store, and was given {record.name}."
                     self.world.say("queue:no-dead-grant", said + also)
+
+    def _waits(self, ticket_id: str) -> bool:
+        records = [found.record for found in self.world.store._records.values()]
+        return any(isinstance(each, Ticket) and each.lease_id == ticket_id for each in records)
 
     def _later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
         return self.world.time.later(int(seconds * 1000), self.loop, call, *args)
@@ -406,6 +432,7 @@ class World:
         self.store = SimulatedStore(self)
         self.checker = Checker(self.say, self.store._records, self._denies_outage)
         self.found: list[Finding] = []
+        self._wrong: list[tuple[Outcome, str]] = []  # answers that do not say what is written, and why
         self.calls: list[RecordedCall] = []
         self.operations = self.faults = self._starts = self._ids = 0
         self.is_full = self.is_calm = False
@@ -457,7 +484,14 @@ class World:
     def _look_at(self, view: View, command: Command, decision: Decision) -> None:
         says = wrong(view, command, decision)
         if says is not None:
-            self.say("answer", f"{type(command).__name__}: {says}")
+            self._wrong.append((decision.outcome, f"{type(command).__name__}: {says}"))
+
+    def check_answers(self, results: Sequence[Result]) -> None:
+        """Of a wrong answer that stands. What a server remembers of the store may be of different moments, and what it
+        decides by that has a conflict: nobody is told, and nothing is written."""
+        for outcome, says in self._wrong:
+            if any(result is outcome for result in results):
+                self.say("answer", says)
 
     def check(self, call: Callable[..., object], *args: object) -> None:
         """A fault of the checker is no error of the store, which a server would bear."""

@@ -49,6 +49,7 @@ class Timeline:
         self.now_ms = START_MS
         self.depth = 0  # how many calls let time pass
         self.steps = 0
+        self.thread: Thread | None = None  # the one that works
         self.is_over = False
         self._heap: list[tuple[int, int, Timer]] = []
         self._number = 0
@@ -82,7 +83,7 @@ class Timeline:
                 self._do(timer)
 
     def _do(self, timer: Timer) -> None:
-        thread, call = timer.thread, timer.call
+        thread, call, before = timer.thread, timer.call, self.thread
         assert call is not None
         if thread is None:
             self.steps += 1
@@ -96,12 +97,12 @@ class Timeline:
             self._push(timer)
         else:
             self.steps += 1
-            thread.is_busy = True
+            thread.is_busy, self.thread = True, thread
             try:
                 call(*timer.args)
             except Killed:
                 pass
-            thread.is_busy = False
+            thread.is_busy, self.thread = False, before
             waiting, thread.waiting = thread.waiting, []
             for each in waiting:
                 each.at_ms = self.now_ms
