@@ -5,29 +5,30 @@ A step of the model's time is 5 s. An ask of the model is a number, which is a l
 from __future__ import annotations
 
 import random
-import re
 from typing import TYPE_CHECKING, Any
 
-from dibs.core.commands import Acquire, Beat, KeepPlaces, Leave, Release, Renew, Sweep
+from dibs.core.commands import Acquire, Beat, KeepPlaces, Release, Renew, Sweep, Withdraw
 from dibs.core.decide import decide
 from dibs.core.draft import View
 from dibs.core.limits import REMEMBERED_MAX
 from dibs.core.records import META_KEY, Holder, LockRecord, Meta, Ticket, lock_key, ticket_key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.core.commands import Command
-    from dibs.core.records import Ending, Stored
+    from dibs.core.records import Ending, Stored, WithdrawnAsk
 
     Records = dict[str, Stored | None]
 
-NO_SEAT = "-"  # the model still has seats; the rules have `Withdraw` in their place
 STEP_MS = 5_000  # one step of the model's time
 BEGAN_MS = 1_000_000
 TTL_MS, TICKET_MS = 4 * STEP_MS, 3 * STEP_MS
 NS, JOB, PRINCIPAL = "default", "job", "team"
 NOBODY: dict[str, Any] = {
     "claim": {"worker": "", "number": 0},
-    **dict.fromkeys(("lease", "token", "renewed", "ttl", "seat"), 0),
+    **dict.fromkeys(("lease", "token", "renewed", "ttl"), 0),
+    "used": False,
 }
 
 
@@ -39,38 +40,35 @@ def id_of(ask: int) -> str:
     return f"ask{ask}"
 
 
-def seat_text(seat: int) -> str:
-    if seat > 0:
-        return id_of(seat)
-    return NO_SEAT if seat == 0 else NO_SEAT + id_of(-seat)
+def key_of(claim: dict[str, Any]) -> str | None:
+    return f"{claim['worker']}{claim['number']}" if claim["number"] else None
 
 
 def command_of(did: dict[str, Any], numbers: dict[int, int]) -> Command:
     """The command, as the real rules take it. They number the places in line: `numbers` has that of each lease."""
     what, claim, number = did["what"], did["claim"], numbers.get(did["lease"], 0)
     common: dict[str, Any] = {"ns": NS, "name": JOB, "principal": PRINCIPAL}
-    seat = id_of(did["ask"]) if did["ask"] else None
+    shown = id_of(did["lease"]) if did["lease"] else None
     lease = {**common, "lease_id": id_of(did["lease"])}
     if what == "acquire":
-        has_ticket = did["follows"] != 0
         return Acquire(
             **common,
             owner=claim["worker"],
-            request_key=f"{claim['worker']}{claim['number']}",
+            request_key=key_of(claim),
             fresh_lease_id=id_of(did["ask"]),
             ttl_ms=TTL_MS,
             wait=True,
-            ticket=number if has_ticket else 0,
-            ticket_id=id_of(did["lease"]) if has_ticket else None,
+            ticket=number,
+            ticket_id=shown,
         )
     if what == "renew":
         return Renew(**lease)
-    if what == "shorten":
-        return Renew(**lease, ttl_ms=TICKET_MS)
     if what == "release":
-        return Release(**lease, uncounted=seat is not None)
-    if what == "leave":
-        return Leave(**common, ticket=number, ticket_id=id_of(did["lease"]))
+        return Release(**lease)
+    if what == "withdraw":
+        ask = id_of(did["ask"]) if did["ask"] else None
+        undo = Withdraw(ns=NS, principal=PRINCIPAL, names=(JOB,), request_key=key_of(claim), fresh_lease_id=ask)
+        return undo.replace(ticket=number, ticket_id=shown)
     if what == "keep":
         return KeepPlaces(places=((NS, JOB, number),))
     if what == "sweep":
@@ -113,7 +111,8 @@ class Life:
             "token": lock.token,
             "owner": turn_of(*lock.holders) if lock.holders else NOBODY,
             "line": [turn_of(each) for each in self.line()],
-            "ended": sorted(map(claim_of, lock.endings), key=lambda claim: (claim["worker"], claim["number"])),
+            "ended": claims_of(lock.endings),
+            "withdrawn": claims_of(lock.withdrawn),
             "outages": [{"began": step_of(each.began_ms), "ended": step_of(each.ended_ms)} for each in meta.outages],
         }
 
@@ -122,30 +121,29 @@ def turn_of(turn: Holder | Ticket) -> dict[str, Any]:
     token, ttl_ms = (turn.token, turn.ttl_ms) if isinstance(turn, Holder) else (0, TICKET_MS)
     assert turn.expires_ms >= turn.renewed_ms + ttl_ms
     return {
-        "claim": claim_of(turn),
+        "claim": claim_of(turn.request_key) if turn.request_key else {"worker": turn.owner, "number": 0},
         "lease": int(turn.lease_id[3:]),
         "token": token,
         "renewed": step_of(turn.renewed_ms),
         "ttl": ttl_ms // STEP_MS,
-        "seat": seat_number(turn.lease_id),
+        "used": turn.used,
     }
 
 
-def claim_of(turn: Holder | Ticket | Ending) -> dict[str, Any]:
-    assert turn.request_key is not None
-    return {"worker": turn.request_key[0], "number": int(turn.request_key[1:])}
+def claim_of(key: str) -> dict[str, Any]:
+    return {"worker": key[0], "number": int(key[1:])}
+
+
+def claims_of(past: Sequence[Ending | WithdrawnAsk]) -> list[dict[str, Any]]:
+    """Those with a key, in the order in which Quint's sets are written."""
+    claims = [claim_of(each.request_key) for each in past if each.request_key is not None]
+    return sorted(claims, key=lambda claim: (claim["worker"], claim["number"]))
 
 
 def step_of(time_ms: int) -> int:
     steps, rest = divmod(time_ms - BEGAN_MS, STEP_MS)
     assert rest == 0
     return steps
-
-
-def seat_number(seat: str) -> int:
-    found = re.search(r"ask(\d+)$", seat)
-    number = int(found[1]) if found else 0
-    return -number if seat.startswith(NO_SEAT) else number
 
 
 def random_life(seed: int, steps: int = 40) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
@@ -160,7 +158,7 @@ def random_life(seed: int, steps: int = 40) -> list[tuple[dict[str, Any], dict[s
         if len(before["ended"]) == REMEMBERED_MAX:
             break  # the model forgets none
         now += chance.choice((0, 0, 0, 1, 1, 2))
-        what = chance.choice(["acquire"] * 5 + ["renew", "release", "shorten", "leave", "keep", "sweep"])
+        what = chance.choice(["acquire"] * 5 + ["withdraw"] * 2 + ["renew", "release", "keep", "sweep"])
         if chance.random() < 0.06 and now > since + 1:
             what = "outage"
         known = chance.choice([before["owner"], *before["line"]])
@@ -168,18 +166,29 @@ def random_life(seed: int, steps: int = 40) -> list[tuple[dict[str, Any], dict[s
             "what": what,
             "claim": NOBODY["claim"],
             "lease": known["lease"] or chance.randrange(asks + 1),
-            "follows": 0,
-            "ask": chance.randrange(asks + 1) if what in ("shorten", "leave", "release") else 0,
+            "ask": 0,
             "now": now,
             "since": since if what == "outage" else 0,
         }
         if what == "acquire":
             asks += 1
-            anybody = {**NOBODY, "claim": {"worker": chance.choice("abc"), "number": chance.randrange(1, 5)}}
+            anybody = {**NOBODY, "claim": {"worker": chance.choice("abc"), "number": chance.randrange(5)}}
             place = chance.choice([*before["line"], anybody])  # a ticket is shown only by those who got it
-            follows = place["seat"] if chance.random() < 0.7 else chance.randrange(-asks, asks + 1)
             did |= {"claim": place["claim"], "lease": place["lease"], "ask": asks}
-            did["follows"] = follows if place["lease"] else 0
+        if what == "withdraw":
+            did |= withdrawal(chance, known)
         life.decide(did)
         steps_taken.append((did, before, life.stored()))
     return steps_taken
+
+
+def withdrawal(chance: random.Random, turn: dict[str, Any]) -> dict[str, Any]:
+    """What a withdrawal names: a claim by its key, also before it came; an ask without a key; or only a place."""
+    by = chance.choice(("key", "ask", "place"))
+    other = {"worker": chance.choice("abc"), "number": chance.randrange(1, 5)}
+    claim = turn["claim"] if chance.random() < 0.7 else other
+    return {
+        "claim": claim if by == "key" and claim["number"] else NOBODY["claim"],
+        "lease": turn["lease"] if by == "place" else 0,
+        "ask": turn["lease"] if by == "ask" else 0,
+    }

@@ -14,9 +14,6 @@ import pytest
 from dibs.core.limits import REMEMBERED_MAX
 from tests.core.one_job import Life, random_life
 
-# The model still has the seat that `Withdraw` replaced in the rules.
-pytestmark = pytest.mark.quarantine("models/one_job.qnt knows no Withdraw yet", until="2027-01-31")
-
 TRACES: list[list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "models" / "traces.json").read_text(encoding="utf-8")
 )
@@ -44,15 +41,15 @@ def test_the_traces_have_every_kind_of_step_and_what_is_hard() -> None:
     assert {step["did"]["what"] for step in steps} == {
         "acquire",
         "renew",
-        "shorten",
         "release",
-        "leave",
+        "withdraw",
         "keep",
         "sweep",
         "outage",
     }
-    seats = [step["store"]["owner"]["seat"] for step in steps]
-    assert min(seats) < 0 < max(seats), "no lease that several asks know of"
+    turns = [turn for step in steps for turn in (step["store"]["owner"], *step["store"]["line"])]
+    assert any(turn["used"] for turn in turns), "no turn without a key that several asks know of"
+    assert any(step["store"]["withdrawn"] for step in steps), "no mark of a withdrawn claim"
     assert max(len(step["store"]["line"]) for step in steps) >= 2
     assert max(len(step["store"]["outages"]) for step in steps) >= 2
 
@@ -66,6 +63,6 @@ def test_a_trace_that_the_rules_did_not_write_is_refused() -> None:
 
 def test_random_lives_that_the_model_is_asked_about_have_every_kind_of_step() -> None:
     lives = [random_life(seed) for seed in range(20)]
-    assert len({did["what"] for life in lives for did, _, _ in life}) == 8
+    assert len({did["what"] for life in lives for did, _, _ in life}) == 7
     changed = sum(before != after for life in lives for _, before, after in life)
     assert changed > 200

@@ -33,5 +33,6 @@ def test_told_and_random_lives_of_the_model_keep_the_promises(need_program: Call
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "late_give_back_must_fail_test passed" in done.stdout
+    assert "late_copy_must_fail_test passed" in done.stdout
     assert "No violation found" in done.stdout
     assert "steps of the real rules are those of the model" in done.stdout
