@@ -367,7 +367,8 @@ class Checker:
         records = [self._now(lock_key(NS, event.job), each) for each in ({}, puts)]
         # One that begins and ends in the same commit is known by its end.
         locks = [each for each in records if isinstance(each, LockRecord)]
-        sessions = {each.token: each.session for lock in locks for each in (*lock.holders, *lock.endings)}
+        sessions = {each.token: each.session for lock in locks for each in lock.endings}
+        sessions |= {each.token: each.session for lock in locks for each in lock.holders}
         return [self._are_kin(sessions.get(event.token), sessions.get(token), puts) for token in live]
 
     def _are_kin(self, one: str | None, other: str | None, puts: Puts) -> bool:
