@@ -222,14 +222,14 @@ def test_a_fault_of_each_feature_is_found(planted: tuple[Any, str, Any, str], mo
 
 def decides_anew(patch: pytest.MonkeyPatch) -> None:
     """A server that does not know whether a claim was written decides it once more, also if its caller has gone."""
-    looked = "index not in failed and self._is_gone(commands[index])"
-    rewrite(patch, coordinator.Coordinator, "_run", (looked, looked.replace("failed", "doubts")))
+    looked = "index not in failed and index not in instead and is_gone(command)"
+    rewrite(patch, coordinator.Coordinator, "_find_gone", (looked, looked.replace("failed", "doubts")))
 
 
 @pytest.mark.skipif(COMPILED, reason="a compiled module cannot be changed")
 def test_a_claim_that_is_decided_anew_for_a_caller_that_has_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     decides_anew(monkeypatch)
-    found = next(made.found for made in episodes(EpisodeSettings("gone", 60_000)) if made.found is not None)
+    found = next(made.found for made in episodes(EpisodeSettings("anew", 60_000)) if made.found is not None)
     assert found.promise == "queue:no-dead-grant"
 
 
