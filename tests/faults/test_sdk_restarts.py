@@ -16,6 +16,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_doors import open_door
 from dibs.sdk.claims import settings_of
+from dibs.sdk.operations import ClaimTerms
 from tests.faults.standing import check_nothing_left, left_behind
 from tests.programs import WAIT_S_MAX, ServerProcess, pause, reserved_ports, wait_until
 
@@ -218,7 +219,7 @@ def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: Se
             lease = owner.acquire("job", ttl=60)
             await backend.claim("acquire", ["another"])  # the session is open
             with killed_when_in_line(server, "agent"), pytest.raises(Unavailable):
-                await backend.claim("acquire", ["job"], wait=LONG_WAIT_S)
+                await backend.claim("acquire", ["job"], ClaimTerms(wait=LONG_WAIT_S))
             server.start()
             owner.release("job", lease.lease_id)
             found = owner.owner("job")
@@ -226,7 +227,7 @@ def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: Se
             assert "agent" in (found.owner, before), "the place in line became a claim"
             status = await backend.status("job")
             assert (status.held, backend.has("job")) == (False, False)
-            await backend.claim("acquire", ["job"], wait=5)
+            await backend.claim("acquire", ["job"], ClaimTerms(wait=5))
             assert backend.has("job")
             assert (await backend.status("job")).owner == "agent"
         await backend.close()

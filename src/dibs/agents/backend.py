@@ -38,7 +38,7 @@ from dibs.sdk.claim import on_loop, taken
 from dibs.sdk.claim_state import ClaimEnd, finish_hold, release_at_exit
 from dibs.sdk.client import AsyncSession
 from dibs.sdk.hold import LeaseHold, SessionLeaseHold
-from dibs.sdk.operations import claim_request
+from dibs.sdk.operations import NO_TERMS, ClaimTerms, claim_request
 from dibs.wire.codes import NOT_ANY_MORE, row_of_error
 from dibs.wire.documents import Reply
 
@@ -187,7 +187,7 @@ class ToolBackend:
 
     # Claiming
 
-    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Sequence[Lease], bool]:
+    async def claim(self, verb: str, jobs: Sequence[str], asked: ClaimTerms = NO_TERMS) -> tuple[Sequence[Lease], bool]:
         """Claim one job, or any or all of several. Returns the leases, and whether they were ours before."""
         if self._session is None:
             return (await self._taken(verb, jobs, asked)).leases, False
@@ -204,7 +204,7 @@ class ToolBackend:
         return await self._claimed(self._session, verb, free, asked), False
 
     async def _claimed(
-        self, session: ConnectionSession, verb: str, names: Sequence[str], asked: dict[str, Any]
+        self, session: ConnectionSession, verb: str, names: Sequence[str], asked: ClaimTerms
     ) -> Sequence[Lease]:
         """Claim in the session of this connection, and in another one if somebody ended it."""
         self._asked_for.update(names)
@@ -220,9 +220,7 @@ class ToolBackend:
         finally:
             self._asked_for.difference_update(names)
 
-    async def _keep(
-        self, session: AsyncSession, verb: str, names: Sequence[str], asked: dict[str, Any]
-    ) -> Sequence[Lease]:
+    async def _keep(self, session: AsyncSession, verb: str, names: Sequence[str], asked: ClaimTerms) -> Sequence[Lease]:
         before = set() if verb == ANY else await self._held_elsewhere(session)
         hold = await self._taken(verb, names, asked, session)
         holds: list[LeaseHold] = [hold]
@@ -237,13 +235,13 @@ class ToolBackend:
         return hold.leases
 
     async def _taken(
-        self, verb: str, names: Sequence[str], asked: dict[str, Any], session: AsyncSession | None = None
+        self, verb: str, names: Sequence[str], asked: ClaimTerms, session: AsyncSession | None = None
     ) -> LeaseHold:
-        terms = {**asked, "owner": asked.get("owner") or self.owner}
+        terms, tracker = replace(asked, owner=asked.owner or self.owner), None
         if session is not None:
-            terms["owner"] = terms["owner"] or session._owner
-            terms |= {"session_id": session.session_id, "tracker": self._names}
-        request = claim_request(verb, names, slice_seconds=self.door.slice_seconds, **terms)
+            terms = replace(terms, owner=terms.owner or session._owner, session_id=session.session_id)
+            tracker = self._names
+        request = claim_request(verb, names, terms, slice_seconds=self.door.slice_seconds, tracker=tracker)
         within = None if session is None or verb == ALL else session._hold
         return await taken(self.door, request, within)
 
@@ -262,7 +260,7 @@ class ToolBackend:
         if session is not None and not lease_id and not is_known and await session.find():
             opened = await session.open(self.owner)
             if name in await self._held_elsewhere(opened):
-                await self._keep(opened, ONE, [name], {})
+                await self._keep(opened, ONE, [name], NO_TERMS)
         return self._own(job, lease_id)
 
     def _own(self, job: str, lease_id: str | None) -> LeaseHold | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from dibs.agents import stdio
@@ -23,6 +22,7 @@ from dibs.base.jsontext import Document
 from dibs.client.door import Ask
 from dibs.sdk.answers import Lease
 from dibs.sdk.async_doors import AsyncDoor
+from dibs.sdk.operations import NO_TERMS, ClaimTerms
 from dibs.server.handlers import CHARGED, Api
 from dibs.server.http.parse import Headers, check_head
 from dibs.server.http.request import HttpRequest, RequestHead
@@ -106,9 +106,9 @@ class ApiDoor(AsyncDoor):
 class HttpBackend(ToolBackend):
     door: ApiDoor
 
-    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Sequence[Lease], bool]:
-        leases, again = await super().claim(verb, jobs, **asked)
-        if self.door.is_gone and asked.get("request_key") is None:  # with a key it can ask again
+    async def claim(self, verb: str, jobs: Sequence[str], asked: ClaimTerms = NO_TERMS) -> tuple[Sequence[Lease], bool]:
+        leases, again = await super().claim(verb, jobs, asked)
+        if self.door.is_gone and asked.request_key is None:  # with a key it can ask again
             for lease in leases:
                 await self.release(lease.name, lease.lease_id, done=None, result=None, checkpoint=None)
             raise Unavailable("The client left.")

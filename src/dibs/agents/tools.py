@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +20,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.base.jsontext import Document
 from dibs.sdk.answers import JobStatus
+from dibs.sdk.operations import ClaimTerms
 
 Do = Callable[[ToolBackend, Any], Awaitable[Document]]
 
@@ -81,7 +82,7 @@ def tool(
     about_loose=f"{_LOOSE} A repeated call is a second claim, and is refused, unless it has the same request_key.",
 )
 async def claim_job(backend: ToolBackend, asked: Any) -> Document:
-    return await _claim(backend, "acquire", [asked.job], asked, wait=asked.wait_seconds or None)
+    return await _claim(backend, "acquire", [asked.job], asked)
 
 
 @tool(
@@ -98,7 +99,7 @@ async def claim_job(backend: ToolBackend, asked: Any) -> Document:
 )
 async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
     """Waits without a place in line: that would hold up everybody behind it in the line of each job."""
-    return await _claim(backend, "acquire-any", asked.jobs, asked, wait=asked.wait_seconds or None)
+    return await _claim(backend, "acquire-any", asked.jobs, asked)
 
 
 @tool(
@@ -112,17 +113,15 @@ async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
     about_loose="One lease_id proves them all. Otherwise as claim_job.",
 )
 async def claim_all_jobs(backend: ToolBackend, asked: Any) -> Document:
-    return await _claim(backend, "acquire-all", list(dict.fromkeys(asked.jobs)), asked, wait=asked.wait_seconds or None)
+    return await _claim(backend, "acquire-all", list(dict.fromkeys(asked.jobs)), asked)
 
 
-async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any, **more: Any) -> Document:
-    terms: dict[str, Any] = {"owner": asked.owner, "metadata": asked.metadata, "again": asked.again, **more}
+async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any) -> Document:
+    terms = ClaimTerms(owner=asked.owner, metadata=asked.metadata, again=asked.again, wait=asked.wait_seconds or None)
     if not backend.keeps:
-        terms["ttl"] = asked.ttl_seconds
-        if asked.request_key is not None:
-            terms["request_key"] = asked.request_key
+        terms = replace(terms, ttl=asked.ttl_seconds, request_key=asked.request_key)
     try:
-        leases, again = await backend.claim(verb, jobs, **terms)
+        leases, again = await backend.claim(verb, jobs, terms)
     except NotClaimed as error:
         return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
     if verb == "acquire-all":

@@ -67,6 +67,9 @@ class ClaimTerms:
         return {name: value for name, value in fields.items() if value is not None}
 
 
+NO_TERMS = ClaimTerms()
+
+
 def claim_request(
     verb: str,
     names: Sequence[str],

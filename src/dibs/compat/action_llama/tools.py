@@ -35,7 +35,7 @@ async def acquire_lock(backend: ToolBackend, asked: Any) -> Document:
     key = asked.resource_key
     try:
         check_key(key)
-        await backend.claim("acquire", [key], owner=None)
+        await backend.claim("acquire", [key])
     except WouldDeadlock as error:
         circle = " → ".join(error.cycle)
         return {"ok": False, "message": f"Lock not acquired: Deadlock detected: {circle}"}
