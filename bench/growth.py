@@ -175,7 +175,7 @@ def restarts(build: Build, files: dict[str, Path], times: int) -> dict[str, list
 
 def _is_counting(client: Client) -> bool:
     try:
-        return b"\ndibs_counting 1\n" in client.ask("GET", "/metrics/prometheus")  # not in the help text
+        return b"\ndibs_counting 1.0\n" in client.ask("GET", "/metrics/prometheus")  # not in the help text
     except BenchError:
         return False  # an older version does not say
 

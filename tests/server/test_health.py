@@ -207,10 +207,10 @@ def test_a_frozen_store_is_not_ready_and_says_how_that_ends(server: Server, stor
         assert "frozen" in answer.json["details"]
         assert "run: dibs thaw" in answer.json["details"]
     assert server.ask("GET", "/healthz").status == 200, "a restart would not help"
-    assert b"\ndibs_store_writable 0\n" in server.ask("GET", "/metrics/prometheus").body
+    assert b"\ndibs_store_writable 0.0\n" in server.ask("GET", "/metrics/prometheus").body
     coordinator.one(Thaw(id=None))
     assert server.ask("GET", "/ready").status == 200
-    assert b"\ndibs_store_writable 1\n" in server.ask("GET", "/metrics/prometheus").body
+    assert b"\ndibs_store_writable 1.0\n" in server.ask("GET", "/metrics/prometheus").body
 
 
 @pytest.mark.promise("overdue")

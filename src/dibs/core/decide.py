@@ -195,8 +195,8 @@ def _present(draft: Draft, held: dict[tuple[str, str], Holder], outcome: Outcome
     found = held.get((outcome.name, lease.lease_id)) if isinstance(outcome, JobOutcome) and lease is not None else None
     if found is None or (now := shown(draft, found)) == lease:
         return outcome
-    told: Any = outcome  # one of the outcomes that have a lease
-    presented: Outcome = told.replace(lease=now)
+    leased: Any = outcome  # one of the outcomes that have a lease
+    presented: Outcome = leased.replace(lease=now)
     return presented
 
 
