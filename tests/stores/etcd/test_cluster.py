@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import socket
+import ssl
+import struct
 import subprocess
 import threading
 import time
@@ -13,6 +16,8 @@ import pytest
 from dibs.base.errors import StoreDenied, StoreUnavailable
 from dibs.core.limits import ETCD_TRY_MS_MAX
 from dibs.core.records import META_KEY, Meta
+from dibs.stores.etcd.errors import LostConnection
+from dibs.stores.etcd.http2 import SPEAKS_NO_TLS, EtcdConnection
 from dibs.stores.etcd.messages import message
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.port import Conflict
@@ -256,6 +261,25 @@ def test_a_url_with_tls_at_a_port_without_it_is_told_so(etcd_cluster: Cluster) -
     with pytest.raises(StoreUnavailable, match="If it speaks no TLS, write etcd:// instead of etcds://"):
         store.read(())
     store.close()
+
+
+@pytest.mark.fault("F-434")
+def test_a_port_that_breaks_off_the_handshake_is_told_as_one_without_tls() -> None:
+    """A member that closes before it has read all of the handshake: the connection is reset."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reset() -> None:
+            taken, _ = listener.accept()
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            taken.recv(1)
+            taken.close()
+
+        breaking = threading.Thread(target=reset)
+        breaking.start()
+        with pytest.raises(LostConnection) as lost:
+            EtcdConnection(listener.getsockname(), ssl.create_default_context(), 10_000)
+        breaking.join(60)
+    assert lost.value.mend == SPEAKS_NO_TLS
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,7 @@ WINDOW_BYTES = (1 << 31) - 1  # as much as there is: a connection is replaced be
 FIRST_WINDOW_BYTES = 65_535
 
 TLS_ALERT = b"\x15\x03"  # how the refusal of a server begins that expects TLS; a frame of that size is none
+SPEAKS_NO_TLS = "If it speaks no TLS, write etcd:// instead of etcds://"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 ACK = END_STREAM = 0x1
@@ -73,7 +74,10 @@ class EtcdConnection:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=endpoint[0])
         except (OSError, ValueError) as error:
             self._socket.close()
-            raise _lost(error, sent=False) from None
+            lost = _lost(error, sent=False)
+            if isinstance(error, ConnectionError):  # it closed before it had read all of the handshake
+                lost = LostConnection(lost.why, sent=False, mend=SPEAKS_NO_TLS)
+            raise lost from None
         self._unsent = HELLO
         self._received = bytearray()
         self._is_new = True  # nothing was received that may be HTTP/2
@@ -330,7 +334,7 @@ def _lost(error: Exception, *, sent: bool) -> LostConnection:
     lasts = name in ("SSLError", "SSLCertVerificationError")
     mend = "Check ca, cert and key in the URL" if lasts else ""
     if getattr(error, "reason", None) in NO_TLS:  # also what a member says that is about to end
-        mend = "If it speaks no TLS, write etcd:// instead of etcds://"
+        mend = SPEAKS_NO_TLS
     return LostConnection(_why(error, name), sent=sent, mend=mend, lasts=lasts)
 
 
