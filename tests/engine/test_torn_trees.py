@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import StoreUnavailable
-from dibs.core import decide, tree_claims
+from dibs.core import tree_claims
 from dibs.core.commands import Acquire, Break, Release, Sweep, Transfer
 from dibs.core.lease_outcomes import Transferred
 from dibs.core.outcomes import Granted, Held, Queued
@@ -31,15 +31,8 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
     from dibs.stores.port import Puts
 
+pytestmark = pytest.mark.usefixtures("unchecked")
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(autouse=True)
-def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records of a torn step do not agree, so neither do the answers."""
-    monkeypatch.setattr(decide, "CHECKS", [])
-
-
 PATHS = [f"path:{each}" for each in ("a", "a/x", "a/x/1", "a/y", "b", "b/x")]
 
 
