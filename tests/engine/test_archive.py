@@ -38,6 +38,7 @@ from dibs.stores.memory import MemoryStore
 from dibs.stores.port import CommitTooLarge, StoreProxy
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
+from tests.dying import Dying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -380,20 +381,6 @@ def test_namespaces_are_added_to_a_store_that_has_none_of_them(source: MemorySto
     with pytest.raises(InvalidInput, match="jobs in a namespace that the store has as well: default"):
         intake(target, file_of(text_of(source)), adds=True)
     assert isinstance(ask(target, acquire("more", ns="theirs")), Granted)
-
-
-class Dying(StoreProxy):
-    """Ends like a killed process after some commits."""
-
-    def __init__(self, inner: Store, commits: int) -> None:
-        super().__init__(inner)
-        self._left = commits
-
-    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
-        if not self._left:
-            raise KeyboardInterrupt
-        self._left -= 1
-        return self.inner.commit(expect, puts, events)
 
 
 @pytest.mark.promise("move:whole")

@@ -34,14 +34,13 @@ from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import StoreProxy
 from dibs.stores.registry import open_store
+from tests.dying import Dying
 from tests.stores.test_moves import deliver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
     from dibs.stores.port import Store
     from tests.etcd import Cluster
     from tests.postgres import Schema
@@ -142,20 +141,6 @@ class Old:
         ask(self.store, RevokeToken(digest="revoked", by="root"))
         ask(self.store, RotateToken(digest="rotated", fresh_digest="fresh", by="root", grace_ms=0))
         self.position = self.store.newest_seq()
-
-
-class Dying(StoreProxy):
-    """Ends like a killed process after some commits."""
-
-    def __init__(self, inner: Store, commits: int) -> None:
-        super().__init__(inner)
-        self._left = commits
-
-    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
-        if not self._left:
-            raise KeyboardInterrupt
-        self._left -= 1
-        return self.inner.commit(expect, puts, events)
 
 
 def killed_before_its_last_write(store: Store, text: bytes, *, adds: bool = False) -> None:

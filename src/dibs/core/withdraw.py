@@ -5,7 +5,7 @@ server. A claim without a key has the fresh id of its command for a name, which 
 lease. A place and a hold remember the ask that they were made for, and so does the end of a hold. A session is the
 owner of all that its asks get, and is not the ask: another ask of it never ends what this one has.
 
-**Withdraw is the only way to undo a claim**, for a client that gives up, a reply that was lost, an interrupt, a server
+**Withdraw undoes a claim**, for a client that gives up, a reply that was lost, an interrupt, a server
 whose caller hung up. It is one command, it may come twice, and at any time:
 
     before the claim   a mark refuses the claim when it comes

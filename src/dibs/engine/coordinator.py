@@ -37,7 +37,8 @@ from dibs.base.ids import new_fraction
 from dibs.core import limits
 from dibs.core.commands import (
     Acquire,
-    AcquireTerms,
+    AcquireAll,
+    AcquireAny,
     Break,
     Command,
     Free,
@@ -185,10 +186,10 @@ def _is_look(command: Command) -> bool:
     return type(command) in LOOKS or (type(command) is Acquire and command.lease_id is not None)
 
 
-def undo_of(command: AcquireTerms) -> Withdraw:
+def undo_of(command: Acquire | AcquireAny | AcquireAll) -> Withdraw:
     """The withdrawal of a claim whose caller has gone, and did not say that it gives up. With a request key it may ask
     again: only its place ends."""
-    names: tuple[str, ...] = (command.name,) if isinstance(command, Acquire) else command.names  # type: ignore[attr-defined]  # the other claims have several
+    names = (command.name,) if isinstance(command, Acquire) else command.names
     undo = Withdraw(ns=command.ns, principal=command.principal, names=names)
     if command.request_key is None:
         return undo.replace(fresh_lease_id=command.fresh_lease_id)
@@ -344,8 +345,9 @@ class Coordinator:
         for index in todo:
             command = commands[index]
             if index not in failed and index not in instead and is_gone(command):
-                if index in doubts and isinstance(command, AcquireTerms) and command.request_key is None:
-                    instead[index] = undo_of(command)
+                undo = undo_of(command) if isinstance(command, Acquire | AcquireAny | AcquireAll) else None
+                if index in doubts and undo is not None and undo.fresh_lease_id is not None:  # no key asks for it
+                    instead[index] = undo
                 else:
                     failed[index] = _gone()
         return len(failed) + len(instead) > known

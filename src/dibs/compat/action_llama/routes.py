@@ -37,7 +37,7 @@ from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Table
 from dibs.wire.answer_fields import flag, number, text, texts
 from dibs.wire.documents import reply_to
-from dibs.wire.operations import NAMESPACE, Operation, Schema, by_id, in_path, in_query
+from dibs.wire.operations import NAMESPACE, Operation, Parameter, Schema, by_id, in_path, in_query
 from dibs.wire.requests import command_for, shape
 
 Handler = Callable[[HttpRequest], Awaitable[Reply]]
@@ -116,128 +116,119 @@ _OWN_SECRET = in_query("secret", "The secret of the run", minLength=1)._replace(
 _SENT = in_path("name", "As their command sends it", "rerun")
 _HOLDER = in_path("name", "The holder", "agent-1", minLength=1)
 # Action Llama's protocol: the secret of a run takes the place of a token. Then what its own gateway answers.
+
+
+def _of_a_run(
+    method: str,
+    path: str,
+    verb: str,
+    summary: str,
+    answer: Schema,
+    *,
+    who: str = "a run",
+    parameters: tuple[Parameter, ...] = (),
+    request: Schema | None = None,
+    example: Schema | None = None,
+) -> Operation:
+    return Operation(
+        method,
+        path,
+        verb,
+        summary,
+        "Gateway",
+        {200: answer},
+        is_open=True,
+        is_foreign=True,
+        who=who,
+        parameters=parameters,
+        request=request,
+        example=example,
+    )
+
+
 _THEIRS = by_id(
-    Operation(
+    _of_a_run(
         "POST",
         "/gateway/locks/acquire",
         "gateway-acquire",
         "acquire a lock",
-        "Gateway",
-        {200: _ANSWERS["acquired"]},
-        is_open=True,
-        is_foreign=True,
-        who="a run",
+        _ANSWERS["acquired"],
         request=_ASKED,
         example=_EXAMPLE,
     ),
-    Operation(
+    _of_a_run(
         "POST",
         "/gateway/locks/release",
         "gateway-release",
         "release a lock",
-        "Gateway",
-        {200: _ANSWERS["released"]},
-        is_open=True,
-        is_foreign=True,
-        who="a run",
+        _ANSWERS["released"],
         request=_ASKED,
         example=_EXAMPLE,
     ),
-    Operation(
+    _of_a_run(
         "POST",
         "/gateway/locks/heartbeat",
         "gateway-heartbeat",
         "keep a lock",
-        "Gateway",
-        {200: _ANSWERS["kept"]},
-        is_open=True,
-        is_foreign=True,
-        who="a run",
+        _ANSWERS["kept"],
         request=_ASKED,
         example=_EXAMPLE,
     ),
-    Operation(
+    _of_a_run(
         "GET",
         "/gateway/locks/list",
         "gateway-list",
         "the locks of a run",
-        "Gateway",
-        {200: _ANSWERS["own"]},
-        is_open=True,
-        is_foreign=True,
-        who="a run",
+        _ANSWERS["own"],
         parameters=(_OWN_SECRET,),
     ),
-    Operation(
+    _of_a_run(
         "GET",
         "/gateway/locks/status",
         "locks-of-all",
         "all locks",
-        "Gateway",
-        {200: _ANSWERS["locks"]},
-        is_open=True,
-        is_foreign=True,
-        who="a run",
+        _ANSWERS["locks"],
         parameters=NAMESPACE,
     ),
-    Operation(
+    _of_a_run(
         "GET",
         "/gateway/health",
         "gateway-health",
         "can locks be taken",
-        "Gateway",
-        {200: _ANSWERS["well"]},
-        is_open=True,
-        is_foreign=True,
+        _ANSWERS["well"],
         who="no token",
     ),
-    Operation(
+    _of_a_run(
         "POST",
         "/gateway/signals/{name}",
         "gateway-signals-of",
         "passed on to Action Llama's own gateway: al-rerun, al-return, al-status",
-        "Gateway",
-        {200: _ANSWERS["anything"]},
-        is_open=True,
-        is_foreign=True,
-        who="a run",
+        _ANSWERS["anything"],
         parameters=(_SENT,),
         request=_ANSWERS["anything"],
     ),
-    Operation(
+    _of_a_run(
         "POST",
         "/gateway/calls",
         "gateway-calls",
         "passed on to Action Llama's own gateway: al-subagent",
-        "Gateway",
-        {200: _ANSWERS["anything"]},
-        is_open=True,
-        is_foreign=True,
-        who="a run",
+        _ANSWERS["anything"],
         request=_ANSWERS["anything"],
     ),
-    Operation(
+    _of_a_run(
         "GET",
         "/gateway/calls/{name}",
         "gateway-calls-of",
         "passed on to Action Llama's own gateway: al-subagent-check, al-subagent-wait",
-        "Gateway",
-        {200: _ANSWERS["anything"]},
-        is_open=True,
-        is_foreign=True,
-        who="a run",
+        _ANSWERS["anything"],
         parameters=(_SENT,),
     ),
-    Operation(
+    _of_a_run(
         "POST",
         "/gateway/shutdown",
         "gateway-shutdown",
         "passed on to Action Llama's own gateway: al-shutdown",
-        "Gateway",
-        {200: _ANSWERS["anything"]},
-        is_open=True,
-        is_foreign=True,
-        who="a run",
+        _ANSWERS["anything"],
         request=_ANSWERS["anything"],
     ),
 )

@@ -91,7 +91,6 @@ EQUAL, LESS = 0, 2
 _MOD, _VALUE = 2, 3
 ASCEND, DESCEND = 1, 2
 _BY_MOD = 3
-PUT_TAG = 2 << 3 | 2  # the first byte of a put
 
 
 def compare_revision(key: bytes, revision: int) -> bytes:
