@@ -49,7 +49,7 @@ MODULES = (
     "client/pending.py",
     "client/requests.py",
     "client/servers.py",
-    "client/transport.py",
+    "client/connection.py",
     "client/urls.py",
     "base/generators.py",
     "base/http1.py",

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import Ask
 from dibs.core.commands import Sweep
 from dibs.core.identity import Caller
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TOMBSTONE_MS
@@ -23,23 +23,23 @@ class Family:
 
     def __init__(self) -> None:
         store = MemoryStore(ManualClock(1_763_000_000_000))
-        self.door = EmbeddedDoor(lambda: Coordinator(store))
+        self.transport = EmbeddedTransport(lambda: Coordinator(store))
         self.parent = self.open()
         self.child = self.open(parent_id=self.parent)
         self.sibling = self.open(parent_id=self.parent)
         self.stranger = self.open()
 
     def open(self, **more: str) -> str:
-        reply = self.door.ask(Ask("session-open", "", {"owner": "somebody", "ttl_ms": 60_000, **more}))
+        reply = self.transport.ask(Ask("session-open", "", {"owner": "somebody", "ttl_ms": 60_000, **more}))
         assert reply.status == 201, reply
         return str((reply.body or {})["session_id"])
 
     def claim(self, session: str, job: str, **more: Any) -> str:
-        reply = self.door.ask(Ask("acquire", job, {"session_id": session, **more}))
+        reply = self.transport.ask(Ask("acquire", job, {"session_id": session, **more}))
         return str((reply.body or {})["status"])
 
     def release(self, session: str, job: str) -> int:
-        return self.door.ask(Ask("release", job, {"session_id": session})).status
+        return self.transport.ask(Ask("release", job, {"session_id": session})).status
 
 
 @pytest.fixture
@@ -82,17 +82,17 @@ def test_somebody_who_waits_for_the_parent_does_not_keep_the_child_out(family: F
 
 
 def test_only_a_live_session_of_ones_own_can_be_a_parent(family: Family) -> None:
-    family.door.ask(Ask("session-end", family.parent))
-    reply = family.door.ask(Ask("session-open", "", {"owner": "x", "parent_id": family.parent}))
+    family.transport.ask(Ask("session-end", family.parent))
+    reply = family.transport.ask(Ask("session-open", "", {"owner": "x", "parent_id": family.parent}))
     assert reply.status == 410, reply
     unknown = "00000000-0000-4000-8000-000000000000"
-    assert family.door.ask(Ask("session-open", "", {"owner": "x", "parent_id": unknown})).status == 404
+    assert family.transport.ask(Ask("session-open", "", {"owner": "x", "parent_id": unknown})).status == 404
 
 
 def test_the_end_of_a_child_leaves_its_parents_claim(family: Family) -> None:
     family.claim(family.parent, "path:src/a")
     family.claim(family.child, "path:src/a")
-    family.door.ask(Ask("session-end", family.child))
+    family.transport.ask(Ask("session-end", family.child))
     assert family.claim(family.stranger, "path:src/a") == "held"
     assert family.claim(family.sibling, "path:src/a") == "acquired"
 
@@ -103,10 +103,10 @@ def test_a_child_cannot_hand_to_a_stranger_what_its_parent_has_too(family: Famil
     assert family.claim(family.parent, job) == "acquired"
     assert family.claim(family.child, job) == "acquired"
     asked = {"session_id": family.child, "to_session": family.stranger}
-    assert (family.door.ask(Ask("transfer", job, asked)).body or {})["status"] == "held"
+    assert (family.transport.ask(Ask("transfer", job, asked)).body or {})["status"] == "held"
     assert family.claim(family.stranger, job) == "held"
     family.release(family.parent, job)
-    assert (family.door.ask(Ask("transfer", job, asked)).body or {})["status"] != "held"
+    assert (family.transport.ask(Ask("transfer", job, asked)).body or {})["status"] != "held"
 
 
 @pytest.mark.promise("excl:kin", "deadlock")
@@ -127,14 +127,14 @@ def test_a_job_of_the_child_is_refused_to_the_parent_if_that_closes_a_circle(fam
     assert family.claim(family.stranger, job, wait_seconds=0.01) == "queued"
     for verb, about in (("acquire", job), ("acquire-all", [job, "other"])):
         asked = {"names": about} if verb == "acquire-all" else {}
-        reply = family.door.ask(Ask(verb, "" if asked else job, {"session_id": family.parent, **asked}))
+        reply = family.transport.ask(Ask(verb, "" if asked else job, {"session_id": family.parent, **asked}))
         assert (reply.body or {})["code"] == "deadlock", reply
         assert reply.body["cycle"] == ["somebody", "tests", "somebody", job]  # type: ignore[index]
     asked = {"names": [job, "other"], "session_id": family.parent}
-    assert (family.door.ask(Ask("acquire-any", "", asked)).body or {})["name"] == "other"
+    assert (family.transport.ask(Ask("acquire-any", "", asked)).body or {})["name"] == "other"
     family.release(family.child, job)
     assert family.claim(family.stranger, job) == "acquired"
-    family.door.ask(Ask("session-end", family.stranger))
+    family.transport.ask(Ask("session-end", family.stranger))
     assert family.claim(family.parent, "tests") == "acquired"
 
 
@@ -143,10 +143,12 @@ def test_a_job_of_the_child_is_refused_to_the_parent_if_that_closes_a_circle(fam
 def test_who_knows_the_id_of_a_parent_that_is_long_over_does_not_become_the_parent() -> None:
     clock = ManualClock(1_763_000_000_000)
     store = MemoryStore(clock)
-    owner, thief = (EmbeddedDoor(lambda: Coordinator(store), caller=Caller(principal=who)) for who in ("bob", "ana"))
+    owner, thief = (
+        EmbeddedTransport(lambda: Coordinator(store), caller=Caller(principal=who)) for who in ("bob", "ana")
+    )
 
-    def opened(door: EmbeddedDoor, **more: str) -> str:
-        reply = door.ask(Ask("session-open", "", {"ttl_ms": SESSION_OWN_TTL_MS_MAX, **more}))
+    def opened(transport: EmbeddedTransport, **more: str) -> str:
+        reply = transport.ask(Ask("session-open", "", {"ttl_ms": SESSION_OWN_TTL_MS_MAX, **more}))
         return str((reply.body or {})["session_id"])
 
     parent = opened(owner, fresh_session_id=new_id())

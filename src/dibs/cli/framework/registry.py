@@ -205,7 +205,7 @@ ALONE = {"config": "config show"}
 MEANT = {"kill": "dibs break JOB --reason WHY", "done": "dibs release JOB --done", "fail": "dibs release JOB --failed"}
 
 
-# What annexes do inside commands of the house. Without the annex it is left out.
+# What plugins do inside commands of the house. Without the plugin it is left out.
 _PARTS = {
     "agent shell": "agents.harness.clients",
     "issue tracker": "agents.git.tracker",
@@ -232,7 +232,7 @@ def load(name: str) -> Command:
     if module.startswith("cli."):
         found = __import__(f"dibs.{module}", fromlist=("COMMANDS",))
     else:
-        from dibs.base.annexes import needed
+        from dibs.base.plugins import needed
 
         found = needed(f"dibs.{module}", f"dibs {name}")
     known: Command = found.COMMANDS[name]
@@ -242,7 +242,7 @@ def load(name: str) -> Command:
 
 def registered(word: str) -> Command | None:
     """The command that an installed package registers under a word; None if there is none. Raises InvalidInput."""
-    from dibs.base.annexes import plugin
+    from dibs.base.plugins import plugin
 
     found = plugin(GROUP, word, f"the command {word}")
     if found is None:
@@ -254,8 +254,8 @@ def registered(word: str) -> Command | None:
 
 
 def part(what: str, flag: str | None = None) -> Any | None:
-    """The module of an annex that does this. Without the annex: None, or MissingExtra if a `flag` asks for it."""
-    from dibs.base.annexes import annex, needed
+    """The module of a plugin that does this. Without the plugin: None, or MissingExtra if a `flag` asks for it."""
+    from dibs.base.plugins import needed, own_plugin
 
     module = f"dibs.{_PARTS[what]}"
-    return annex(module) if flag is None else needed(module, flag)
+    return own_plugin(module) if flag is None else needed(module, flag)

@@ -1,0 +1,1 @@
+"""Who may have a job, and until when."""

@@ -1,0 +1,1 @@
+"""What a service needs beside claims: tokens, webhooks and their deliveries."""
