@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = (
     "base/record.py",
     "core/*.py",
+    "core/*/*.py",
     "base/ids.py",
     "stores/codec.py",
     "stores/sqlite/rows.py",

@@ -197,7 +197,7 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
         ("dibs.core.claims.acquire", "import msgspec"),
         ("dibs.core.claims.acquire", "from dibs.base import clock"),
         ("dibs.core.claims.acquire", "from dibs.base.cheap import Sequence, socket"),
-        ("dibs.core.claims.acquire", "from ..stores import port"),
+        ("dibs.core.claims.acquire", "from ...stores import port"),
         ("dibs.stores.sqlite", "from dibs.core import decide"),
         ("dibs.stores.sqlite", "from dibs.core.holds.expiry import settle"),
         ("dibs.stores.sqlite", "from . import memory"),

@@ -67,7 +67,7 @@ def test_what_git_does_not_know_does_not_belong_into_a_wheel_or_an_sdist() -> No
     tracked = {"src/dibs/core/claims/acquire.py", "README.md"}
     fine = [
         "dibs/core/claims/acquire.py",
-        "dibs/core/claims.cpython-313-x86_64-linux-gnu.so",
+        "dibs/core/claims/acquire.cpython-313-x86_64-linux-gnu.so",
         "dibs__mypyc.cpython-313-x86_64-linux-gnu.so",
         "dibs_lease-0.2.0.dist-info/METADATA",
         "dibs_lease-0.2.0.data/data/share/man/man1/dibs.1",

@@ -1,1 +1,1 @@
-"""What callers ask for: a job, several jobs, to keep it, to let it go, to give up; sessions and closures."""
+"""The asks of callers: a job, several jobs, to keep it, to let it go, to give up; sessions and closures."""

@@ -1,1 +1,1 @@
-"""Who may have a job, and until when."""
+"""Holds: who may have a job, and until when."""

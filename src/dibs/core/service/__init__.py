@@ -1,1 +1,1 @@
-"""What a service needs beside claims: tokens, webhooks and their deliveries."""
+"""A service's own needs beside claims: tokens, webhooks and their deliveries."""

@@ -1,1 +1,1 @@
-"""What time brings without a caller, and what of a record goes with it to another store."""
+"""Upkeep: what time brings without a caller, and how a record goes to another store."""
