@@ -18,7 +18,6 @@ from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-
     from dibs.core.events import Event
 
 
