@@ -16,7 +16,7 @@ from dibs.core.exclusion import own_hold
 from dibs.core.expiry import ticket_over
 from dibs.core.grants import swap
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker, Queued
 from dibs.core.proof import may_use, same, session_owner
 from dibs.core.quota import charge, give_back
@@ -312,8 +312,8 @@ def _line(draft: Draft, lock: LockRecord, mode: str) -> list[tuple[str, int]]:
         return [(lock.name, number) for number in lock.line]
     return [
         (place.name, place.number)
-        for place in draft.tree(lock.ns).line
-        if overlaps(place.name, lock.name) and not (mode == SHARED and place.mode == SHARED)
+        for place in draft.tree_places(lock.ns).of(lock.name)
+        if not (mode == SHARED and place.mode == SHARED)
     ]
 
 
