@@ -318,6 +318,37 @@ def test_a_claim_that_cannot_give_back_the_rest_says_that_it_may_have_it_and_doe
     assert (transport.ask(Ask("inspect", "c")).body or {})["status"] == "free"
 
 
+@pytest.mark.fault("F-464")
+@pytest.mark.promise("idem:withdraw")
+@pytest.mark.parametrize("for_good", [False, True], ids=["for a moment", "for good"])
+def test_who_has_waited_long_enough_leaves_no_place_though_the_server_is_busy_then(for_good: bool) -> None:
+    store = MemoryStore(lambda: 1_000_000)
+    transport = EmbeddedTransport(lambda: Coordinator(store))
+    lease = (transport.ask(Ask("acquire", "a", {"owner": "first"})).body or {})["lease_id"]
+    busy = Reply(status=503, body={"code": "capacity_exceeded", "details": "Try again later.", "retry_after_ms": 1})
+    steady = iter(range(0, 10**7, 300))
+    pending = PendingClaim(
+        *("acquire", "a", {"owner": "bob", "request_key": "k"}), own_key=True, wait_ms=1, steady=lambda: next(steady)
+    )
+    refused: list[Ask] = []
+
+    def answer(asked: Any) -> Reply | None:
+        if not isinstance(asked, Ask):
+            return None
+        if asked.verb == "withdraw" and (for_good or not refused):
+            refused.append(asked)
+            return busy
+        return transport.ask(asked)
+
+    reply = run_generator(pending.claim(), answer)
+    if for_good:
+        assert reply is busy  # it is not known that nothing is left
+        assert drive(transport, pending.withdraw())
+    assert len(refused) < 20
+    transport.ask(Ask("release", "a", {"lease_id": lease}))
+    assert (transport.ask(Ask("inspect", "a")).body or {})["status"] == "free"
+
+
 @pytest.mark.fault("F-259")
 @pytest.mark.promise("same-answer")
 def test_a_refusal_that_names_what_is_left_is_read_from_a_server_as_from_a_store() -> None:

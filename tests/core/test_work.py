@@ -16,6 +16,7 @@ from dibs.core.commands import (
     AcquireAll,
     AcquireAny,
     EndSession,
+    InspectSession,
     OpenSession,
     Release,
     SetAcl,
@@ -330,3 +331,19 @@ def test_looking_for_a_deadlock_costs_what_the_line_is_long(more: dict[str, Any]
 def test_the_end_of_a_session_with_many_places_costs_what_it_has() -> None:
     few, many = calls(*many_waits(15)), calls(*many_waits(30))
     assert many < 2.4 * few
+
+
+@counts_calls
+@pytest.mark.fault("F-463")
+def test_the_state_of_a_session_with_many_paths_costs_what_it_has_however_many_wait_in_the_tree() -> None:
+    def asked(waiters: int) -> tuple[World, Command]:
+        world = World()
+        session = world.session()
+        for each in range(150):
+            world.claim(f"path:src/{each}", session=session)
+        for each in range(waiters):
+            world.claim(f"path:src/{each}")
+        return world, InspectSession(session=session, principal="team")
+
+    none, many = calls(*asked(0)), calls(*asked(150))
+    assert many < 3 * none  # before, each of the paths was compared with each of the places

@@ -46,7 +46,7 @@ REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 BY_CHANCE = {"error.request_id", "error.retry_after_ms", "queued.conflict", "queued.holders"} | {
     f"whoami.{field}" for field in ANSWERS["whoami"]
 }
-BY_CHANCE |= {"held.holder_count", "queued.holder_count"}
+BY_CHANCE |= {"held.holder_count", "queued.holder_count", "job.overlapping_count"}
 
 
 def kind_of(answer: str, field: str) -> str:

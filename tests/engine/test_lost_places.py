@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.core import events as kinds
 from dibs.core.commands import Acquire, Close, OpenSession, Release
 from dibs.core.events import Event
@@ -124,3 +125,38 @@ def test_a_waiter_that_lost_a_place_is_told_at_once_that_it_got_the_job() -> Non
         server.decide()
     server.release(lease)
     assert isinstance(caller.answer, Granted)
+
+
+@pytest.mark.fault("F-460")
+@pytest.mark.parametrize("is_same_server", [True, False], ids=["same server", "other server"])
+def test_whose_number_in_line_is_another_s_in_an_older_copy_is_not_told_what_the_other_got(
+    is_same_server: bool,
+) -> None:
+    """A standby that took over lacks the last commits, and gives the number of a place that was lost once more."""
+    server = WaitingServer()
+    lease = server.hold()
+    older = dict(server.store._records)
+    lost = server.caller(owner="lost", request_key="k")
+    server.decide()
+    server.store._records = older
+    other = server if is_same_server else WaitingServer(server)
+    first = other.caller(owner="first")
+    other.decide()
+    server.release(lease)
+    other.news(0)
+    assert isinstance(first.answer, Granted)
+    assert not lost.got  # it is in line again
+    server.release(first.answer.lease.lease_id, principal="w")
+    assert isinstance(lost.answer, Granted)
+    assert lost.answer.lease.owner == "lost"
+
+
+@pytest.mark.fault("F-461")
+def test_a_made_up_ticket_does_not_end_the_wait_of_who_has_its_number() -> None:
+    server = WaitingServer()
+    server.hold()
+    [caller] = server.in_line(1)
+    server.waiters.on_poll(claim(principal="stranger", ticket=1, ticket_id=new_id()))
+    server.decide()
+    assert not caller.got
+    assert len(server.waiters) == 1

@@ -8,14 +8,16 @@ import pytest
 
 from dibs.base.ids import new_id
 from dibs.core import limits
-from dibs.core.commands import Acquire, OpenSession
+from dibs.core.commands import Acquire, Inspect, OpenSession
 from dibs.core.records import DONE, FREE
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.queries import Activity, claimed, open_sessions
+from dibs.engine.queries import Activity, claimed, live_tickets, open_sessions
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, lock, put
+from dibs.wire import sentences
+from dibs.wire.documents import reply_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -118,3 +120,19 @@ def test_after_a_copy_with_as_many_events_took_over_the_hour_is_counted_anew() -
     for _ in range(2):
         counts = activity.hour("default").counts
         assert (sum(counts["acquired"]), sum(counts["released"])) == (1, 6)
+
+
+@pytest.mark.fault("F-462")
+def test_of_very_many_claims_in_the_way_of_a_tree_a_hundred_are_named() -> None:
+    store = MemoryStore(ManualClock())
+    coordinator = Coordinator(store)
+    claim = Acquire(ns="d", name="repo:x", owner="w", principal="p", ttl_ms=60_000, fresh_lease_id="", wait=True)
+    count = limits.OWNERS_NAMED_MAX + 50
+    paths = [claim.replace(name=f"path:{number}", owner="o", fresh_lease_id=new_id()) for number in range(count)]
+    coordinator.run(paths)
+    status = reply_to("inspect", coordinator.one(Inspect(ns="d", name="repo:x"))).body or {}
+    assert (len(status["overlapping"]), status["overlapping_count"]) == (limits.OWNERS_NAMED_MAX, count)
+    assert sentences.free(status).endswith(", and 50 more.")
+    coordinator.one(claim.replace(fresh_lease_id=new_id()))
+    [waiter] = live_tickets(store, "d", "repo:", "", 9).tickets
+    assert len(waiter.blockers) == limits.OWNERS_NAMED_MAX

@@ -492,13 +492,14 @@ def test_whoever_waits_for_the_last_of_a_thousand_jobs_of_a_session_that_ends_is
 def test_pulses_go_on_whatever_is_counted_and_end_when_nobody_has_anything() -> None:
     world = World()
     world.decider.run([OpenSession(ns="default", fresh_id="s", principal="p", owner="o", ttl_ms=3_600_000)])
-    world.tally.sessions = world.tally.live = 0  # a count that is wrong
+    world.tally._open.clear()  # a count that is wrong
+    world.tally.live = 0
     before = world.store.commits_tried
     world.live_through(3_000)
     assert world.store.commits_tried - before >= 3_000 // (PULSE_MS + SWEEP_LATE_MS_MAX)
     world.decider.run([EndSession(session="s", principal="p")])
     world.live_through(1_000)
-    world.tally.sessions = -1
+    world.tally._open.add(1)
     before = world.store.commits_tried
     world.live_through(3_000)
     assert world.store.commits_tried == before

@@ -18,10 +18,7 @@ from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from dibs.core.events import Event
-    from dibs.stores.port import Snapshot
 
 
 class World:
@@ -360,6 +357,25 @@ def test_a_session_that_ends_while_a_starting_server_counts_does_not_make_the_co
     assert world.tally.sessions == 0
 
 
+@pytest.mark.fault("F-459")
+@pytest.mark.parametrize("later", ["s-0", "s-3"], ids=["behind the pages", "before them"])
+def test_a_session_that_opens_between_two_pages_in_the_millisecond_of_another_is_counted(later: str) -> None:
+    world = World()
+    opening = OpenSession(ns="default", fresh_id="s-1", principal="p", owner="o", ttl_ms=60_000)
+    world.elsewhere.run([opening, opening.replace(fresh_id="s-2")])
+    world.tally.page = 1
+    world.tally.begin(world.store)
+    world.tally.count_page(world.store)
+    world.elsewhere.one(opening.replace(fresh_id=later))
+    while world.tally.is_counting:
+        world.tally.count_page(world.store)
+    assert world.tally.sessions == 3
+    for each in (later, "s-1", "s-2"):
+        world.elsewhere.one(EndSession(session=each, principal="p"))
+    world.tally.catch_up(world.store)
+    assert world.tally.sessions == 0
+
+
 def test_what_others_did_is_read_with_one_question_unless_it_fills_a_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -394,12 +410,12 @@ def test_sessions_that_open_while_a_server_begins_to_count_are_counted_once(coun
     class Between(StoreProxy):
         is_opened = False
 
-        def read(self, keys: Iterable[str]) -> Snapshot:
+        def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Any:
             if not self.is_opened:
                 self.is_opened = True
                 opening = OpenSession(ns="default", fresh_id="s", principal="team", owner="w", ttl_ms=10_000)
                 Coordinator(store).run([opening.replace(fresh_id=f"s{number}") for number in range(count)])
-            return self.inner.read(keys)
+            return self.inner.scan(prefix, after, limit, live=live)
 
     tally, slow = Tally(), Between(store)
     tally.begin(slow)

@@ -205,17 +205,49 @@ async def test_a_client_that_hangs_up_in_mid_claim_leaves_nothing_behind(fast: S
         assert status(fast, name)["status"] == "free"
 
 
-async def test_a_claim_that_came_too_late_for_its_caller_is_let_go(
+@pytest.mark.fault("F-456")
+async def test_a_claim_that_came_too_late_for_its_caller_is_withdrawn(
     fast: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with agent(fast) as one:
+        lease = (await one.call("claim_job", job=name))["lease_id"]
+        await one.call("release_job", job=name, lease_id=lease, failed=True)
         with monkeypatch.context() as patch:
-            patch.setattr(ApiTransport, "is_gone", True)
+            leave_after(patch, "acquire", "acquire-all")
             assert "The client left" in await one.error("claim_job", job=name)
             assert "The client left" in await one.error("claim_all_jobs", jobs=[name, f"{name}-too"])
             assert [status(fast, each)["status"] for each in (name, f"{name}-too")] == ["free", "free"]
-            kept = await one.call("claim_job", job=name, request_key="k")  # it can ask again
-        assert (await one.call("claim_job", job=name, request_key="k"))["lease_id"] == kept["lease_id"]
+            assert "The client left" in await one.error("claim_job", job=name, request_key="k")
+        assert (await one.call("get_job_owner", job=name))["status"] == "held"  # it can ask again
+        assert (await one.call("claim_job", job=name, request_key="k"))["attempt"] == 2
+        events = fast.ask("GET", f"/locks/{name}/history").json["events"]
+        ends = [each.get("uncounted") for each in events if each["event"] == "released"]
+        assert ends == [True, True]  # nothing is said of work that nobody did
+
+
+@pytest.mark.fault("F-456")
+async def test_who_leaves_between_two_requests_of_a_wait_waits_no_more(
+    fast: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with agent(fast) as first, agent(fast, "other") as second:
+        await first.call("claim_job", job=name)
+        leave_after(monkeypatch, "acquire")
+        assert "The client left" in await second.error("claim_job", job=name, wait_seconds=30)
+        assert status(fast, name)["waiting"] == 0
+
+
+def leave_after(patch: pytest.MonkeyPatch, *verbs: str) -> None:
+    """Let the client of a claim be gone when it is decided."""
+    answer, left = ApiTransport._answer, set[ApiTransport]()
+
+    async def decided(self: ApiTransport, step: Ask) -> Any:
+        reply = await answer(self, step)
+        if step.verb in verbs:
+            left.add(self)
+        return reply
+
+    patch.setattr(ApiTransport, "_answer", decided)
+    patch.setattr(ApiTransport, "is_gone", property(left.__contains__))
 
 
 async def test_who_waits_when_the_server_stops_is_told_so_and_leaves_the_line(tmp_path: Path) -> None:

@@ -144,9 +144,11 @@ export class PendingClaim {
     return true;
   }
 
-  /** The wait is over: withdraw the claim. What another claim of the session was told of stays, and is ours after all. */
+  /** The wait is over: withdraw the claim. What another claim of the session was told of stays, and is ours after all. If
+   * nobody answers, that is the answer: the place may still be there, and whoever claims gives it up later. */
   async #endWait(ask: Asking, reply: Reply): Promise<Reply> {
     const undone = await ask(this.#withdrawal());
+    if (kindOf(undone) === "not_now") return undone;
     if (((undone.body["kept"] ?? []) as string[]).length > 0) return this.#once(ask, 0);
     this.#beginAnew();
     return reply;

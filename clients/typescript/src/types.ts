@@ -638,8 +638,10 @@ export interface Job {
   closed?: Closure;
   /** how many are in line. */
   waiting?: number;
-  /** in a tree: other claims in the way, each with `name`, `owner`, `mode`. */
+  /** in a tree: other claims in the way, each with `name`, `owner`, `mode`; 100 at most, those that end first. */
   overlapping?: Array<Document>;
+  /** if more are in the way than `overlapping` names: how many. */
+  overlapping_count?: number;
 }
 
 export interface List {

@@ -2,7 +2,8 @@
 
 Each request is independent. It needs the same tokens as every other, has the token's principal and namespace, and a
 tool asks `Api` like an HTTP request. There is no connection to watch between two calls, so the lease id proves a claim.
-A caller that waits in line loses its place when its connection ends.
+A claim whose connection ends before its answer is withdrawn; with a request key of the caller's own, which can ask
+again, only its place in line ends.
 
 The header `MCP-Protocol-Version` says in which revision a request is written; without it, 2025-03-26. There is no
 session, no stream and no batch: a request is answered in JSON, and a notification with 202.
@@ -11,18 +12,15 @@ session, no stream and no batch: a request is answered in JSON, and a notificati
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from urllib.parse import quote, urlencode
 
 from dibs.agents import stdio
-from dibs.agents.backend import ToolBackend
+from dibs.agents.backend import ALL, ANY, ONE, ToolBackend
 from dibs.agents.mcp import INVALID_PARAMS, METHOD_NOT_FOUND, Methods, ProtocolError
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.base.jsontext import Document
 from dibs.client.transport import Ask
-from dibs.sdk.answers import Lease
 from dibs.sdk.async_transport import AsyncTransport
-from dibs.sdk.operations import NO_TERMS, ClaimTerms
 from dibs.server.handlers import CHARGED, Api
 from dibs.server.http.parse import Headers, check_head
 from dibs.server.http.request import HttpRequest, RequestHead
@@ -72,14 +70,22 @@ class ApiTransport(AsyncTransport):
         return bool(self._connection.transport.is_closing())
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
+        """Raises Unavailable for a claim that nobody listens for any more: whoever claims withdraws it then."""
         if step.document.get("wait_seconds") and self._api.engine.waiters.is_closed:
             raise Unavailable("The server is stopping.")
+        self._check_there(step)
         try:
-            return await self._answer(step)
+            reply = await self._answer(step)
         except ClientGone:
             raise Unavailable("The client left.") from None
         except Exception as error:
             return answer_for_error(error)
+        self._check_there(step)
+        return reply
+
+    def _check_there(self, step: Ask) -> None:
+        if self.is_gone and step.verb in (ONE, ANY, ALL):
+            raise Unavailable("The client left.")
 
     async def _answer(self, step: Ask) -> Reply:
         headers = self._headers
@@ -101,18 +107,6 @@ class ApiTransport(AsyncTransport):
 
     def close(self) -> None:
         """There is nothing to close."""
-
-
-class HttpBackend(ToolBackend):
-    transport: ApiTransport
-
-    async def claim(self, verb: str, jobs: Sequence[str], asked: ClaimTerms = NO_TERMS) -> tuple[Sequence[Lease], bool]:
-        leases, again = await super().claim(verb, jobs, asked)
-        if self.transport.is_gone and asked.request_key is None:  # with a key it can ask again
-            for lease in leases:
-                await self.release(lease.name, lease.lease_id, done=None, result=None, checkpoint=None)
-            raise Unavailable("The client left.")
-        return leases, again
 
 
 class HttpDialogue(stdio.Dialogue):
@@ -173,7 +167,7 @@ def routes(api: Api) -> Table:
         kinds = [part.partition(b";")[0].strip().lower() for part in call.headers.get(b"accept", b"").split(b",")]
         if not _JSON.intersection(kinds):
             raise HttpError("The answer is JSON: send the header Accept: application/json, text/event-stream.", 406)
-        dialogue = HttpDialogue(methods, HttpBackend(ApiTransport(api, call)), call.head)
+        dialogue = HttpDialogue(methods, ToolBackend(ApiTransport(api, call)), call.head)
         check_head(call.headers)
         body = await call.rest(lambda headers: None)  # the caller is known
         try:

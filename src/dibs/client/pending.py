@@ -217,8 +217,10 @@ class PendingClaim:
 
     def end_wait(self, reply: Reply) -> Flow[Reply]:
         """The wait is over: withdraw the claim. What others use or may ask for stays, and then it is ours after all. If
-        nobody answers, the place is lost after TICKET_MS."""
+        nobody answers, that is the answer: the place may still be there, and be given the job."""
         undone: Reply = yield self.withdrawal()
+        if kind_of(undone) == NOT_NOW and not (yield from self.withdraw()):
+            return undone
         if (undone.body or {}).get("kept"):
             return (yield from self.ask_once())
         if self.own_key:

@@ -126,10 +126,11 @@ def _note_holds(
     draft: Draft, key: str, old: LockRecord, new: LockRecord, seen: set[str], found: list[tuple[str, str, str]]
 ) -> None:
     """A session that has the job in another mode has lost it for a place that wants it as it was (`own_hold`)."""
-    kept = frozenset(map(id, new.holders))
-    gone = [each for each in old.holders if each.session is not None and id(each) not in kept]
-    if not gone:
+    gone = [each for each in old.holders if each.session is not None]
+    if not gone:  # as for most jobs; every heartbeat comes here
         return
+    kept = frozenset(map(id, new.holders))
+    gone = [each for each in gone if id(each) not in kept]
     still = {(each.session, each.mode) for each in new.holders}
     for each in gone:
         mark = f"{key} {each.mode} {each.session}"
@@ -148,6 +149,8 @@ def _note_loss(draft: Draft, session_id: str, ns: str, name: str, found: list[tu
 
 def _is_smaller(old: LockRecord, new: LockRecord) -> bool:
     """Return whether a pool has fewer slots, is gone or new, or goes on: a pause was not for its owners to end."""
+    if not (old.pooled or new.pooled):
+        return False
     was, now = (each.slots if each.pooled else None for each in (old, new))
     return was != now and (not was or now is None or now < was)
 

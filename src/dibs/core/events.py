@@ -89,7 +89,15 @@ class Event(Record):
     slot_numbers: tuple[int, ...] = ()  # which slots the hold has
     until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it; or the closure
     uncounted: bool = False  # of a release: it says nothing about the work
+    session: int = 0  # of a session's beginning and end: `session_mark`, which tells two of one owner apart
 
     def hold_ends_ms(self) -> int | None:
         """Return when the hold ends without a heartbeat. None: it has ended."""
         return self.at_ms + self.ttl_ms if self.ttl_ms and self.until_ms is None else self.until_ms
+
+
+def session_mark(session_id: str) -> int:
+    """A checksum of a session's id: events must not carry the id itself, which proves the session."""
+    from binascii import crc32  # imported here, because a claim does not need it
+
+    return crc32(session_id.encode("utf-8", "surrogatepass"))

@@ -175,7 +175,8 @@ class Opened(JobOutcome):
 
 
 class TicketState(Record):
-    """Somebody who waits now. Without `blockers` the job rests, or waits for its first in line."""
+    """Somebody who waits now, with some of the claims in its way. Without any the job rests, or waits for its first in
+    line."""
 
     ticket: Ticket
     position: int

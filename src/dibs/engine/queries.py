@@ -148,7 +148,8 @@ def _state(draft: Draft, listed: records.Ticket) -> TicketState | None:
     if ticket is None or ticket_over(draft, ticket):
         return None
     lock = draft.lock(ticket.ns, ticket.name)
-    in_the_way = blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units)
+    most = limits.OWNERS_NAMED_MAX  # a waiter for a whole tree may have ten thousand in its way
+    in_the_way = blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units, most=most)[:most]
     position = ahead(draft, lock, ticket.number, ticket.mode) + 1
     closed = closure_of(draft, ticket.ns, ticket.name)
     return TicketState(ticket=ticket, position=position, blockers=in_the_way, closure=closed)

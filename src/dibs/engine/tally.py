@@ -47,9 +47,7 @@ class Tally:
         self, on_read: Callable[[Sequence[Event]], None] = lambda events: None, *, gapless: bool = True
     ) -> None:
         self.live = 0
-        self.sessions = 0  # open ones
-        self._open: dict[int, int] = {}  # how many of them have the same principal, owner and beginning, by its hash
-        self._paged: Counter[int] = Counter()  # those that a page showed while this server starts, by the same hash
+        self._open: set[int] = set()  # sessions, by the hash of their mark, owner and beginning
         self.kinds: Counter[str] = Counter()
         self._on_read = on_read
         self._gapless = gapless
@@ -69,12 +67,16 @@ class Tally:
         self._known: Event | None = None  # the last event that was counted or read
         self._uncounted: list[tuple[str, bool]] = []  # what pages are left of: a prefix, and whether of live records
         self._after = ""  # the last key that was counted of the first of them
-        self._began_ms = 0
         self._lock = allocate_lock()
         self._reading = allocate_lock()  # whoever reads events has it
         self.is_counting = False
         self.page = TALLY_PAGE  # how many records, and events, are read at a time
         self.events_page = LIST_PAGE_DEFAULT
+
+    @property
+    def sessions(self) -> int:
+        """Return how many are open."""
+        return len(self._open)
 
     @property
     def waiting(self) -> int:
@@ -104,21 +106,20 @@ class Tally:
 
     def begin(self, store: Store) -> None:
         """Follow events from here on; `count_page` counts the jobs, waiters and open sessions from before. Events are
-        applied by token, so that an event whose effect a page shows already is not counted twice."""
+        applied by token or mark, so that an event whose effect a page shows already is not counted twice."""
         newest = store.events(0, 1, newest=True)
         self.reported_seq = newest[-1].seq if newest else 0
-        self._begin(store, self.reported_seq)
+        self._begin(self.reported_seq)
 
-    def _begin(self, store: Store, seen_seq: int) -> None:
-        now_ms = store.read(()).now_ms
-        counted: tuple[dict[Any, Any] | set[Any] | list[Any], ...] = (self._open, self._paged, self._places)
+    def _begin(self, seen_seq: int) -> None:
+        counted: tuple[dict[Any, Any] | set[Any] | list[Any], ...] = (self._open, self._places)
         counted += (self._claims, self._by_principal, self._parked, self._failed)
         counted += (self._resting, self._rests, self._several)
         with self._lock:
             for each in counted:
                 each.clear()
-            self.live = self.sessions = 0
-            self._seen_seq, self._began_ms = seen_seq, now_ms
+            self.live = 0
+            self._seen_seq = seen_seq
             # What quotas need comes first. Failed jobs are in no index of live records, so all records are read for
             # them. That also finds those that are damaged (`Store.damaged`).
             self._after, self._uncounted = "", [(SESSION_PREFIX, True), (LOCK_PREFIX, True), ("", False)]
@@ -142,7 +143,6 @@ class Tally:
         with self._reading:
             self.is_counting = False
         self.catch_up(store)
-        self._paged.clear()
 
     def committed(self, events: Sequence[Event], last_seq: int) -> None:
         """Our own commit wrote `events`, and the last event of the store is now `last_seq`."""
@@ -169,15 +169,15 @@ class Tally:
                     if is_same(events[0], known):
                         events = events[1:]
                     else:  # the store has another past; whoever waits here is told of the events from this one on
-                        self._begin(store, at - 1)
+                        self._begin(at - 1)
                         self.reported_seq = at - 1
                 if events:
                     if self._gapless and not self.is_counting and events[0].seq > self._seen_seq + 1:
                         # Some were pruned, or an older copy of the store has taken over, and what it lacks was counted.
-                        self._begin(store, events[0].seq - 1)
+                        self._begin(events[0].seq - 1)
                     self._read(events)
                     if any(event.kind == kinds.IMPORTED for event in events):  # of what it brought no event tells
-                        self._begin(store, self._seen_seq)
+                        self._begin(self._seen_seq)
 
     def _read(self, events: Sequence[Event]) -> None:
         with self._lock:
@@ -205,9 +205,9 @@ class Tally:
                 self._add(holder.principal, record.ns, 1)
             if record.holders and (record.slots > 1 or _is_one_of_several(record.holders[0])):
                 self._several[hash((record.ns, record.name))] = len(record.holders)
-        elif isinstance(record, SessionRecord) and record.since_ms <= self._began_ms:  # its event counts a later one
-            self._paged[hash((record.principal, record.owner, record.since_ms))] += 1
-            self._count_session(record.principal, record.owner, record.since_ms, 1)
+        elif isinstance(record, SessionRecord) and not record.ended_ms:
+            mark = kinds.session_mark(record.id)
+            self._open.add(hash((mark, record.principal, record.owner, record.since_ms)))
 
     def _count_state(self, lock: LockRecord) -> None:
         lock, job = lock.by_kind(), hash((lock.ns, lock.name))
@@ -225,13 +225,9 @@ class Tally:
             else:
                 self._places.discard(place)
         elif event.kind == kinds.SESSION_OPENED:
-            opened = hash((event.principal, event.owner, event.at_ms))
-            if self._paged[opened]:  # it opened while the counting began: a page has it, too
-                self._paged[opened] -= 1
-                return
-            self._count_session(event.principal, event.owner, event.at_ms, 1)
-        elif event.kind == kinds.SESSION_ENDED and event.began_ms is not None:
-            self._count_session(event.principal, event.owner, event.began_ms, -1)
+            self._open.add(hash((event.session, event.principal, event.owner, event.at_ms)))
+        elif event.kind == kinds.SESSION_ENDED:
+            self._open.discard(hash((event.session, event.principal, event.owner, event.began_ms)))
         hold = hash((event.ns, event.job, event.token))
         if event.kind == kinds.ACQUIRED:
             if hold not in self._claims:
@@ -281,19 +277,6 @@ class Tally:
     def _park(self, ns: str, job: int) -> None:
         self._parked.setdefault(ns, set()).add(job)
         _discard(self._failed, ns, job)
-
-    def _count_session(self, principal: str, owner: str, since_ms: int, count: int) -> None:
-        """One that ends before it was counted, while a server starts, is not counted down. An event does not name its
-        session: of those that one owner began in one millisecond, it may be any."""
-        session = hash((principal, owner, since_ms))
-        same = self._open.get(session, 0) + count
-        if same < 0:
-            return
-        self.sessions += count
-        if same:
-            self._open[session] = same
-        else:
-            del self._open[session]
 
     def _add(self, principal: str, namespace: str, count: int) -> None:
         self.live += count

@@ -22,7 +22,7 @@ from dibs.core.draft import Decision, View
 from dibs.core.events import Event
 from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TICK_MS
 from dibs.core.outcomes import Outcome
-from dibs.core.records import META_KEY, LockRecord, Meta, Stored, Ticket
+from dibs.core.records import META_KEY, LockRecord, Meta, Stored, Ticket, ticket_key
 from dibs.engine.batcher import Batcher
 from dibs.engine.liveness import Decider, Result
 from dibs.engine.sweeper import Sweeper
@@ -36,6 +36,7 @@ from dibs.testing.checker import Checker, Finding
 from dibs.testing.decisions import checked, wrong
 from dibs.testing.features import Meetings, features_of
 from dibs.testing.judge import UNKNOWN, RecordedCall, judge
+from dibs.testing.line_checker import NS
 from dibs.testing.simulated_webhooks import HookTarget, SimulatedDeliveries
 from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Timer
 from dibs.testing.workload import KIN, POOL, PREFIX, SHARED, TWOS
@@ -210,7 +211,7 @@ class StoreLink(StoreProxy):
 
     def _commit(self, *args: Any) -> int:
         self._world.writes = self._server
-        self._server.check_gone(args[1])
+        self._server.check_gone(args[1], args[2])
         seq = self.inner.commit(*args)
         self._server.known.update(self.inner.read(args[1]).records)
         return seq
@@ -337,9 +338,10 @@ class SimulatedServer:
         claims = [each for each in self._deciding if isinstance(each, AcquireTerms) and self.batcher.is_gone(each)]
         self._gone = {each.fresh_lease_id: each for each in claims}
 
-    def check_gone(self, puts: Mapping[str, Stored | None]) -> None:
+    def check_gone(self, puts: Mapping[str, Stored | None], events: Sequence[Event]) -> None:
         """A caller that has gone may have been told elsewhere that the job is another's. So its claim is looked up,
         and not decided anew."""
+        served = {(event.job, event.token): event.ticket for event in events if event.kind == kinds.ACQUIRED}
         for key, record in puts.items() if self._gone else ():
             if not isinstance(record, LockRecord):
                 continue
@@ -347,17 +349,18 @@ class SimulatedServer:
             before = there.holders if isinstance(there, LockRecord) else ()
             for each in record.holders:
                 claim = self._gone.get(each.lease_id)
-                if claim is not None and self._waits(each.lease_id):
-                    continue  # another command of the batch gave it to the place that it had before
-                if claim is not None and each.lease_id not in [holder.lease_id for holder in before]:
+                if claim is None or each.lease_id in [holder.lease_id for holder in before]:
+                    continue
+                if not self._has_place(record.name, served.get((record.name, each.token), 0), each.lease_id):
                     told = self.world.checker.waits.refused.get(claim.request_key or "", "")
                     also = f" It was told `{told}` elsewhere meanwhile." if told else ""
                     said = f"{claim.owner} had hung up before {self.name} read the store, and was given {record.name}."
                     self.world.say("queue:no-dead-grant", said + also)
 
-    def _waits(self, ticket_id: str) -> bool:
-        records = [found.record for found in self.world.store._records.values()]
-        return any(isinstance(each, Ticket) and each.lease_id == ticket_id for each in records)
+    def _has_place(self, job: str, number: int, ticket_id: str) -> bool:
+        """Whether it was handed the job as the place that it had in the store before: whoever comes serves that."""
+        place = self.world.store._records.get(ticket_key(NS, job, number), ABSENT).record
+        return isinstance(place, Ticket) and place.lease_id == ticket_id
 
     def _later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
         return self.world.time.later(int(seconds * 1000), self.loop, call, *args)

@@ -321,7 +321,11 @@ ANSWERS: dict[str, Answer] = {
         "acl": part("if there is one", optional=True),
         "closed": part("if it is closed for newcomers: see [closure](#closure)", optional=True),
         "waiting": number("how many are in line", optional=True),
-        "overlapping": parts("in a tree: other claims in the way, each with `name`, `owner`, `mode`", optional=True),
+        "overlapping": parts(
+            "in a tree: other claims in the way, each with `name`, `owner`, `mode`; 100 at most, those that end first",
+            optional=True,
+        ),
+        "overlapping_count": number("if more are in the way than `overlapping` names: how many", optional=True),
     },
     "overdue": {
         "status": text("`in_time`, or `overdue`"),
@@ -414,7 +418,8 @@ ANSWERS: dict[str, Answer] = {
         "mode": text("`exclusive` or `shared`"),
         "metadata": text("what it noted", null=True),
         "holders": parts(
-            "who is in the way: each with `name` (in a tree maybe another one), `owner`, `fencing_token`, `session`",
+            "who is in the way, 100 at most: each with `name` (in a tree maybe another one), `owner`, `fencing_token`, "
+            "`session`",
         ),
         "session": text("its session's id, cut short", null=True),
         "names": texts("of a claim-all: all the jobs it waits for at once", optional=True),

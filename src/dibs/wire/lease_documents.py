@@ -345,6 +345,8 @@ def status(outcome: outcomes.Status) -> Document:
             {"name": blocker.name, "owner": blocker.holder.owner, "mode": blocker.holder.mode}
             for blocker in outcome.overlapping
         ]
+    if outcome.unnamed:
+        document["overlapping_count"] = len(outcome.overlapping) + outcome.unnamed
     return document
 
 

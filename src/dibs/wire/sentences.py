@@ -159,6 +159,8 @@ def free(document: Document) -> str:
     if not overlapping:
         return f"Nobody has {document.get('name')}."
     by = ", ".join([f"{each['name']} ({each['owner']})" for each in overlapping])
+    more = document.get("overlapping_count", len(overlapping)) - len(overlapping)
+    by += f", and {more} more" if more else ""
     return f"Nobody has {document.get('name')} itself, but what overlaps it is held: {by}."
 
 

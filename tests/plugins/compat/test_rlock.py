@@ -110,6 +110,17 @@ def test_a_lock_that_nobody_has_is_not_found(shell: Shell, identity: dict[str, d
     assert shell("runlock", KEY, **identity["A"]) == (2, {"ok": False, "reason": "lock not found"})
 
 
+@pytest.mark.fault("F-458")
+def test_a_lock_that_cannot_be_noted_is_withdrawn_and_counts_as_no_work(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    exit_code, document = shell("rlock", KEY, XDG_STATE_HOME=str(tmp_path / "file"))
+    assert (exit_code, document["error"]) == (12, "not noted")
+    assert [(event.kind, event.uncounted) for event in shell.store.events(0, 9)] == [
+        ("acquired", False),
+        ("released", True),
+    ]
+
+
 @pytest.mark.promise("deadlock")
 def test_a_circle_is_refused_with_the_circle(shell: Shell, identity: dict[str, dict[str, str]]) -> None:
     shell("rlock", "r:1", **identity["A"])

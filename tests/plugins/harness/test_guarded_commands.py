@@ -87,6 +87,18 @@ def test_an_agent_is_not_in_its_own_way(guarded: Yard) -> None:
     assert taken(guarded) == {"branch:main"}
 
 
+@pytest.mark.fault("F-457")
+def test_a_refused_command_takes_nothing_from_one_that_runs(guarded: Yard) -> None:
+    one, two = guarded.agent("one-1111"), guarded.agent("two-2222")
+    assert two.shell("make test")
+    assert one.shell("git push origin main")
+    assert not one.shell("git push origin main && make test")  # beside it, as agents that run several at once do
+    assert not two.shell("git push")
+    ended(one, "git push origin main")
+    assert not one.shell("git push && make test")  # what it got before it was refused is free again
+    assert two.shell("git push")
+
+
 def test_what_a_command_left_behind_ends_when_its_agent_stops(guarded: Yard) -> None:
     one = guarded.agent("one-1111")
     assert one.shell("git checkout -b other && git push")

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
+from dibs.client.embedded import EmbeddedTransport
 from dibs.sdk.client import AsyncClient, Client
+from dibs.wire.documents import Reply
 
 if TYPE_CHECKING:
+    from dibs.client.transport import Ask
     from tests.plugins.tracker.conftest import Clone, GitHubStandIn
 
 PULL = {"state": "OPEN", "url": "https://github.com/acme/app/pull/77", "login": "bob"}
@@ -60,6 +63,25 @@ def test_the_same_in_an_event_loop_and_in_a_session(github: GitHubStandIn) -> No
             assert await client.list() == []
 
     asyncio.run(work())
+
+
+@pytest.mark.fault("F-465")
+@pytest.mark.promise("idem:withdraw")
+@pytest.mark.usefixtures("inside")
+def test_an_issue_that_is_taken_is_given_back_though_the_store_is_busy_then(
+    github: GitHubStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    github.issue(2, pulls=[PULL])
+    asks, busy = EmbeddedTransport.ask, [Reply(503, {"code": "capacity_exceeded", "details": "Try again later."})]
+
+    def ask(transport: EmbeddedTransport, asked: Ask) -> Reply:
+        return busy.pop() if asked.verb == "withdraw" and busy else asks(transport, asked)
+
+    monkeypatch.setattr(EmbeddedTransport, "ask", ask)
+    with Client() as client:
+        with pytest.raises(dibs.Unavailable), client.claim("#2"):
+            pass
+        assert (busy, client.list()) == ([], [])
 
 
 def test_without_an_answer_the_policy_decides_in_python_too(

@@ -27,6 +27,7 @@ from dibs.cli.framework.context import Call
 from dibs.client.flow import drive
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
+from dibs.client.transport import Ask
 from dibs.core.limits import ALL_NAMES_MAX
 from dibs.core.names import above, is_resource
 
@@ -99,11 +100,11 @@ class Checkout:
 
     def _claim(self, files: list[str]) -> list[Document]:
         by_name = {name: file for file in files for name in self._names(file)}
-        refused = _ask(self.call, self._session, list(by_name), self._metadata)
+        refused, _ = _ask(self.call, self._session, list(by_name), self._metadata)
         levels = [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
         if refused and all(each["level"] != DENY for each in levels):
             # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
-            here = _ask(self.call, self._session, [self._names(file)[0] for file in files], self._metadata)
+            here, _ = _ask(self.call, self._session, [self._names(file)[0] for file in files], self._metadata)
             levels += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in here]
         return levels
 
@@ -113,13 +114,17 @@ class Checkout:
 
     def claim_jobs(self, jobs: Sequence[str]) -> list[Document]:
         """Claim jobs one by one, in an order that is the same for all. Returns what stands in the way of the first that
-        is taken, with the `job` as it was written and the `namespace` in which `dibs wait` would not look for it; those
-        before it are let go."""
-        for at, job in enumerate(jobs := sorted(jobs)):
+        is taken, with the `job` as it was written and the `namespace` in which `dibs wait` would not look for it. Those
+        before it are withdrawn: what another command of the agent was claimed as stays."""
+        got: list[tuple[Call, Ask]] = []
+        for job in sorted(jobs):
             call, session = self._place_of(job)
-            refused = _ask(call, session, [self._naming.of(job)], self._metadata)
-            if refused:
-                self.release_jobs(jobs[:at])
+            refused, undo = _ask(call, session, [self._naming.of(job)], self._metadata)
+            if not refused:
+                got.append((call, undo))
+            else:
+                for where, each in got:
+                    where.transport().ask(each)
                 hidden = self.is_own(job) and not is_resource(refused[0]["name"])
                 place = {"namespace": call.repository_namespace} if hidden and call.repository_namespace else {}
                 return [{**each, "job": job, **place, "by_actor": _is_of_actor(call, each)} for each in refused]
@@ -198,9 +203,9 @@ class Checkout:
         return found
 
 
-def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> list[Document]:
-    """Claim all of the names or none. Returns what stands in the way of each. Raises StoreUnavailable for an answer
-    that is not about them."""
+def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> tuple[list[Document], Ask]:
+    """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the claim.
+    Raises StoreUnavailable for an answer that is not about them."""
     opened = session.opened(session.ttl_ms)
     asked = {
         "session_id": opened,
@@ -209,15 +214,16 @@ def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> 
         "metadata": metadata,
         "request_key": new_id(),
     }
-    reply = drive(call.transport(), PendingClaim("acquire-all", "", asked, own_key=True).ask_once())
-    body = reply.body or {}
+    pending = PendingClaim("acquire-all", "", asked, own_key=True)
+    reply = drive(call.transport(), pending.ask_once())
+    body, undo = reply.body or {}, pending.withdrawal()
     if "refused" in body:
-        return list(body["refused"])
+        return list(body["refused"]), undo
     if body.get("code") == "deadlock":
-        return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}]
+        return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}], undo
     if reply.status >= 300:
         raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
-    return []
+    return [], undo
 
 
 def _is_of_actor(call: Call, refused: Document) -> bool:

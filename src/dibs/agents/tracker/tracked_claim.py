@@ -19,6 +19,7 @@ from dibs.base.jsontext import Document
 from dibs.client.flow import Flow, Work, status_of
 from dibs.client.transport import Ask
 from dibs.core.limits import TRACKER_MS_MAX
+from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply, reply_for_error
 from dibs.wire.references import GITHUB_HOST, TRACKED, is_tracked
 
@@ -154,7 +155,9 @@ class TrackedClaim:
         settled, refuses = self.note(states), trouble is not None and self._guard.refuses
         if not settled and not refuses:
             return self._told(_later(reply, steady_ms() - asked_ms))
-        yield undo
+        undone: Reply = yield undo
+        if kind_of(undone) == NOT_NOW:  # the lease may still be there: whoever claims gives it up later
+            return undone
         if not settled:
             return self._not_asked()
         if self._verb != ANY:

@@ -78,7 +78,9 @@ def _of_others(call: Call, session: str, taken: list[Document]) -> list[Document
         over = [other for other in each.get("overlapping", ()) if other["name"] in names]
         over = [other for other in over if other["owner"] == body.get("owner")]
         is_mine = all((each["name"], holder["fencing_token"]) in mine for holder in holders)
-        each["yours"] = is_mine and len(over) == len(each.get("overlapping", ()))
+        # Of very many only some are named: then as many must be ours.
+        is_all = len(over) == len(each.get("overlapping", ())) and each.get("overlapping_count", 0) <= len(names)
+        each["yours"] = is_mine and is_all
     return [each for each in taken if not each["yours"]]
 
 

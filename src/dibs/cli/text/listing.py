@@ -67,6 +67,8 @@ def _around(document: Document) -> list[str]:
         field("overlaps", f"{plain(each['name'])}, which {plain(each['owner'])} has")
         for each in document.get("overlapping", ())
     ]
+    if "overlapping_count" in document:
+        lines.append(field("overlaps", f"{document['overlapping_count'] - len(lines)} more"))
     if document.get("waiting"):
         lines.append(field("waiting", f"{document['waiting']} in line"))
     if document["status"] not in ("free", "closed"):  # else the first line says it

@@ -103,7 +103,7 @@ class DirectRequest:
             return self._follow(release(self._key, proof))
         if self._verb == "heartbeat":
             return self._follow(heartbeat(self._key, proof, self._ttl_seconds))
-        return acquired(self._key, self._claim(owner, proof))
+        return acquired(self._key, self._claim(owner, proof)[1])
 
     def as_nobody(self, pid: int) -> Said:
         """Ask as the calling process, which has no identity: its lease is remembered for the release alone."""
@@ -128,14 +128,14 @@ class DirectRequest:
 
     def _claim_as_nobody(self, memory: RememberedLeases, marks: list[str], pid: int, *, has_one: bool) -> Said:
         owner = self._settings.pick("owner", "DIBS_OWNER") or f"{self._settings.owner} (pid {pid})"
-        reply = self._claim(owner, {})
+        pending, reply = self._claim(owner, {})
         status, document = acquired(self._key, reply)
         if status == 200 and reply.body is not None:
             lease_id = reply.body["lease_id"]
             # Without a parent, only the caller itself and its descendants count. Memory lasts longer than any lease.
             entry = {"marks": marks[:1], "parent": marks[1] if len(marks) > 1 else "", "until_ms": wall_ms()}
             if memory.remember(self._key, {**entry, "lease_id": lease_id, "request_key": lease_id}) is None:
-                self._transport.ask(Ask("release", self._key, {"lease_id": lease_id}))
+                drive(self._transport, pending.withdraw())
                 folder = state_folder(self._settings.env)
                 why = f"{folder} cannot be written, so it could not be released by name. {BE_SOMEBODY}"
                 return 500, refusal("not noted", why)
@@ -146,13 +146,13 @@ class DirectRequest:
             )
         return status, document
 
-    def _claim(self, owner: str, proof: Document) -> Reply:
-        """Claim the key. An interrupt releases the claim, if it was granted."""
+    def _claim(self, owner: str, proof: Document) -> tuple[PendingClaim, Reply]:
+        """Claim the key. An interrupt withdraws the claim."""
         ttl_seconds = self._ttl_seconds or RLOCK_TTL_MS_DEFAULT // 1000
         document = {"owner": owner, "ttl_seconds": ttl_seconds, "request_key": new_id(), **proof}
         pending = PendingClaim("acquire", self._key, document, own_key=True)
         self._unconfirmed.begin(pending, lambda: self._transport)
-        return _known(drive(self._transport, pending.ask_once()))
+        return pending, _known(drive(self._transport, pending.ask_once()))
 
     def _follow(self, asking: Asking) -> Said:
         return run_generator(asking, lambda question: _known(self._transport.ask(Ask(*question))))

@@ -310,6 +310,8 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
     unended = [shown(draft, holder) for holder in stored.holders if may_go_on(draft, holder)]
     lock = stored.replace(holders=tuple(unended)) if unended else lock
     in_way = blockers(draft, lock, EXCLUSIVE, 1, None) if in_tree(lock.name) else ()
+    others = tuple([blocker for blocker in in_way if blocker.name != lock.name])
+    few = named(others)
     draft.discard()
     return outcomes.Status(
         now_ms=draft.now_ms,
@@ -317,7 +319,8 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
         lock=lock,
         seen=seen,
         waiting=ahead(draft, lock, 0, EXCLUSIVE),
-        overlapping=tuple([blocker for blocker in in_way if blocker.name != lock.name]),
+        overlapping=few,
+        unnamed=len(others) - len(few),
         closure=closure_of(draft, command.ns, command.name) if draft.meta().closures else None,
     )
 

@@ -50,7 +50,8 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
             parent=command.parent,
         )
         draft.put(found)
-        draft.tell(events.SESSION_OPENED, owner=found.owner, principal=found.principal)
+        mark = events.session_mark(found.id)
+        draft.tell(events.SESSION_OPENED, owner=found.owner, principal=found.principal, session=mark)
     return SessionState(now_ms=draft.now_ms, session=found)
 
 
@@ -111,6 +112,7 @@ def finish(draft: Draft, session: records.SessionRecord, how: str) -> records.Se
             by=session.by,
             reason=session.reason or how,
             began_ms=session.since_ms,
+            session=events.session_mark(session.id),
         )
     _leave_lines(draft, session)
     _free_holds(draft, session)

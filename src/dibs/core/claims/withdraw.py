@@ -6,7 +6,9 @@ lease. A place and a hold remember the ask that they were made for, and so does 
 owner of all that its asks get, and is not the ask: another ask of it never ends what this one has.
 
 **Withdraw undoes a claim**, for a client that gives up, a reply that was lost, an interrupt, a server
-whose caller hung up. It is one command, it may come twice, and at any time:
+whose caller hung up, a tool that cannot use what it got. Nothing else does: a release is by an owner who had the job,
+and says something of the work; `Leave` is an operation of the HTTP API for one place. It is one command, it may come
+twice, and at any time:
 
     before the claim   a mark refuses the claim when it comes
     while it waits     its place in line ends, in all lines of a claim-all, and a mark refuses late copies

@@ -421,7 +421,10 @@ def _hand_over(draft: Draft, ticket: Ticket) -> None:
     parts = tickets.parts_of(ticket)
     grants = tuple([_grant_part(draft, ticket, part) for part in parts])
     outcome = GrantedAll(now_ms=draft.now_ms, grants=grants) if ticket.whole else grants[0]
-    draft.handed.append(HandedOver(ns=ticket.ns, name=parts[0].name, number=parts[0].number, outcome=outcome))
+    first, proof = parts[0], ticket.lease_id
+    draft.handed.append(
+        HandedOver(ns=ticket.ns, name=first.name, number=first.number, ticket_id=proof, outcome=outcome)
+    )
 
 
 def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:

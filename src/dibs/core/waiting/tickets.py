@@ -18,7 +18,7 @@ from dibs.core.holds.grants import swap
 from dibs.core.holds.proof import may_use, same, session_owner
 from dibs.core.holds.quota import charge, give_back
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker, Queued
 from dibs.core.records import (
     SHARED,
@@ -312,8 +312,8 @@ def _line(draft: Draft, lock: LockRecord, mode: str) -> list[tuple[str, int]]:
         return [(lock.name, number) for number in lock.line]
     return [
         (place.name, place.number)
-        for place in draft.tree(lock.ns).line
-        if overlaps(place.name, lock.name) and not (mode == SHARED and place.mode == SHARED)
+        for place in draft.tree_places(lock.ns).of(lock.name)
+        if not (mode == SHARED and place.mode == SHARED)
     ]
 
 
