@@ -181,6 +181,7 @@ class Layout:
         self.live = self.root + b"l/"
         self.dues = self.root + b"d/"
         self.log = self.root + b"e/"
+        self.jobs = self.root + b"h/"
         self.chapters = self.root + b"c/"
 
     def record(self, key: str) -> bytes:
@@ -196,7 +197,7 @@ class Layout:
         return b"%s%012d/" % (self.log, chapter)
 
     def job(self, ns: str, name: str) -> bytes:
-        return self.root + b"h/" + utf8(ns) + b"/" + utf8(name) + b"\0"
+        return self.jobs + utf8(ns) + b"/" + utf8(name) + b"\0"
 
     def job_log(self, ns: str, name: str, chapter: int) -> bytes:
         return b"%s%012d/" % (self.job(ns, name), chapter)
