@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core.events import Event
-from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT
+from dibs.core.limits import EVENTS_KEPT_MAX, LIST_LOOKS_MAX, LIST_PAGE_DEFAULT
 from dibs.stores.port import Store
 
 
@@ -85,6 +85,15 @@ def _page_of(
         oldest = _oldest_beyond(store, after)
         if oldest is not None and found and oldest > after:
             oldest = min(oldest, found[0].seq)  # more may have been pruned since
+    if job is not None and store.capabilities.gapless:
+        marks = [after if oldest is None else oldest - 1, *(event.seq for event in found)]
+        for at, end in enumerate((*marks[1:], *((before,) if is_last else ()))):
+            following = _after_skipped(store, marks[at], end)
+            if following is not None and not at and oldest is None:
+                oldest = following
+            elif following is not None:  # as above
+                is_last, found = False, found[:at]
+                break
     upto = found[-1].seq if found else after
     if is_last:
         upto = max(upto, before)
@@ -128,6 +137,18 @@ def _oldest_beyond(store: Store, after: int) -> int | None:
     if first and first[0].seq > after + 1:
         return first[0].seq
     return last + 1 if last < after or (not first and last > after) else None
+
+
+def _after_skipped(store: Store, low: int, high: int) -> int | None:
+    """The number of the first event after those that a restore or an import skipped between two numbers, or of the next
+    one to come. They are many more than there are events on either side, so that the middle is one of them."""
+    if high - low <= EVENTS_KEPT_MAX:
+        return None
+    middle = (low + high) // 2
+    found = store.events(middle, 1)
+    if not found:
+        return high + 1
+    return found[0].seq if found[0].seq > middle + 1 else None
 
 
 def position_at(store: Store, at_ms: int) -> int:
