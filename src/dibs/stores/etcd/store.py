@@ -238,13 +238,21 @@ class EtcdStore(Store, Maintenance, Forgetful):
             revision = answer.revision
 
     def _is_half_written(self, looked: list[KeyValue], revision: int) -> bool:
-        """Take the answer to `looking`. True after a wide commit was finished that a reader might have seen half of."""
+        """Take the answer to `looking`. True after a wide commit was finished that a reader might have seen half of: it
+        reads again."""
         self._saw(looked, revision)
         wide = self._wide.found(looked)
         if wide is None or not wide.is_decided:
             return False
-        # It cannot be finished while etcd has no room: who reads is told so at once, and not after its patience.
-        self._wide.wait(wide, 0 if isinstance(self._trouble, StoreFull) else None)
+        is_begun = wide.next > 0
+        try:
+            self._wide.wait(wide, 0 if isinstance(self._trouble, StoreFull) else None)
+        except StoreFull:
+            # It cannot be finished while etcd has no room. If nothing of it is written, the answer shows the moment
+            # before it; no other commit comes between. Else who reads is told so.
+            if is_begun:
+                raise
+            return False
         return True
 
     def _saw(self, looked: list[KeyValue], revision: int) -> None:
