@@ -204,17 +204,26 @@ class EtcdTime:
             layout.time, layout.wide + b"\0"
         )  # the time, and beside it the last commit's name and `wide`
         self.trouble: DibsError | None = None
+        self._failed = (-1, "")  # when etcd last did not answer `ready`, and what was said
         self.format_before: int | None = None  # when it was opened, 0: there was no store; None: it was not opened
 
     def ready(self) -> None:
         """Before a read or a commit: see that the clock is set and compared. Raises ClockOff if it is off."""
         if self._clock.is_set and self.trouble is None and not self._clock.check_is_due():
             return
+        came_ms = machine.steady_ms()
         with self._lock:
-            if not self._clock.is_set:
-                self._begin()
-            elif self._clock.check_is_due():
-                self._check()
+            failed_ms, why = self._failed
+            if failed_ms >= came_ms:  # for who came before: its patience was ours
+                raise StoreUnavailable(why)
+            try:
+                if not self._clock.is_set:
+                    self._begin()
+                elif self._clock.check_is_due():
+                    self._check()
+            except StoreUnavailable as error:
+                self._failed = machine.steady_ms(), error.details
+                raise
         if self.trouble is not None:
             raise ClockOff(self.trouble.details)
 
