@@ -155,7 +155,7 @@ def _decoded(text: str) -> str:
 #     chapter                    the chapter that commits write to, and the same of it
 #     last                       written with every commit that has events: its mod revision is that of the newest event
 #     floor                      the lowest number of an event that is not pruned
-#     time, stopwatch, boot/ID   see clock.py
+#     time, stopwatch.10, boot/ID   see clock.py
 #     time.name                  the random name of the last commit, see client.py
 #     format                     the number of this layout, see stores/formats.py
 #     time.wide, w/ID/NUMBER     a commit that is too large for one transaction, see transaction.py
@@ -173,7 +173,8 @@ class Layout:
         self.last = self.root + b"last"
         self.floor = self.root + b"floor"
         self.time = self.root + b"time"
-        self.stopwatch = self.root + b"stopwatch"
+        self.stopwatch = self.root + b"stopwatch.10"
+        self.old_stopwatch = self.root + b"stopwatch"  # below format 10
         self.format = self.root + b"format"
         self.name = self.root + b"time.name"  # beside `time`: one range reads all three
         self.wide = self.root + b"time.wide"
