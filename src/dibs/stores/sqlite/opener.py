@@ -54,6 +54,7 @@ class FileBelow:
         self._path = path
         self._stamp: tuple[int, int] | None = None  # time and size at the last look, once the time had settled
         self._seen: tuple[str, int, int] | None = None
+        self._doubted: tuple[str, int, int] | None = None  # what the last look found, if it was older
         self._looked_ms = -BELOW_LOOK_MS
         self._is_older = False
 
@@ -67,10 +68,11 @@ class FileBelow:
         if stamp != self._stamp and now_ms - self._looked_ms >= BELOW_LOOK_MS and not self._is_older:
             self._looked_ms = now_ms
             found = self._look()
-            if found is not None:
-                self._is_older = self._seen is not None and not self._goes_on_from(self._seen, found)
+            if found is not None and (self._seen is None or self._goes_on_from(self._seen, found)):
                 self._seen = found
                 self._stamp = stamp if wall_ms() - stamp[0] // 1_000_000 >= COARSE_SETTLED_MS else None
+            elif found is not None:  # twice the same: once may be the middle of a checkpoint after a VACUUM
+                self._is_older, self._doubted = found == self._doubted, found
         if self._is_older:
             raise StoreReplaced(
                 f"{self._path} was written over with an older copy while in use, and its log goes with the newer file. "
