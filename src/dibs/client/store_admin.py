@@ -39,7 +39,7 @@ from dibs.core.upkeep import is_swept
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential
-from dibs.engine.intake import floor_after, intake, number_after
+from dibs.engine.intake import AlreadyImported, floor_after, intake, number_after
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
 from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
 from dibs.stores.codec import FORMAT
@@ -143,7 +143,7 @@ def _written(what: str) -> Iterator[None]:
 
 # Backups of an SQLite store: `backup`, `restore`.
 
-__all__ = ["backup", "restore", "sqlite_path"]
+__all__ = ["AlreadyImported", "backup", "restore", "sqlite_path"]
 
 
 def backup(store: Store, path: str, *, takes_damage: bool = False) -> Document:
