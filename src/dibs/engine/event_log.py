@@ -106,7 +106,7 @@ def _page_of(
 
 
 def fitting(sizes: Iterable[int]) -> int:
-    """How many of the first items are on one page, by the texts of callers in each: one at least."""
+    """Count the first items that fit on one page, by the texts of callers in each: one at least."""
     total = count = 0
     for size in sizes:
         total += size

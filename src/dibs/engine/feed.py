@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 async def in_turn(threads: ThreadPoolExecutor, read: Callable[[], T]) -> T:
-    """What `read` returns, on one of few threads. While the store does not answer all of them are taken: whoever would
+    """Return what `read` does, on one of few threads. While the store does not answer all of them are taken: who would
     wait for one for more than QUEUE_MS_MAX is refused, and nothing was read or changed."""
     waiting, is_late = threads.submit(read), False
 

@@ -275,7 +275,7 @@ def claimed(
 
 
 def _text_of(lock: records.LockRecord) -> int:
-    """How long the texts of callers are that an answer about the job has."""
+    """Return the length of the texts of callers in an answer about the job."""
     held = sum([len(each.metadata or "") + len(each.checkpoint or "") for each in lock.holders])
     left = lock.endings[0].checkpoint if lock.endings else None
     return held + len(left or "") + len(lock.done.result or "" if lock.done is not None else "")

@@ -262,7 +262,7 @@ def still_damaged(store: Store, found: dict[str, RecordCorrupt]) -> list[str]:
     """The keys of `found` that still cannot be read. The others are dropped from it, a few each time."""
     for key in list(found)[:LOOKS_AT_DAMAGE]:
         if key.startswith(EVENT_PREFIX):
-            del found[key]
+            found.pop(key, None)
             store.events(int(key.removeprefix(EVENT_PREFIX)) - 1, 1)  # notes it again
             continue
         try:

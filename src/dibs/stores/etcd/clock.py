@@ -291,10 +291,8 @@ class EtcdTime:
         formats.refuse_unread(formats.ETCD, number, f"The store below {keys.root.decode()} in etcd")
         if number == FORMAT and old is None:
             return True
-        ops, compares = (
-            [messages.put_op(keys.format, b"%d" % FORMAT)],
-            [messages.compare_revision(keys.format, revision)],
-        )
+        ops = [messages.put_op(keys.format, b"%d" % FORMAT)]
+        compares = [messages.compare_revision(keys.format, revision)]
         if old is not None:
             ops += [messages.put_op(keys.stopwatch, old.value), messages.delete_op(keys.old_stopwatch)]
             compares.append(messages.compare_revision(keys.old_stopwatch, old.mod_revision))
