@@ -122,7 +122,7 @@ def test_an_import_into_a_store_that_is_not_empty_changes_nothing(terminal: Term
 def test_a_move_that_fails_says_how_to_thaw(terminal: Terminal, tmp_path: Path) -> None:
     terminal.claim("issue-1842")
     copy = archive_of(terminal, "--freeze")
-    assert "`dibs thaw` there lets its store be used again" in refused(terminal("import", stdin=copy))
+    assert "`dibs thaw` lets its store be used again" in refused(terminal("import", stdin=copy))
     old = f"sqlite:{tmp_path}/old store.db"
     assert dibs("claim", "a", "--url", old, home=tmp_path).returncode == 0
     told = dibs("export", "--freeze", "--url", old, home=tmp_path).stderr.decode()

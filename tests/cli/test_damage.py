@@ -222,3 +222,58 @@ def test_a_page_with_damaged_records_is_as_long_as_any(tmp_path: Path) -> None:
     assert [len(page) for page in pages] == [3, 3, 1]
     assert store.damaged() == [key_of(f"{number:02}") for number in (0, 1, 2, 5, 11)]
     store.close()
+
+
+@pytest.mark.promise("damage:told")
+@pytest.mark.fault("F-471")
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_one_event_that_cannot_be_read_is_left_out_named_and_set_aside(
+    outside: Terminal, tmp_path: Path, which: str
+) -> None:
+    filled(outside)
+    path = tmp_path / "dibs.db"
+    with closing(sqlite3.connect(path)) as db:
+        numbers = [seq for (seq,) in db.execute("SELECT seq FROM events WHERE job = 'idle' ORDER BY seq")]
+        count = db.execute("SELECT count(*) FROM events").fetchone()[0]
+        seq = {"first": numbers[0], "last": numbers[-1]}[which]
+        db.execute("UPDATE events SET body = CAST(x'7bff22' AS TEXT) WHERE seq = ?", (seq,))
+        db.commit()
+    key = f"event/{seq}"
+    told = outside("doctor")
+    assert told.exit == 69
+    assert key in told.out
+    history = outside("history", "idle", "--json")
+    assert history.exit == 0, history.err
+    assert key in history.err
+    assert [each["seq"] for each in json.loads(history.out)["data"]["events"]] == [
+        each for each in numbers if each != seq
+    ]
+    exported = outside("export", "--to", str(tmp_path / "copy"))
+    assert exported.exit == 0, exported.err
+    assert key in exported.out
+    assert (tmp_path / "copy").read_text().count('{"event":') == count - 1
+    assert key in outside("backup", str(tmp_path / "backup")).err
+    store = SqliteStore(str(path))
+    with running(tmp_path, store=store) as server:
+        assert server.acquire("another").status == 200
+        found = server.ask("GET", "/events?after=0&limit=1000").json
+        assert seq not in {each["seq"] for each in found["events"]}
+        done = outside("doctor", "--set-aside", key, "--json")
+        assert done.exit == 0, done.err
+        kept = json.loads(Path(json.loads(done.out)["data"]["path"]).read_text())
+        assert kept["key"] == key
+        assert server.acquire("third").status == 200
+        assert server.ask("GET", "/health", who=None).json["status"] == "ok"
+    store.close()
+    assert outside("doctor", "--set-aside", key).exit == 64
+    assert "cannot be read" not in outside("doctor").out
+    assert outside("claim", "fourth").exit == 0
+    assert outside("import", "--from", str(tmp_path / "copy"), "--url", f"sqlite://{tmp_path / 'new.db'}").exit == 0
+
+
+@pytest.mark.parametrize("key", ["event/", "event/x", "event/99999999999999999999", "event/-1", "event/\u0661"])
+def test_no_event_is_set_aside_that_is_none(outside: Terminal, key: str) -> None:
+    filled(outside)
+    refused = outside("doctor", "--set-aside", key)
+    assert refused.exit == 64
+    assert "no damaged record" in refused.err

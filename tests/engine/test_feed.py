@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import StoreUnavailable
+from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.core.limits import SWEEP_LATE_MS_MAX
 from dibs.engine import feed as feed_of
 from dibs.engine.event_log import EventFilter
-from dibs.engine.feed import EventFeed
+from dibs.engine.feed import EventFeed, in_turn
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock
@@ -243,3 +244,37 @@ def test_who_follows_a_store_that_fails_is_told_of_it_once_and_gets_everything_a
     assert reader.got == [1, 2, 3, 4]
     assert pauses == [SWEEP_LATE_MS_MAX / 1000] * 5
     assert len([each for each in caplog.records if "cannot be read" in each.message]) == 2
+
+
+@pytest.mark.fault("F-475")
+def test_while_the_store_hangs_readers_are_refused_instead_of_waiting_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed_of, "QUEUE_MS_MAX", 50)
+    answers, threads = threading.Event(), ThreadPoolExecutor(1)
+
+    def read() -> str:
+        assert answers.wait(WAIT_S_MAX)
+        return "read"
+
+    async def ask() -> None:
+        begun = asyncio.ensure_future(in_turn(threads, read))
+        later = [asyncio.ensure_future(in_turn(threads, read)) for _ in range(5)]
+        gone = asyncio.ensure_future(in_turn(threads, read))
+        await asyncio.sleep(0)
+        gone.cancel()
+        for refused in await asyncio.gather(*later, return_exceptions=True):
+            assert isinstance(refused, Unavailable)
+            assert "Nothing was changed" in refused.details
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        assert not begun.done(), "what has begun may still be answered"
+        answers.set()
+        assert await begun == "read"
+        assert await in_turn(threads, read) == "read"
+
+    try:
+        asyncio.run(ask())
+    finally:
+        answers.set()
+        threads.shutdown()

@@ -14,17 +14,20 @@ from dibs.core.commands import Identify, Sweep
 from dibs.core.lease_outcomes import Identified, Renewed
 from dibs.core.limits import MOVES_KEPT, TICKET_MS
 from dibs.core.outcomes import Granted, Queued
-from dibs.core.records import LockRecord
+from dibs.core.records import LockRecord, Meta
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.intake import intake
+from dibs.engine.intake import AlreadyImported, intake
 from dibs.engine.liveness import Decider
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.core.make import KEY, acquire, renew
 
 if TYPE_CHECKING:
-    from dibs.stores.port import Store
+    from collections.abc import Mapping, Sequence
+
+    from dibs.core.events import Event
+    from dibs.stores.port import Puts, Store
 
 TTL_MS = 60_000
 
@@ -91,6 +94,28 @@ def test_an_import_that_is_refused_leaves_the_name_as_it_was() -> None:
     with pytest.raises(InvalidInput, match="not empty"):
         moved(old, new)
     assert names(new) == ("b", ())
+
+
+@pytest.mark.promise("move:live")
+@pytest.mark.fault("F-477")
+@pytest.mark.parametrize("adds", [False, True])
+def test_who_repeats_a_move_after_its_end_is_told_so_and_the_store_is_not_frozen_for_it(adds: bool) -> None:
+    old, new = store_called("a"), store_called("b")
+    Coordinator(old).one(acquire())
+    moved(old, new, adds=adds)
+    Coordinator(new).one(acquire(name="another"))
+    frozen: list[object] = []
+    commit = new.commit
+
+    def noted(expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
+        frozen.extend(each for each in puts.values() if isinstance(each, Meta) and each.frozen is not None)
+        return commit(expect, puts, events)
+
+    new.commit = noted  # type: ignore[method-assign]
+    with pytest.raises(AlreadyImported, match=r"already, and complete.*\n.*Do not thaw"):
+        moved(old, new, adds=adds)
+    assert frozen == []
+    assert names(new) == ("b", ("a",))
 
 
 def test_a_store_to_which_another_was_added_goes_on_from_both() -> None:

@@ -9,7 +9,9 @@ import pytest
 from dibs.base.ids import new_id
 from dibs.core import limits
 from dibs.core.commands import Acquire, Inspect, OpenSession
+from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import DONE, FREE
+from dibs.engine import event_log
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import Activity, claimed, live_tickets, open_sessions
 from dibs.stores.memory import MemoryStore
@@ -136,3 +138,73 @@ def test_of_very_many_claims_in_the_way_of_a_tree_a_hundred_are_named() -> None:
     coordinator.one(claim.replace(fresh_lease_id=new_id()))
     [waiter] = live_tickets(store, "d", "repo:", "", 9).tickets
     assert len(waiter.blockers) == limits.OWNERS_NAMED_MAX
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.fault("F-474")
+@pytest.mark.parametrize(("chars", "sizes"), [(299, [1] * 7), (600, [2, 2, 2, 1]), (1_000, [3, 3, 1]), (10_000, [7])])
+def test_a_page_has_no_more_text_than_a_client_reads_but_one_job_at_least(
+    chars: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "PAGE_CHARS_MAX", chars)
+    store = MemoryStore(ManualClock())
+    coordinator = Coordinator(store)
+    for number in range(7):
+        taken = Acquire(
+            ns="default", name=f"job-{number}", owner="o", principal="p", fresh_lease_id=new_id(), ttl_ms=60_000
+        )
+        assert isinstance(coordinator.one(taken.replace(metadata=LONG)), Granted)
+    found, after, pages = [], "", []
+    for _ in range(20):
+        page = claimed(store, "default", after=after)
+        found += [each.name for each in page.locks]
+        pages.append(len(page.locks))
+        if page.next_after is None:
+            break
+        after = page.next_after
+    assert found == [f"job-{number}" for number in range(7)]
+    assert pages == sizes
+    events, at, pages = [], 0, []
+    for _ in range(20):
+        some = event_log.collect(store, event_log.EventFilter(ns="default"), at, 1_000)
+        events += [each.seq for each in some.events]
+        pages.append(len(some.events))
+        at = some.upto
+        if some.is_last:
+            break
+    assert events == list(range(1, 8))
+    assert pages == sizes
+    newest = event_log.collect(store, event_log.EventFilter(ns="default"), None, 1_000)
+    assert [each.seq for each in newest.events] == events[-sizes[0] :]
+
+
+@pytest.mark.fault("F-474")
+def test_a_page_of_places_in_line_ends_when_it_has_much_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "PAGE_CHARS_MAX", 700)
+    monkeypatch.setattr("dibs.engine.queries.TICKETS_AT_ONCE", 2)
+    store = MemoryStore(ManualClock())
+    coordinator = Coordinator(store)
+    for number in range(8):
+        asked = Acquire(
+            ns="default",
+            name="job",
+            owner=f"o{number}",
+            principal="p",
+            fresh_lease_id=new_id(),
+            ttl_ms=60_000,
+            wait=True,
+        )
+        assert isinstance(coordinator.one(asked.replace(metadata=LONG)), Granted | Queued)
+    owners, after, pages = [], "", 0
+    for _ in range(20):
+        page = live_tickets(store, "default", "", after, 1_000)
+        owners += [each.ticket.owner for each in page.tickets]
+        pages += 1
+        assert len(page.tickets) <= 4
+        if page.next_after is None:
+            break
+        after = page.next_after
+    assert owners == [f"o{number}" for number in range(1, 8)]
+    assert pages == 2

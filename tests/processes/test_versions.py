@@ -20,6 +20,7 @@ import pytest
 from dibs import __version__
 from dibs.base.ids import new_token
 from dibs.stores.codec import FORMAT
+from dibs.stores.etcd.transaction import end_of
 from dibs.stores.formats import FORMATS, KINDS, table
 from tests.stores.git.harness import git
 
@@ -175,15 +176,32 @@ def test_a_schema_of_the_last_release_goes_on_here_and_is_then_refused_there(
     assert schema.run("SELECT * FROM {s}.records ORDER BY key") + schema.run("SELECT * FROM {s}.state") == before
 
 
-def test_a_prefix_of_the_last_release_goes_on_here_and_there(versions: Versions, etcd_cluster: Cluster) -> None:
-    """The last release looks at no number on etcd, so it is not refused: the page about upgrades says so."""
+@pytest.mark.fault("F-476")
+def test_a_prefix_of_the_last_release_goes_on_here_and_is_then_refused_there(
+    versions: Versions, etcd_cluster: Cluster
+) -> None:
+    """The last release looks at no number on etcd. It would drop pools and closures, and count units as one."""
     (host, port), *_ = etcd_cluster.location("x").endpoints
-    url = f"etcd://{host}:{port}/versions/{new_token()}"
+    prefix = f"versions/{new_token()}"
+    url = f"etcd://{host}:{port}/{prefix}"
     assert versions.old("claim", JOB, "--ttl", "10m", "--url", url).exit == 0
     assert versions.owners(versions.new, url) == {JOB: "w"}
-    assert versions.new("claim", "issue-2", "--ttl", "10m", "--url", url).exit == 0
-    assert versions.owners(versions.old, url) == {JOB: "w", "issue-2": "w"}
-    assert versions.old("claim", "issue-2", "--url", url).exit == 1
+    assert versions.new("claim", JOB, "--url", url).exit == 1
+    assert versions.new("pool", "set", "gpu", "--slots", "4", "--url", url).exit == 0
+    client = etcd_cluster.client()
+
+    def contents() -> list[tuple[bytes, bytes]]:
+        root = f"{prefix}//".encode()
+        return [(kv.key, kv.value) for kv in client.range(root, end_of(root)) if b"boot/" not in kv.key]
+
+    before = contents()
+    for words in (("claim", "gpu"), ("claim", "issue-3"), ("list",), ("gc",), ("token-floor", "9")):
+        refused = versions.old(*words, "--url", url)
+        assert refused.exit == REFUSED, refused.said
+        assert "The store's keys in etcd were deleted" in refused.said
+    assert contents() == before
+    client.close()
+    assert versions.owners(versions.new, url) == {JOB: "w"}
 
 
 @pytest.mark.fault("F-430")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_id
+from dibs.engine.event_log import EventFilter, collect, read_page
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import maintenance_of
 from dibs.stores.registry import open_store
@@ -40,6 +41,10 @@ def store(
     store = made[request.param]()
     yield store
     store.close()
+
+
+# Of the others, missing numbers say nothing.
+GAPLESS = pytest.mark.parametrize("store", ["memory", "sqlite", "postgresql"], indirect=True)
 
 
 def write(store: Store, first: int, count: int) -> list[int]:
@@ -88,3 +93,51 @@ def test_what_is_kept_is_counted_by_events_and_not_by_numbers(store: Store) -> N
         assert store.prune(keep=keep, before_ms=0) == dropped
         assert [each.at_ms for each in store.events(0, 1_000)] == list(range(350 - min(keep, 350), 350))
     assert store.newest_seq() > FAR
+
+
+@GAPLESS
+@pytest.mark.promise("events:told")
+@pytest.mark.fault("F-472")
+@pytest.mark.parametrize("after", [1, 5, 14, 20])
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_who_follows_one_job_is_told_once_of_skipped_numbers(store: Store, after: int, limit: int) -> None:
+    wanted = EventFilter(ns="default", name="job-3")
+    write(store, 0, 20)
+    told: list[int] = []
+    seen: list[int] = []
+    at = after
+    for numbers_from, added in ((0, 0), (FAR, 0), (0, 20), (FURTHER, 20), (0, 10)):
+        if numbers_from:
+            maintenance_of(store).number_from(numbers_from)
+        write(store, 100 + len(seen), added)
+        is_last = False
+        for _ in range(200):
+            page = read_page(store, at, limit, wanted)
+            told += [] if page.oldest is None else [page.oldest]
+            seen += [each.seq for each in page.events]
+            assert page.upto >= at
+            at, is_last = page.upto, page.is_last
+            if is_last:
+                break
+        assert is_last
+        assert at == store.newest_seq()
+    assert seen == [each.seq for each in store.events(after, 1_000, ("default", "job-3"))]
+    assert told == [FAR + 1, FURTHER + 1]
+
+
+@GAPLESS
+@pytest.mark.promise("events:told")
+@pytest.mark.fault("F-472")
+def test_a_page_of_one_job_ends_before_skipped_numbers_and_the_next_one_tells_of_them(store: Store) -> None:
+    wanted = EventFilter(ns="default", name="job-3")
+    write(store, 0, 20)
+    maintenance_of(store).number_from(FAR)
+    write(store, 20, 20)
+    first = collect(store, wanted, 1, 100)
+    assert (first.oldest, first.is_last) == (None, False)
+    second = collect(store, wanted, first.upto, 100)
+    assert (second.oldest, second.is_last) == (FAR + 1, True)
+    assert [each.seq for each in (*first.events, *second.events)] == [
+        each.seq for each in store.events(1, 100, ("default", "job-3"))
+    ]
+    assert collect(store, wanted, second.upto, 100).oldest is None

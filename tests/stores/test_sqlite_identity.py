@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,7 @@ from dibs.stores.sqlite.opener import identity_of
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator
 
 
 @pytest.fixture
@@ -276,6 +276,66 @@ def test_an_older_copy_that_is_written_over_the_file_is_noticed_when_it_is_opene
     forks.after_fork()
     with pytest.raises(StoreReplaced, match="older than before"):
         store.read(())
+
+
+@pytest.fixture
+def of_a_server(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
+    """Moves its log into the file after each commit but the first."""
+    monkeypatch.setattr(identity, "BELOW_LOOK_MS", 0)
+    store = SqliteStore(str(path), checkpoint_pages=1)
+    yield store
+    store.close()
+
+
+def written(store: SqliteStore, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        put(store, lock(f"job-{number}", token=number), events=(event(f"job-{number}"),))
+    assert store._checkpointer is not None
+    store._checkpointer.close()
+
+
+def in_the_file(path: Path) -> int:
+    db = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+    try:
+        return int(db.execute("SELECT revision FROM counters").fetchone()[0])
+    finally:
+        db.close()
+
+
+@pytest.mark.promise("token:rises")
+@pytest.mark.fault("F-470")
+@pytest.mark.parametrize("how", [shutil.copyfile, lambda old, path: Path(path).write_bytes(Path(old).read_bytes())])
+def test_a_server_notices_an_older_copy_that_is_written_over_its_file(
+    of_a_server: SqliteStore, path: Path, how: Callable[[str, Path], object]
+) -> None:
+    written(of_a_server, range(1, 10))
+    before = in_the_file(path)
+    shutil.copyfile(path, f"{path}.old")
+    written(of_a_server, range(10, 20))
+    assert in_the_file(path) > before, "the log was moved since"
+    of_a_server.read(())
+    how(f"{path}.old", path)
+    of_a_server.read(())  # one look is not believed
+    for call in CALLS * 2:
+        with pytest.raises(StoreReplaced, match=r"older copy.*\n.*dibs restore"):
+            call(of_a_server)
+
+
+@pytest.mark.fault("F-470")
+def test_checkpoints_of_others_are_not_taken_for_an_older_copy(
+    of_a_server: SqliteStore, connect: Callable[[], SqliteStore], path: Path
+) -> None:
+    other = connect()
+    for number in range(1, 60):
+        put(other, lock(f"other-{number}"), events=(event("other"),))
+        if number % 7 == 0:
+            written(of_a_server, range(number, number + 3))
+        if number % 11 == 0:
+            db = sqlite3.connect(path)
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            db.close()
+        of_a_server.read(())
+    assert of_a_server.trouble() is None
 
 
 def test_each_file_has_an_id_of_its_own_that_a_copy_keeps(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class EmbeddedTransport:
         self._naming = naming
         self._caller = caller
         self._opened: Coordinator | None = None
-        self._left_out: Sequence[str] = ()  # records that the last list could not read
+        self._left_out: Sequence[str] = ()  # what the last list or history could not read
         self._seen_seq: int | None = None
 
     @classmethod
@@ -177,6 +177,7 @@ class EmbeddedTransport:
         from dibs.wire.lease_documents import history_document
 
         events = self.store().events(0, asked.document["limit"], (ns, check_name(asked.name)), newest=True)
+        self._left_out = self.store().damaged()
         return Reply(200, history_document(asked.name, events))
 
     def _overdue(self, asked: Ask, ns: str) -> Reply:
@@ -200,6 +201,7 @@ class EmbeddedTransport:
         if begin is None and since:
             begin = position_at(self.store(), self.store().read(()).now_ms - round(since * 1000))
         page = collect(self.store(), wanted, begin, terms["limit"])
+        self._left_out = self.store().damaged()
         return Reply(200, events_document(begin, page.events, page.upto, page.oldest))
 
     def _waiters(self, asked: Ask, ns: str) -> Reply:

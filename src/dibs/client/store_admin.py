@@ -39,11 +39,11 @@ from dibs.core.upkeep.due import is_swept
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential
-from dibs.engine.intake import floor_after, intake, number_after
+from dibs.engine.intake import AlreadyImported, floor_after, intake, number_after
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
 from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
 from dibs.stores.codec import FORMAT
-from dibs.stores.port import Opening, Store, maintenance_of
+from dibs.stores.port import EVENT_PREFIX, Opening, Store, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite import backup as copies
 from dibs.stores.sqlite.errors import translated
@@ -143,7 +143,7 @@ def _written(what: str) -> Iterator[None]:
 
 # Backups of an SQLite store: `backup`, `restore`.
 
-__all__ = ["backup", "restore", "sqlite_path"]
+__all__ = ["AlreadyImported", "backup", "restore", "sqlite_path"]
 
 
 def backup(store: Store, path: str, *, takes_damage: bool = False) -> Document:
@@ -284,20 +284,25 @@ def push_with_claim(store: Store, command: Renew, branch: str | None, folder: st
 
 
 SHOWN_MAX = 5
+EVENTS_LOOKED_AT = 10_000  # a store may have a million, which take half a minute
 SET_ASIDE = "To set one aside, with its text in a file: dibs doctor --set-aside KEY."
 
 
 def damaged(store: Store) -> list[str]:
-    """The keys of all records that cannot be read."""
+    """The keys of all records that cannot be read, and of such events among the newest."""
     for _ in scan_records(store, ""):
         pass
+    store.events(0, EVENTS_LOOKED_AT, newest=True)
     return store.damaged()
 
 
 def set_aside(store: Store, key: str) -> Document:
-    """Remove a record that cannot be read. Its text is in a new file first. What it said of fencing tokens is lost, so
-    the floor under all of them is raised, as an import does."""
-    if key not in damaged(store):
+    """Remove a record or an event that cannot be read. Its text is in a new file first. What a record said of fencing
+    tokens is lost, so the floor under all of them is raised, as an import does."""
+    is_event = key.startswith(EVENT_PREFIX) and key.removeprefix(EVENT_PREFIX).isdecimal()
+    if is_event:
+        store.events(int(key.removeprefix(EVENT_PREFIX)[:16]) - 1, 1)
+    if key not in (store.damaged() if is_event else damaged(store)):
         raise InvalidInput(f"There is no damaged record under {key!a}. Nothing was changed; `dibs doctor` names them.")
     path = os.path.abspath(f"dibs-set-aside-{new_id()[:8]}.json")
     tokens = [store.read(()).now_ms]
@@ -309,10 +314,12 @@ def set_aside(store: Store, key: str) -> Document:
             to_disk(file.fileno())
         tokens.extend(int(number) for number in re.findall(r'"token(?:_floor)?": ?(\d{1,15})\b', text))
 
-    if key != META_KEY:  # the record of the floor
+    if key != META_KEY and not is_event:  # the record of the floor, and what says nothing of tokens
         raise_floor(store, tokens[0])
     if not maintenance_of(store).set_aside(key, keep):
         raise StoreUnavailable(f"Somebody has just changed {key!a}. Look again: dibs doctor.")
+    if is_event:
+        return {"key": key, "path": path}
     return {"key": key, "path": path, "token_floor": raise_floor(store, max(tokens))}
 
 

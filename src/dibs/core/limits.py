@@ -149,6 +149,8 @@ RECALL_PAUSE = 8  # batches that trust no remembered record, after one that was 
 UNKNOWN_RETRIES_MAX = 3
 LIST_PAGE_DEFAULT = 1_000
 LIST_PAGE_MAX = 10_000
+# Texts of callers on one page, in characters: in JSON one may have six bytes, and a client reads REPLY_BYTES_MAX.
+PAGE_CHARS_MAX = 4 * 1024 * 1024
 LIST_LOOKS_MAX = 20_000  # how many jobs a page of the list looks at to find the ones that were asked for
 HISTORY_PAGE_DEFAULT = 100
 HISTORY_PAGE_MAX = 10_000

@@ -68,7 +68,7 @@ class ArchiveReader:
         version = document.get(_ABOUT)
         if version is None:
             raise InvalidInput("This file was not made by dibs export: its first line is not a header.")
-        if not isinstance(version, int):
+        if type(version) is not int:
             raise InvalidInput(f"This file was not made by dibs export: its format is {version!a}.")
         try:
             formats.refuse_unread(formats.COPY, version, "This file")

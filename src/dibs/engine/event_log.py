@@ -9,9 +9,11 @@ reads that one with those that follow, and compares (`is_same`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dibs.base.record import Record
 from dibs.core.events import Event
-from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT
+from dibs.core.limits import EVENTS_KEPT_MAX, LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, PAGE_CHARS_MAX
 from dibs.stores.port import Store
 
 
@@ -85,6 +87,15 @@ def _page_of(
         oldest = _oldest_beyond(store, after)
         if oldest is not None and found and oldest > after:
             oldest = min(oldest, found[0].seq)  # more may have been pruned since
+    if job is not None and store.capabilities.gapless:
+        marks = [after if oldest is None else oldest - 1, *(event.seq for event in found)]
+        for at, end in enumerate((*marks[1:], *((before,) if is_last else ()))):
+            following = _after_skipped(store, marks[at], end)
+            if following is not None and not at and oldest is None:
+                oldest = following
+            elif following is not None:  # as above
+                is_last, found = False, found[:at]
+                break
     upto = found[-1].seq if found else after
     if is_last:
         upto = max(upto, before)
@@ -94,26 +105,50 @@ def _page_of(
     return EventPage(events=kept, upto=upto, is_last=is_last, oldest=oldest)
 
 
+def fitting(sizes: Iterable[int]) -> int:
+    """Count the first items that fit on one page, by the texts of callers in each: one at least."""
+    total = count = 0
+    for size in sizes:
+        total += size
+        if count and total > PAGE_CHARS_MAX:
+            break
+        count += 1
+    return count
+
+
+def text_of(event: Event) -> int:
+    return sum([len(text) for text in (event.metadata, event.checkpoint, event.result) if text is not None])
+
+
+def newest_fitting(events: list[Event]) -> list[Event]:
+    return events[len(events) - fitting([text_of(event) for event in reversed(events)]) :]
+
+
 def collect(store: Store, wanted: EventFilter, after: int | None, limit: int) -> EventPage:
     """The first wanted events after a position; without one, the wanted of the newest events. LIST_LOOKS_MAX events are
-    looked at in one call: then the page may be short, and `upto` says where to continue."""
+    looked at in one call, and long ones fill a page: then it may be short, and `upto` says where to continue."""
     if after is None:
         job = None if wanted.name is None else (wanted.ns, wanted.name)
         most = limit if job is not None else max(limit, LIST_PAGE_DEFAULT)
         newest = store.events(0, most, job, newest=True)
         found = [event for event in newest if wanted.takes(event)][-limit:]
-        return EventPage(events=found, upto=newest[-1].seq if newest else store.newest_seq(), is_last=True)
+        return EventPage(
+            events=newest_fitting(found), upto=newest[-1].seq if newest else store.newest_seq(), is_last=True
+        )
     page = read_page(store, after, LIST_PAGE_DEFAULT, wanted)
     found, oldest, looked = list(page.events), page.oldest, LIST_PAGE_DEFAULT
-    while len(found) < limit and looked < LIST_LOOKS_MAX and not page.is_last:
+    most = fitting(map(text_of, found))
+    while most == len(found) < limit and looked < LIST_LOOKS_MAX and not page.is_last:
         following = read_page(store, page.upto, LIST_PAGE_DEFAULT, wanted)
         if following.oldest is not None:  # the next call begins with this gap
             return EventPage(events=found, upto=page.upto, is_last=False, oldest=oldest)
         page = following
         found += page.events
         looked += LIST_PAGE_DEFAULT
-    if len(found) > limit:
-        return EventPage(events=found[:limit], upto=found[limit - 1].seq, is_last=False, oldest=oldest)
+        most = fitting(map(text_of, found))
+    most = min(most, limit)
+    if len(found) > most:
+        return EventPage(events=found[:most], upto=found[most - 1].seq, is_last=False, oldest=oldest)
     return EventPage(events=found, upto=page.upto, is_last=page.is_last, oldest=oldest)
 
 
@@ -128,6 +163,18 @@ def _oldest_beyond(store: Store, after: int) -> int | None:
     if first and first[0].seq > after + 1:
         return first[0].seq
     return last + 1 if last < after or (not first and last > after) else None
+
+
+def _after_skipped(store: Store, low: int, high: int) -> int | None:
+    """The number of the first event after those that a restore or an import skipped between two numbers, or of the next
+    one to come. They are many more than there are events on either side, so that the middle is one of them."""
+    if high - low <= EVENTS_KEPT_MAX:
+        return None
+    middle = (low + high) // 2
+    found = store.events(middle, 1)
+    if not found:
+        return high + 1
+    return found[0].seq if found[0].seq > middle + 1 else None
 
 
 def position_at(store: Store, at_ms: int) -> int:

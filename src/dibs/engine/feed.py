@@ -14,13 +14,36 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from dibs.base.errors import Unavailable
 from dibs.base.logger import log
+from dibs.core.durations import format_duration
 from dibs.core.events import Event
-from dibs.core.limits import FEED_PAGE_MAX, SWEEP_LATE_MS_MAX, WATCH_MS
+from dibs.core.limits import FEED_PAGE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX, SWEEP_LATE_MS_MAX, WATCH_MS
 from dibs.engine.event_log import EventFilter, EventPage, position_at, read_on, read_page
 from dibs.stores.port import Store
 
 T = TypeVar("T")
+
+
+async def in_turn(threads: ThreadPoolExecutor, read: Callable[[], T]) -> T:
+    """Return what `read` does, on one of few threads. While the store does not answer all of them are taken: who would
+    wait for one for more than QUEUE_MS_MAX is refused, and nothing was read or changed."""
+    waiting, is_late = threads.submit(read), False
+
+    def refuse() -> None:
+        nonlocal is_late
+        is_late = waiting.cancel()  # not if it has begun
+
+    timer = asyncio.get_running_loop().call_later(QUEUE_MS_MAX / 1000, refuse)
+    try:
+        return await asyncio.wrap_future(waiting)
+    except asyncio.CancelledError:
+        if not is_late:
+            raise
+        says = f"Others have waited for the server's store for {format_duration(QUEUE_MS_MAX)}. Nothing was changed."
+        raise Unavailable(f"{says} Try again later.", retry_after_ms=OVERLOAD_RETRY_MS) from None
+    finally:
+        timer.cancel()
 
 
 class Follower(Protocol):
@@ -138,7 +161,7 @@ class EventFeed:
         return await self._in_replayer(lambda: position_at(self._store, self._store.read(()).now_ms - ago_ms))
 
     async def _in_replayer(self, read: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._replayer, read)
+        return await in_turn(self._replayer, read)
 
     def join(self, follower: Follower) -> bool:
         """Follow from `follower.at` on. False if the others are far ahead of that: then replay first."""

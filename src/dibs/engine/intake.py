@@ -157,6 +157,10 @@ def intake(store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callabl
         ) from None
 
 
+class AlreadyImported(InvalidInput):
+    """The store has what is in the file, and all of it: an import was repeated after its end."""
+
+
 class _Intake:
     def __init__(self, store: Store, contents: _Contents, *, adds: bool) -> None:
         self._store = store
@@ -246,6 +250,7 @@ class _Intake:
             if not mark.adds:
                 self._clear(is_same=mark.source == source)
             return made
+        self._refuse_what_is_there()  # first: a store in use that is frozen for a moment keeps its workers waiting
         self._freeze(None if mark is None else mark.id, incomplete=False)
         try:
             self._refuse_what_is_there()
@@ -269,6 +274,12 @@ class _Intake:
                 f"The file and the store have {len(ids)} webhooks, and a store may have {WEBHOOKS_MAX}. Remove some."
             )
         seen = self._store.read((META_KEY,))
+        meta = seen.records[META_KEY].record
+        if isinstance(meta, Meta) and self._contents.header.frozen and self._contents.meta.store_id in meta.moved_from:
+            raise AlreadyImported(
+                "This copy is in the store already, and complete. Nothing was changed.\n"
+                "Start servers on it. Do not thaw the store that the copy is from."
+            )
         own = _in_effect(seen.records[META_KEY].record, seen.now_ms)
         theirs = _in_effect(self._contents.meta, seen.now_ms)
         closed = {(each.ns, each.name) for each in (*own, *theirs)}

@@ -23,7 +23,7 @@ from dibs.core.service.credentials import Usage
 from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.core.waiting.queue import ahead
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.event_log import position_at, read_on
+from dibs.engine.event_log import fitting, position_at, read_on
 from dibs.stores.port import RecordCorrupt, Store
 
 TYPE_CHECKING = False
@@ -108,7 +108,7 @@ TICKETS_AT_ONCE = 200  # each needs its job, its session and the sessions in the
 
 def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> TicketPage:
     """Up to `limit` tickets for jobs whose name begins with `prefix`. `after` is a mark to continue from, and says
-    nothing. LIST_LOOKS_MAX tickets are looked at in one call: then the page may be short."""
+    nothing. LIST_LOOKS_MAX tickets are looked at in one call, and long ones fill a page: then it may be short."""
     found: list[TicketState] = []
     now_ms, looked = store.read(()).now_ms, 0
     key = records.ticket_prefix(ns) + after if after else ""
@@ -123,7 +123,8 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
             return TicketPage(now_ms=now_ms, tickets=tuple(found), next_after=None)
         key = page[-1][0]
         looked += step
-        if len(found) >= limit or looked >= limits.LIST_LOOKS_MAX:
+        is_full = fitting([len(each.ticket.metadata or "") for each in found]) < len(found)
+        if len(found) >= limit or is_full or looked >= limits.LIST_LOOKS_MAX:
             return TicketPage(
                 now_ms=now_ms, tickets=tuple(found), next_after=key.removeprefix(records.ticket_prefix(ns))
             )
@@ -261,8 +262,9 @@ def claimed(
         now_ms = max(now_ms, at_ms)
         live_ones = [lock for lock in live_ones if (lock.pooled if pools else state_of(lock, now_ms) in states)]
         found += [lock for lock in live_ones if not ended or (lock.endings and lock.endings[0].how in ended)]
-        if len(found) > limit:
-            return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name, closures=closures)
+        most = min(limit, fitting(map(_text_of, found)))
+        if len(found) > most:
+            return Page(now_ms=now_ms, locks=found[:most], next_after=found[most - 1].name, closures=closures)
         if len(page) < step:
             return Page(now_ms=now_ms, locks=found, next_after=None, closures=closures)
         key = page[-1][0]
@@ -271,6 +273,13 @@ def claimed(
             after = key.removeprefix(records.lock_key(ns, ""))
             return Page(now_ms=now_ms, locks=found, next_after=after, closures=closures)
         step = min(2 * step, limits.LIST_PAGE_DEFAULT)
+
+
+def _text_of(lock: records.LockRecord) -> int:
+    """Return the length of the texts of callers in an answer about the job."""
+    held = sum([len(each.metadata or "") + len(each.checkpoint or "") for each in lock.holders])
+    left = lock.endings[0].checkpoint if lock.endings else None
+    return held + len(left or "") + len(lock.done.result or "" if lock.done is not None else "")
 
 
 def with_live_owners(store: Store, locks: list[records.LockRecord]) -> tuple[int, list[records.LockRecord]]:

@@ -21,6 +21,8 @@ from dibs.core.outcomes import Outcome
 from dibs.engine.auth import RequestRates, TokenGuard, digest_of
 from dibs.engine.batcher import resolve
 from dibs.engine.coordinator import CallerGone
+from dibs.engine.event_log import fitting, newest_fitting, text_of
+from dibs.engine.feed import in_turn
 from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, last_run, open_sessions
 from dibs.engine.waiters import Waiter
@@ -245,7 +247,8 @@ class Api:
 
         def read() -> Document:
             found = self.engine.store.events(after, limit, (ns, name), newest="after" not in asked)
-            return lease_documents.history_document(name, found)
+            some = found[: fitting(map(text_of, found))] if "after" in asked else newest_fitting(found)
+            return lease_documents.history_document(name, some)
 
         return read
 
@@ -390,4 +393,4 @@ class Api:
 
     async def in_reader(self, read: Callable[[], Found]) -> Found:
         """A long read must delay neither the event loop nor the commits."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, read)
+        return await in_turn(self._readers, read)

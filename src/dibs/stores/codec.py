@@ -14,7 +14,7 @@ from dibs.base.errors import InvalidInput, StoreTooNew
 from dibs.core import class_of
 from dibs.core.events import Event
 from dibs.core.records import Stored
-from dibs.stores.port import Page, RecordCorrupt, Versioned
+from dibs.stores.port import EVENT_PREFIX, Page, RecordCorrupt, Versioned
 
 # The number of the layout of everything that stores and copies keep. CONTRIBUTING.md says when to raise it; it is never
 # lowered. Its rows are in `formats.py`.
@@ -162,4 +162,35 @@ def decode_event(seq: int, text: str) -> Event:
     try:
         return Event.load(_from_text(text)).replace(seq=seq)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise RecordCorrupt(f"Event {seq} cannot be read ({error!r}). Restore the store from a backup.") from None
+        key = f"{EVENT_PREFIX}{seq}"
+        raise RecordCorrupt(
+            f"Event {seq} cannot be read ({error!r}). It is left out.\n"
+            f"To set it aside, with its text in a file:  dibs doctor --set-aside {key}",
+            key,
+        ) from None
+
+
+def is_event_readable(seq: int, text: str) -> bool:
+    try:
+        decode_event(seq, text)
+    except RecordCorrupt:
+        return False
+    return True
+
+
+def events_of(
+    rows: Callable[[int], list[tuple[int, str]]], limit: int, damaged: dict[str, RecordCorrupt], *, newest: bool = False
+) -> list[Event]:
+    """Up to `limit` events from `rows`, which gives number and text of so many, in order. Those that cannot be read are
+    left out and noted in `damaged`, and others take their place."""
+    count = limit
+    while True:
+        some, found = rows(count), []
+        for seq, text in some:
+            try:
+                found.append(decode_event(seq, text))
+            except RecordCorrupt as error:
+                damaged[error.key] = error
+        if len(found) >= limit or len(some) < count:
+            return found[-limit:] if newest else found[:limit]
+        count *= 2

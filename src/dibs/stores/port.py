@@ -47,8 +47,11 @@ class CommitTooLarge(InvalidInput):
     """A record has more text than the store can keep. Nothing was written; the other commands of the batch may fit."""
 
 
+EVENT_PREFIX = "event/"  # and its number: the key of an event among those that are damaged
+
+
 class RecordCorrupt(StoreCorrupt):
-    """One record or event cannot be read. The store answers. `key` is the record's; empty for an event."""
+    """One record or event cannot be read. The store answers."""
 
     public = "A record that this needs is damaged. Who runs the server finds its key in the log, and sets it aside."
 
@@ -181,7 +184,8 @@ class Store(ABC):
 
         With `one_log`, no event with a number up to that of the last returned event becomes visible later. Numbers may
         be missing if the store is not `gapless`. With `newest` the last events instead of the first, still in order. An
-        empty list is not an error, even if the events after `after` have been pruned."""
+        empty list is not an error, even if the events after `after` have been pruned. An event that cannot be read is
+        left out, as if it had been pruned, and `damaged` has it from then on."""
 
     def newest_seq(self) -> int:
         """The number of the last event, even if it was pruned. Readers ask often, so a store that has to write to know
@@ -230,8 +234,8 @@ class Store(ABC):
         return None
 
     def damaged(self) -> list[str]:
-        """The keys of the records that calls of this store found unreadable, and that still are. A store that is not
-        made of text has none."""
+        """The keys of the records and events that calls of this store found unreadable, and that still are. A store
+        that is not made of text has none."""
         return []
 
     @abstractmethod
@@ -257,6 +261,10 @@ def read_sound(store: Store, keys: Iterable[str]) -> Snapshot:
 def still_damaged(store: Store, found: dict[str, RecordCorrupt]) -> list[str]:
     """The keys of `found` that still cannot be read. The others are dropped from it, a few each time."""
     for key in list(found)[:LOOKS_AT_DAMAGE]:
+        if key.startswith(EVENT_PREFIX):
+            found.pop(key, None)
+            store.events(int(key.removeprefix(EVENT_PREFIX)) - 1, 1)  # notes it again
+            continue
         try:
             store.read((key,))
         except RecordCorrupt:
@@ -279,7 +287,7 @@ class StoreMoment(ABC):
         """Like `Store.events`."""
 
     def damaged(self) -> list[str]:
-        """The keys of the records that `scan` left out."""
+        """The keys of what `scan` and `events` left out."""
         return []
 
     @abstractmethod
@@ -312,8 +320,8 @@ class Maintenance:
         return None
 
     def set_aside(self, key: str, keep: Callable[[str], None]) -> bool:
-        """Remove the record under `key`, which cannot be read, after `keep` was given its text. False, and nothing is
-        changed, if there is none, it can be read, or somebody has just changed it."""
+        """Remove the record or event under `key`, which cannot be read, after `keep` was given its text. False, and
+        nothing is changed, if there is none, it can be read, or somebody has just changed it."""
         return False
 
     def probe(self) -> list[dict[str, Any]]:

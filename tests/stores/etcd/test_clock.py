@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import StoreTooNew
+from dibs.base.clock import steady_ms
+from dibs.base.errors import StoreTooNew, StoreUnavailable
 from dibs.base.ids import new_token
 from dibs.stores.codec import FORMAT
 from dibs.stores.etcd.clock import CHECK_MS, RECOVER_MS, ClockOff, EtcdTime
@@ -373,3 +374,32 @@ def _quietly(call: Callable[[EtcdStore], None], store: EtcdStore) -> None:
         call(store)
     except ClockOff:
         pass
+
+
+@pytest.mark.fault("F-475")
+def test_who_waited_for_a_look_at_the_clock_that_failed_does_not_look_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While etcd is silent a look takes six seconds, and one has to wait for another."""
+    machine = Machine(world)
+    store = world.open(machine)
+    store.read(())
+    world.pause(CHECK_MS / 1_000 + 1)
+    looks: list[int] = []
+
+    def fail() -> None:
+        looks.append(steady_ms())
+        raise StoreUnavailable("silent")
+
+    monkeypatch.setattr(store._time, "_check", fail)
+    with pytest.raises(StoreUnavailable, match="silent"):
+        store.read(())
+    failed_ms, why = store._time._failed
+    assert looks[0] <= failed_ms
+    store._time._failed = failed_ms + 3_600_000, why  # as for who came before it failed
+    with pytest.raises(StoreUnavailable, match="silent"):
+        store.read(())
+    assert len(looks) == 1
+    store._time._failed = looks[0] - 1, why
+    monkeypatch.undo()
+    assert store.read(()).now_ms > 0

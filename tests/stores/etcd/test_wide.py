@@ -329,12 +329,17 @@ def test_the_largest_claim_that_the_rules_allow_is_taken(world: World) -> None:
 
 
 @pytest.mark.fault("F-435")
-def test_while_there_is_no_room_to_finish_a_commit_readers_are_told_so_at_once(
-    store: EtcdStore, connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.fault("F-473")
+@pytest.mark.parametrize("written", [0, 1])
+def test_while_there_is_no_room_to_finish_a_commit_readers_look_past_it_or_are_told_at_once(
+    store: EtcdStore, connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
-    """The process died after the decision. What it decided is there when there is room again."""
+    """The process died after the decision, or after so many parts. The rest is there when there is room again."""
+    put(store, lock("before"))
 
-    def die(_: object) -> None:
+    def die(begun: wide.WideCommit) -> None:
+        for _ in range(written):
+            assert store._wide._write_part(begun) is not None
         raise StoreUnavailable("dead")
 
     monkeypatch.setattr(wide, "PART_OPS", 100)
@@ -349,14 +354,23 @@ def test_while_there_is_no_room_to_finish_a_commit_readers_are_told_so_at_once(
     def full(*_: object) -> None:
         raise StoreFull("etcd has no room.")
 
+    def look() -> None:
+        if written:
+            with pytest.raises(StoreFull):
+                reader.read((key_of(NAMES[0]),))
+            return
+        found = reader.read((*records, key_of("before"))).records
+        assert [key for key, each in found.items() if each.record is not None] == [key_of("before")]
+        assert [key for key, _ in reader.scan("lock/")] == [key_of("before")]
+
     monkeypatch.setattr(reader._client, "write", full)
-    with pytest.raises(StoreFull):
-        reader.read((key_of(NAMES[0]),))
+    look()
     began_s = time.monotonic()
     for _ in range(3):
-        with pytest.raises(StoreFull):
-            reader.read((key_of(NAMES[0]),))
+        look()
     assert is_in_time(began_s, wide.WIDE_MS / 1_000)
+    with pytest.raises(StoreFull):
+        reader.commit({}, {}, ())
     assert isinstance(reader.trouble(), StoreFull)
     monkeypatch.setattr(reader._client, "write", write)
     assert len([each for each in reader.read(records).records.values() if each.record is not None]) == len(NAMES)

@@ -169,7 +169,7 @@ def export(call: Call) -> Answer:
 
 
 def import_(call: Call) -> Answer:
-    from dibs.client.store_admin import import_from
+    from dibs.client.store_admin import AlreadyImported, import_from
 
     adds, path = bool(call.values.get("add")), call.values.get("from")
     if path is not None:
@@ -183,8 +183,12 @@ def import_(call: Call) -> Answer:
     else:
         try:
             done = import_from(store_of(call), call.stdin, adds=adds)
+        except AlreadyImported:
+            raise
         except DibsError as error:
-            error.details += " If the copy is from `export --freeze`, `dibs thaw` there lets its store be used again."
+            error.details += (
+                " If it is from `export --freeze`, and in use nowhere, `dibs thaw` lets its store be used again."
+            )
             raise
     history = "History was left out, because the store has its own." if adds else f"{done['events']} events of history."
     above = f"\nNew fencing tokens are above {done['floor']}." if done["floor"] else ""

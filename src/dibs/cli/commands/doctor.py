@@ -330,6 +330,9 @@ def _set_aside(call: Call, key: str) -> Answer:
 
     refusal = "For a server, run this on its store: --url sqlite:///path."
     done = store_admin.set_aside(store_of(call, f"--set-aside works on a store. {refusal}"), key)
+    if "token_floor" not in done:
+        says = f"Set aside {plain(key)}: what it said is in {done['path']}. Followers of events are told of a gap."
+        return yes(done, says, quiet=done["path"])
     says = f"Set aside {plain(key)}: what it said is in {done['path']}. What it held is free; owners are told at their "
     return yes(done, f"{says}next heartbeat.\nNew fencing tokens are above {done['token_floor']}.", quiet=done["path"])
 
@@ -392,14 +395,16 @@ COMMANDS = {
     "doctor": Command(
         doctor,
         STORE,
-        Option("--set-aside KEY", "remove this record, which cannot be read; a new file has its text", filled=True),
+        Option(
+            "--set-aside KEY", "remove this record or event, which cannot be read; a new file has its text", filled=True
+        ),
         about=(
             "Shows which store or server is used and why, whether it answers, and with which token. Of a "
             "server also its version, clock and speed. Tells of parked jobs, of those who wait for more "
             "than ten minutes, and of tokens that end within a week. For a git store it also tests what the "
             "remote allows, on refs that it deletes again, and suggests a prefix and a TTL. --set-aside "
-            "removes a record that cannot be read, after its text is in a new file of this folder. From "
-            "then on all new fencing tokens are above the present time in milliseconds."
+            "removes a record or an event that cannot be read, after its text is in a new file of this folder. "
+            "After a record, all new fencing tokens are above the present time in milliseconds."
         ),
         examples=(
             ("dibs doctor", "the settings of this folder"),

@@ -152,7 +152,8 @@ DOCUMENTS: dict[str, Answer] = {
         "db_size_bytes": number("how much room it takes"),
         "now": text("the time of the store's clock"),
         "damaged": number(
-            "how many records cannot be read, if any: what needs one is refused. `dibs doctor` at the store names them",
+            "how many records and events cannot be read, if any: what needs such a record is refused, and history "
+            "leaves such an event out. `dibs doctor` at the store names them",
             optional=True,
         ),
     },

@@ -5,7 +5,7 @@ its time is left, in whole seconds of the leader's steady clock. One such lease,
 the **stopwatch**. Three keys:
 
     time        the time of the latest decision. Every commit raises it, every read reads it.
-    stopwatch   the lease's id, and what the store's time was when it was started
+    stopwatch.10   the lease's id, and what the store's time was when it was started
     boot/ID     for one boot of one machine: the offset of its steady clock to the store's time
 
 A process computes its first time from these, and continues by its own steady clock. Its time is the highest of these:
@@ -154,6 +154,10 @@ COUNT_LOOKS = 150  # for a second and some more
 BEHIND_MS = 5_000  # a stopwatch that is so far behind the time of the last commit is restarted
 
 
+# `time`; of the stopwatch its revision, start and lease; of the note and the format their revisions; the old stopwatch.
+ClockState = tuple[int, tuple[int, int, str], tuple[int, BootNote | None], tuple[int, int, KeyValue | None]]
+
+
 class ClockOff(StoreUnavailable):
     """This machine's clock and etcd's run at different speeds. Nothing was decided."""
 
@@ -204,17 +208,26 @@ class EtcdTime:
             layout.time, layout.wide + b"\0"
         )  # the time, and beside it the last commit's name and `wide`
         self.trouble: DibsError | None = None
+        self._failed = (-1, "")  # when etcd last did not answer `ready`, and what was said
         self.format_before: int | None = None  # when it was opened, 0: there was no store; None: it was not opened
 
     def ready(self) -> None:
         """Before a read or a commit: see that the clock is set and compared. Raises ClockOff if it is off."""
         if self._clock.is_set and self.trouble is None and not self._clock.check_is_due():
             return
+        came_ms = machine.steady_ms()
         with self._lock:
-            if not self._clock.is_set:
-                self._begin()
-            elif self._clock.check_is_due():
-                self._check()
+            failed_ms, why = self._failed
+            if failed_ms >= came_ms:  # for who came before: its patience was ours
+                raise StoreUnavailable(why)
+            try:
+                if not self._clock.is_set:
+                    self._begin()
+                elif self._clock.check_is_due():
+                    self._check()
+            except StoreUnavailable as error:
+                self._failed = machine.steady_ms(), error.details
+                raise
         if self.trouble is not None:
             raise ClockOff(self.trouble.details)
 
@@ -269,12 +282,22 @@ class EtcdTime:
             return
         self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
 
-    def _keep_format(self, revision: int, number: int) -> bool:
+    def _keep_format(self, revision: int, number: int, old: KeyValue | None) -> bool:
         """Refuse a prefix of a format that this dibs does not read, before anything is written there. One of an older
-        format is brought up to this one: programs of older versions are refused from then on, when they start. False:
-        another process has just done so."""
-        formats.refuse_unread(formats.ETCD, number, f"The store below {self._layout.root.decode()} in etcd")
-        return number == FORMAT or self._put_if(self._layout.format, revision, b"%d" % FORMAT)
+        format is brought up to this one: programs of older versions are refused from then on, when they start. 0.1.0
+        and 0.2.0 look at no number, and would drop what they do not know. They need the stopwatch at its old key, and
+        refuse a prefix without it within CHECK_MS. False: the state has changed."""
+        keys = self._layout
+        formats.refuse_unread(formats.ETCD, number, f"The store below {keys.root.decode()} in etcd")
+        if number == FORMAT and old is None:
+            return True
+        ops = [messages.put_op(keys.format, b"%d" % FORMAT)]
+        compares = [messages.compare_revision(keys.format, revision)]
+        if old is not None:
+            ops += [messages.put_op(keys.stopwatch, old.value), messages.delete_op(keys.old_stopwatch)]
+            compares.append(messages.compare_revision(keys.old_stopwatch, old.mod_revision))
+        self._client.txn(ops, compares)
+        return False
 
     def _check(self) -> None:
         state = self._state()
@@ -298,18 +321,21 @@ class EtcdTime:
             self._write_note(note_revision)  # the leader has changed: an older note is useless to new processes
         self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
 
-    def _state(self) -> tuple[int, tuple[int, int, str], tuple[int, BootNote | None], tuple[int, int]] | None:
-        """`time`, and the stopwatch, this boot's note and the format with their revisions; None: the prefix is not in
-        use."""
-        keys = (self._layout.time, self._layout.stopwatch, self._layout.boot(self._boot_id()), self._layout.format)
-        answer = self._client.txn([messages.range_op(key) for key in keys])
-        time, watch, note, number = [each.first for each in answer.ranges]
+    def _state(self) -> ClockState | None:
+        """`time`, and the stopwatch, this boot's note and the format with their revisions, the last one with the
+        stopwatch at its old key; None: the prefix is not in use."""
+        keys = self._layout
+        asked = (keys.time, keys.stopwatch, keys.old_stopwatch, keys.boot(self._boot_id()), keys.format)
+        answer = self._client.txn([messages.range_op(key) for key in asked])
+        time, watch, old, note, number = [each.first for each in answer.ranges]
+        watch = watch or old
         if time is None or watch is None:
             return None
         started = decode(watch.value.decode())
         stopwatch = (watch.mod_revision, int(started["at_ms"]), str(started["lease"]))
         noted = (0, None) if note is None else (note.mod_revision, _note(note))
-        return int(time.value), stopwatch, noted, (0, 1) if number is None else (number.mod_revision, int(number.value))
+        found = (0, 1, old) if number is None else (number.mod_revision, int(number.value), old)
+        return int(time.value), stopwatch, noted, found
 
     def _make(self) -> bool:
         """Begin to use a new prefix. The wall clock is read only here. False: somebody else was first."""

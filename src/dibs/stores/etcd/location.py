@@ -155,7 +155,7 @@ def _decoded(text: str) -> str:
 #     chapter                    the chapter that commits write to, and the same of it
 #     last                       written with every commit that has events: its mod revision is that of the newest event
 #     floor                      the lowest number of an event that is not pruned
-#     time, stopwatch, boot/ID   see clock.py
+#     time, stopwatch.10, boot/ID   see clock.py
 #     time.name                  the random name of the last commit, see client.py
 #     format                     the number of this layout, see stores/formats.py
 #     time.wide, w/ID/NUMBER     a commit that is too large for one transaction, see transaction.py
@@ -173,7 +173,8 @@ class Layout:
         self.last = self.root + b"last"
         self.floor = self.root + b"floor"
         self.time = self.root + b"time"
-        self.stopwatch = self.root + b"stopwatch"
+        self.stopwatch = self.root + b"stopwatch.10"
+        self.old_stopwatch = self.root + b"stopwatch"  # below format 10
         self.format = self.root + b"format"
         self.name = self.root + b"time.name"  # beside `time`: one range reads all three
         self.wide = self.root + b"time.wide"
@@ -181,6 +182,7 @@ class Layout:
         self.live = self.root + b"l/"
         self.dues = self.root + b"d/"
         self.log = self.root + b"e/"
+        self.jobs = self.root + b"h/"
         self.chapters = self.root + b"c/"
 
     def record(self, key: str) -> bytes:
@@ -196,7 +198,7 @@ class Layout:
         return b"%s%012d/" % (self.log, chapter)
 
     def job(self, ns: str, name: str) -> bytes:
-        return self.root + b"h/" + utf8(ns) + b"/" + utf8(name) + b"\0"
+        return self.jobs + utf8(ns) + b"/" + utf8(name) + b"\0"
 
     def job_log(self, ns: str, name: str, chapter: int) -> bytes:
         return b"%s%012d/" % (self.job(ns, name), chapter)

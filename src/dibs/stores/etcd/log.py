@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dibs.base.generators import in_parts
 from dibs.base.ids import new_token
 from dibs.core.events import Event
-from dibs.stores.codec import decode_event
 from dibs.stores.codec import encode as encode_event
+from dibs.stores.codec import text_of
 from dibs.stores.etcd.client import EtcdClient
 from dibs.stores.etcd.location import Layout, revision_of, seq_of
 from dibs.stores.etcd.messages import ASCEND, DESCEND, KeyValue, compare_revision, put_op, range_op, txn
@@ -34,6 +34,8 @@ CHAPTER_COMMITS = 256
 # One part of a wide commit. Events are written twice, with names.
 PART_EVENTS = 500
 PART_EVENTS_BYTES = 300_000
+POSITION_DIGITS = 4  # of an event in its commit, which has COMMIT_EVENTS_MAX at most
+Row = tuple[int, str]
 
 
 class LoggedCommit:
@@ -200,7 +202,8 @@ class EventLog:
         return sorted([LoggedCommit(kv) for kv in kvs], key=lambda entry: entry.revision)
 
 
-def read_events(log: EventLog, after: int, limit: int, job: Job | None, *, newest: bool) -> list[Event]:
+def read_events(log: EventLog, after: int, limit: int, job: Job | None, *, newest: bool) -> list[Row]:
+    """Number and text of events, in order."""
     if limit <= 0:
         return []
     last, floor = log.look()
@@ -210,7 +213,7 @@ def read_events(log: EventLog, after: int, limit: int, job: Job | None, *, newes
     if job is not None:
         return _of_job(log, job, first, limit, newest=newest)
     chapters = range(log.chapter_of(revision_of(first)), max(log.starts) + 1)
-    found: list[Event] = []
+    found: list[Row] = []
     for chapter in reversed(chapters) if newest else chapters:
         prefix = log.layout.log_of(chapter)
         page = _page(log, prefix, end_of(prefix), first, limit - len(found), newest=newest)
@@ -220,19 +223,19 @@ def read_events(log: EventLog, after: int, limit: int, job: Job | None, *, newes
     return found[-limit:] if newest else found[:limit]
 
 
-def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, newest: bool) -> list[Event]:
+def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, newest: bool) -> list[Row]:
     """Events from `first` on in one range of keys, from up to `limit` commits. One more commit is read, because the
     events of the commit with `first` may all come before `first`."""
     order = DESCEND if newest else ASCEND
     kvs = log.client.range(begin, end, limit=limit + 1, since=revision_of(first), by_revision=order)
-    found: list[Event] = []
+    found: list[Row] = []
     for kv in reversed(kvs) if newest else kvs:
         base = log.base_at(kv.mod_revision)
-        found += [event for event in events_in(kv, base) if event.seq >= first + base]
+        found += [row for row in rows_in(kv, base) if row[0] >= first + base]
     return found
 
 
-def _of_job(log: EventLog, job: Job, first: int, limit: int, *, newest: bool) -> list[Event]:
+def _of_job(log: EventLog, job: Job, first: int, limit: int, *, newest: bool) -> list[Row]:
     """A job's own keys are ordered by chapter. The newest events are looked for in the last few, then in more."""
     oldest, last = log.chapter_of(revision_of(first)), max(log.starts)
     begin, end = log.layout.job_log(*job, oldest), end_of(log.layout.job(*job))
@@ -247,12 +250,14 @@ def _of_job(log: EventLog, job: Job, first: int, limit: int, *, newest: bool) ->
         width *= 4
 
 
-def events_in(kv: KeyValue, base: int = 0) -> list[Event]:
+def rows_in(kv: KeyValue, base: int = 0) -> list[Row]:
     """The events in one key: all of a commit, or those of one job, each with its position."""
     found = []
-    for index, line in enumerate(kv.value.decode().split("\n")):
-        position, _, text = (str(index), "", line) if line.startswith("{") else line.partition(" ")
-        found.append(decode_event(seq_of(kv.mod_revision, int(position)) + base, text))
+    for index, line in enumerate(text_of(kv.value).split("\n")):
+        position, _, text = line.partition(" ")
+        is_named = position.isdecimal() and len(position) <= POSITION_DIGITS
+        at, text = (int(position), text) if is_named else (index, line)
+        found.append((seq_of(kv.mod_revision, at) + base, text))
     return found
 
 

@@ -19,7 +19,7 @@ from dibs.base.logger import log
 from dibs.core.events import Event
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_READ_KEYS_MAX, ETCD_SILENCE_MS
 from dibs.core.records import META_KEY, Meta, Stored
-from dibs.stores.codec import FORMAT, decode, encode, is_readable, text_of
+from dibs.stores.codec import FORMAT, decode, encode, events_of, is_event_readable, is_readable, text_of
 from dibs.stores.etcd import messages
 from dibs.stores.etcd import transaction as txn
 from dibs.stores.etcd.client import STATUS, WATCH, EtcdClient
@@ -45,6 +45,7 @@ from dibs.stores.etcd.upkeep import Pruner, probe
 from dibs.stores.forks import Forgetful, listen
 from dibs.stores.port import (
     ABSENT,
+    EVENT_PREFIX,
     Conflict,
     Due,
     Job,
@@ -237,13 +238,21 @@ class EtcdStore(Store, Maintenance, Forgetful):
             revision = answer.revision
 
     def _is_half_written(self, looked: list[KeyValue], revision: int) -> bool:
-        """Take the answer to `looking`. True after a wide commit was finished that a reader might have seen half of."""
+        """Take the answer to `looking`. True after a wide commit was finished that a reader might have seen half of: it
+        reads again."""
         self._saw(looked, revision)
         wide = self._wide.found(looked)
         if wide is None or not wide.is_decided:
             return False
-        # It cannot be finished while etcd has no room: who reads is told so at once, and not after its patience.
-        self._wide.wait(wide, 0 if isinstance(self._trouble, StoreFull) else None)
+        is_begun = wide.next > 0
+        try:
+            self._wide.wait(wide, 0 if isinstance(self._trouble, StoreFull) else None)
+        except StoreFull:
+            # It cannot be finished while etcd has no room. If nothing of it is written, the answer shows the moment
+            # before it; no other commit comes between. Else who reads is told so.
+            if is_begun:
+                raise
+            return False
         return True
 
     def _saw(self, looked: list[KeyValue], revision: int) -> None:
@@ -468,7 +477,10 @@ class EtcdStore(Store, Maintenance, Forgetful):
                 return found
 
     def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
-        return read_events(self._log, after, limit, job, newest=newest)
+        def rows(count: int) -> list[tuple[int, str]]:
+            return read_events(self._log, after, count, job, newest=newest)
+
+        return events_of(rows, max(0, limit), self._damaged, newest=newest)
 
     def newest_seq(self) -> int:
         return self._log.last_number(self._client.range(self._layout.last))
@@ -509,6 +521,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
     def set_aside(self, key: str, keep: Callable[[str], None]) -> bool:
         """Nothing says which entry the record has in the index of what is due, so all entries are looked at."""
         self._time.ready()
+        if key.startswith(EVENT_PREFIX):
+            return self._set_event_aside(key, int(key.removeprefix(EVENT_PREFIX)), keep)
         keys = self._layout
         found = self._ask(range_op(keys.record(key))).first
         if found is None or is_readable(key, text_of(found.value)):
@@ -520,6 +534,23 @@ class EtcdStore(Store, Maintenance, Forgetful):
         compares = [messages.compare_revision(keys.record(key), found.mod_revision), self._wide.absent]
         self._damaged.pop(key, None)
         return self._client.txn([delete_op(each) for each in gone], compares).succeeded
+
+    def _set_event_aside(self, key: str, seq: int, keep: Callable[[str], None]) -> bool:
+        """All that was written together with it goes: a text that is changed would be that of a later event."""
+        rows = read_events(self._log, seq - 1, 1, None, newest=False)
+        if not rows or rows[0][0] != seq or is_event_readable(*rows[0]):
+            return False
+        revision = revision_of(self._log.without_base(seq - 1) + 1)
+        written = [
+            kv
+            for prefix in (self._layout.log, self._layout.jobs)
+            for kv in self._client.range(prefix, txn.end_of(prefix), since=revision)
+            if kv.mod_revision == revision
+        ]
+        keep("\n".join([text_of(kv.value) for kv in written]))
+        compares = [messages.compare_revision(kv.key, kv.mod_revision) for kv in written[:1]]
+        self._damaged.pop(key, None)
+        return self._client.txn([delete_op(kv.key) for kv in written], compares).succeeded
 
     def migrated(self) -> tuple[int, int]:
         self._time.ready()

@@ -11,10 +11,11 @@ from typing import Any
 
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.core.events import Event
+from dibs.stores.codec import events_of
 from dibs.stores.etcd.client import STATUS, EtcdClient
 from dibs.stores.etcd.errors import NO_ROOM
 from dibs.stores.etcd.location import EtcdLocation, revision_of, seq_of, shown_endpoint
-from dibs.stores.etcd.log import EventLog, LoggedCommit, events_in
+from dibs.stores.etcd.log import EventLog, LoggedCommit, rows_in
 from dibs.stores.etcd.messages import StatusAnswer, delete_op, put_if, txn
 from dibs.stores.etcd.transaction import packed
 from dibs.stores.port import Store, can_be_written, checked
@@ -105,7 +106,7 @@ class Pruner:
 
     def _read(self, entry: LoggedCommit) -> list[Event]:
         kvs = self._log.client.range(entry.key)
-        return events_in(kvs[0]) if kvs else []
+        return events_of(lambda _: rows_in(kvs[0]), entry.count, {}) if kvs else []
 
     def _between(self, floor: int, end: int) -> int:
         count = 0

@@ -76,6 +76,7 @@ class Queries:
         self.number_from = said("UPDATE {s}.state SET last_seq = greatest(last_seq, $1)")
         self.text_of = said("SELECT version, body FROM {s}.records WHERE key = $1")
         self.set_aside = said("DELETE FROM {s}.records WHERE key = $1 AND version = $2 RETURNING body")
+        self.set_event_aside = said("DELETE FROM {s}.events WHERE seq = $1 RETURNING seq")
         self.exists = said("SELECT 1 FROM {s}.records WHERE key = $1")
         self.first_kept = said("SELECT seq FROM {s}.events WHERE at_ms >= $1 ORDER BY seq LIMIT 1")
         self.first_above = said("SELECT min(seq) FROM {s}.events WHERE seq > $1")

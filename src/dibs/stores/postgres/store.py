@@ -25,9 +25,10 @@ from dibs.base.ids import new_number
 from dibs.base.logger import log
 from dibs.core.events import Event
 from dibs.core.records import META_KEY, Meta
-from dibs.stores.codec import decode, decode_event, encode, end_of, is_readable, page_of
+from dibs.stores.codec import decode, encode, end_of, events_of, is_event_readable, is_readable, page_of
 from dibs.stores.port import (
     ABSENT,
+    EVENT_PREFIX,
     Conflict,
     Due,
     Job,
@@ -314,13 +315,16 @@ class PostgresStore(Store, Maintenance):
         return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
 
     def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
-        values = [arrays.number(after), arrays.number(max(0, limit)), *map(arrays.text, job or ())]
-        rows = self._pool.rows(self._queries.events(of_a_job=job is not None, newest=newest), values)
-        found = [decode_event(int(seq or 0), _text(body)) for seq, body in rows]
-        for seq, body in (*rows[:1], *rows[-1:]):  # the newest is one of them
-            self._know_event(int(seq or 0), _text(body))
-        self._seen_seq = max([self._seen_seq, *(event.seq for event in found)])
-        return found[::-1] if newest else found
+        def rows(count: int) -> list[tuple[int, str]]:
+            values = [arrays.number(after), arrays.number(count), *map(arrays.text, job or ())]
+            found = self._pool.rows(self._queries.events(of_a_job=job is not None, newest=newest), values)
+            shown = [(int(seq or 0), _text(body)) for seq, body in (reversed(found) if newest else found)]
+            for seq, body in shown[-1:]:
+                self._know_event(seq, body)
+                self._seen_seq = max(self._seen_seq, seq)
+            return shown
+
+        return events_of(rows, max(0, limit), self._damaged, newest=newest)
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Every commit with an event, on any machine, wakes it; it also looks now and then."""
@@ -382,12 +386,24 @@ class PostgresStore(Store, Maintenance):
         return still_damaged(self, self._damaged)
 
     def set_aside(self, key: str, keep: Callable[[str], None]) -> bool:
+        if key.startswith(EVENT_PREFIX):
+            return self._set_event_aside(key, int(key.removeprefix(EVENT_PREFIX)), keep)
         asked = arrays.text(key)
         found = self._pool.rows(self._queries.text_of, (asked,))
         if not found or is_readable(key, _text(found[0][1])):
             return False
         keep(_text(found[0][1]))
         gone = self._pool.rows(self._queries.set_aside, (asked, arrays.number(int(found[0][0] or 0))))
+        self._damaged.pop(key, None)
+        return bool(gone)
+
+    def _set_event_aside(self, key: str, seq: int, keep: Callable[[str], None]) -> bool:
+        asked = arrays.number(seq)
+        found = [(int(number or 0), _text(body)) for number, body in self._pool.rows(self._queries.event, (asked,))]
+        if not found or found[0][0] != seq or is_event_readable(*found[0]):
+            return False
+        keep(found[0][1])
+        gone = self._pool.rows(self._queries.set_event_aside, (asked,))
         self._damaged.pop(key, None)
         return bool(gone)
 

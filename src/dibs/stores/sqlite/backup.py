@@ -21,7 +21,7 @@ from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.events import Event
 from dibs.core.records import CREDENTIAL_PREFIX, LockRecord, Meta, Stored
-from dibs.stores.codec import decode, decode_event, end_of, page_of
+from dibs.stores.codec import decode, end_of, events_of, page_of
 from dibs.stores.port import Page, RecordCorrupt, StoreMoment
 from dibs.stores.sqlite.errors import check, translated
 from dibs.stores.sqlite.opener import connect, give, heir_in, view_of_progress
@@ -50,8 +50,7 @@ class SqliteMoment(StoreMoment):
 
     def events(self, after: int, limit: int) -> list[Event]:
         with translated(self._path, self._busy_ms):
-            rows = selected(self._db, after, limit)
-        return [decode_event(seq, body) for seq, body in rows]
+            return events_of(lambda count: selected(self._db, after, count), limit, self._damaged)
 
     def damaged(self) -> list[str]:
         return sorted(self._damaged)
@@ -62,6 +61,7 @@ class SqliteMoment(StoreMoment):
 
 WAIT_MS = 3_000  # single commands come and go
 PAUSE_S = 0.02
+EVENTS_PAGE = 1_000
 # Where SQLite's locks on a file are: https://www.sqlite.org/lockingv3.html
 LOCKS_AT, LOCKS_BYTES = 0x40000000, 512
 
@@ -86,12 +86,14 @@ def opened(path: str) -> Iterator[sqlite3.Connection]:
 
 
 def unreadable(path: str) -> list[str]:
-    """The keys of the records in the file that cannot be read."""
+    """The keys of the records and events in the file that cannot be read."""
     moment = SqliteMoment(path, WAIT_MS, lambda: 0)
     try:
-        after = ""
+        after, seq = "", 0
         while found := moment.scan("", after):
             after = found[-1][0]
+        while events := moment.events(seq, EVENTS_PAGE):
+            seq = events[-1].seq
         return moment.damaged()
     finally:
         moment.close()

@@ -104,6 +104,10 @@ CLOSE_WAIT_S = 10.0
 FORK_WAIT_S = 6.0
 
 
+def _pages_of(rows: int, events: int) -> int:
+    return PAGES_A_ROW * rows + (PAGES_A_HISTORY + PAGES_AN_EVENT * events if events else 0)
+
+
 class Checkpointer:
     """For one store. `pages` says how long the log may grow before it is moved."""
 
@@ -123,11 +127,13 @@ class Checkpointer:
         db.execute(f"PRAGMA wal_autocheckpoint = {self._pages * FALLBACK}")
         db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
 
+    def fills(self, rows: int, events: int) -> bool:
+        """Return whether the log is moved after a commit of so many. That commit writes the counters (`FileBelow`)."""
+        return self._written + _pages_of(rows, events) >= self._pages
+
     def committed(self, db: sqlite3.Connection, rows: int, events: int) -> None:
         """A commit of so many records and events is done. Never fails: the commit has happened."""
-        self._written += PAGES_A_ROW * rows
-        if events:
-            self._written += PAGES_A_HISTORY + PAGES_AN_EVENT * events
+        self._written += _pages_of(rows, events)
         if self._is_short:
             self._is_short = False
             self._written = 0

@@ -90,7 +90,8 @@ def _abandon(db: sqlite3.Connection) -> None:
 
 class SqliteConnection:
     """`opened` is called with each new connection, the file's id and time, and the anchor of `clock`; a connection that
-    it refuses is closed. `spoilt` when a block failed. A folder that is not there is made only if `folders`."""
+    it refuses is closed. `spoilt` when a block failed. A folder that is not there is made only if `folders`. `stays`:
+    of a server."""
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class SqliteConnection:
         clock: Callable[[], str],
         *,
         folders: bool = True,
+        stays: bool = False,
     ) -> None:
         self.path = path
         self.made = False  # whether this connection made the file
@@ -126,7 +128,7 @@ class SqliteConnection:
         self._unsettled = False
         self._forking = False
         self._closed = False
-        self._identity = opener.Identity(path)
+        self._identity = opener.Identity(path, stays=stays)
         listen(self)
 
     @property

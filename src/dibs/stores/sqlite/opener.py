@@ -7,7 +7,7 @@ import time
 
 from dibs.base import ways
 from dibs.base.cheap import sqlite3
-from dibs.base.clock import wall_ms
+from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreCorrupt, StoreReplaced
 from dibs.stores.codec import FORMAT
 from dibs.stores.sqlite.rows import APPLICATION_ID, PROGRESS
@@ -39,11 +39,71 @@ def identity_of(path: str) -> tuple[int, int] | None:
     return file.st_dev, file.st_ino
 
 
-class Identity:
-    """The files that were opened, and whether they are still there. `main` and what follows outlive connections."""
+# Checks that nobody wrote over the file of a server (`cp old.db dibs.db`). The log stays beside it, and SQLite goes on
+# with pages of both. Checkpoints write to the file, too. They never make it older, and a server brings the row of
+# `counters` up to date before each of its own. So whenever the file has changed, that row is read without the log.
+
+BELOW_LOOK_MS = 20  # a checkpoint changes the file all the time
+_BELOW = "SELECT store_id, revision, last_seq FROM counters"
+
+
+class FileBelow:
+    """The file below the log, as a server has seen it."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
+        self._stamp: tuple[int, int] | None = None  # time and size at the last look, once the time had settled
+        self._seen: tuple[str, int, int] | None = None
+        self._doubted: tuple[str, int, int] | None = None  # what the last look found, if it was older
+        self._looked_ms = -BELOW_LOOK_MS
+        self._is_older = False
+
+    def check(self) -> None:
+        """Raise StoreReplaced if the file is older than it was, from then on."""
+        try:
+            file = os.stat(self._path)
+        except OSError:
+            return  # the next look at the names says it
+        stamp, now_ms = (file.st_mtime_ns, file.st_size), steady_ms()
+        if stamp != self._stamp and now_ms - self._looked_ms >= BELOW_LOOK_MS and not self._is_older:
+            self._looked_ms = now_ms
+            found = self._look()
+            if found is not None and (self._seen is None or self._goes_on_from(self._seen, found)):
+                self._seen = found
+                self._stamp = stamp if wall_ms() - stamp[0] // 1_000_000 >= COARSE_SETTLED_MS else None
+            elif found is not None:  # twice the same: once may be the middle of a checkpoint after a VACUUM
+                self._is_older, self._doubted = found == self._doubted, found
+        if self._is_older:
+            raise StoreReplaced(
+                f"{self._path} was written over with an older copy while in use, and its log goes with the newer file. "
+                "It is not used any more.\n"
+                "Stop everything that uses it, then put a copy in place with `dibs restore FILE`."
+            )
+
+    @staticmethod
+    def _goes_on_from(seen: tuple[str, int, int], found: tuple[str, int, int]) -> bool:
+        return found[0] == seen[0] and found[1] >= seen[1] and found[2] >= seen[2]
+
+    def _look(self) -> tuple[str, int, int] | None:
+        """None: it cannot be read now, in the middle of a checkpoint perhaps."""
+        try:
+            db = connect(self._path, 0, "mode=ro&immutable=1")
+            try:
+                found: tuple[str, int, int] | None = db.execute(_BELOW).fetchone()
+            finally:
+                db.close()
+        except sqlite3.Error:
+            return None
+        return found
+
+
+class Identity:
+    """The files that were opened, and whether they are still there. `main` and what follows outlive connections.
+    `stays`: of a server, which also looks at the file below its log."""
+
+    def __init__(self, path: str, *, stays: bool = False) -> None:
         self.path = path
+        self._below = FileBelow(path) if stays else None
         self.main: tuple[int, int] | None = None
         self._store_id = ""
         self.revision = 0  # the highest that was seen
@@ -64,6 +124,11 @@ class Identity:
 
     def check(self) -> None:
         """Raise StoreReplaced unless the paths still name the opened files."""
+        self._check_names()
+        if self._below is not None:
+            self._below.check()
+
+    def _check_names(self) -> None:
         try:
             folder = os.stat(self._folder)
             seen = (folder.st_ctime_ns, folder.st_ino, folder.st_dev)

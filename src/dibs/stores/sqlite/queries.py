@@ -7,8 +7,8 @@ from binascii import crc32
 from dibs.base.cheap import Callable, Iterable, sqlite3
 from dibs.base.errors import StoreBroken
 from dibs.core.events import Event
-from dibs.stores.codec import decode, decode_event, end_of, is_readable, page_of
-from dibs.stores.port import ABSENT, Due, Job, Page, beyond
+from dibs.stores.codec import decode, end_of, events_of, is_event_readable, is_readable, page_of
+from dibs.stores.port import ABSENT, EVENT_PREFIX, Due, Job, Page, beyond
 from dibs.stores.sqlite.connection import SqliteConnection
 from dibs.stores.sqlite.rows import BLOCK, SETTLE, RecordCache, read_counters, texts
 
@@ -124,13 +124,16 @@ def ranges_of(db: sqlite3.Connection, job: Job, after: int) -> list[tuple[int, i
 
 
 def events(link: SqliteConnection, after: int, limit: int, job: Job | None, *, newest: bool) -> list[Event]:
-    with link.turn, link as db:
-        if job is not None:
-            db.execute("BEGIN")  # several statements, one moment
-        rows = selected(db, after, limit, job, newest=newest)
-        if job is not None:
-            db.execute("COMMIT")
-    return [decode_event(seq, body) for seq, body in rows]
+    def rows(count: int) -> list[tuple[int, str]]:
+        with link.turn, link as db:
+            if job is not None:
+                db.execute("BEGIN")  # several statements, one moment
+            found = selected(db, after, count, job, newest=newest)
+            if job is not None:
+                db.execute("COMMIT")
+        return found
+
+    return events_of(rows, max(0, limit), link.damaged, newest=newest)
 
 
 def selected(
@@ -145,10 +148,11 @@ def selected(
     for low, high in reversed(ranges) if newest else ranges:
         if len(rows) >= limit:
             break
-        rows += db.execute(
+        rows += texts(
+            db,
             f"SELECT seq, body FROM events WHERE seq > ? AND seq <= ?{of_job} ORDER BY seq{order} LIMIT ?",
             (low, high, *(job or ()), limit - len(rows)),
-        ).fetchall()
+        )
     return rows[::-1] if newest else rows
 
 
@@ -199,6 +203,11 @@ def set_aside(link: SqliteConnection, key: str, keep: Callable[[str], None], for
     """See the port. `forget` drops what the store remembers."""
     with link.turn, link as db:
         db.execute("BEGIN IMMEDIATE")
+        if key.startswith(EVENT_PREFIX):
+            is_done = _set_event_aside(db, int(key.removeprefix(EVENT_PREFIX)), keep)
+            db.execute("COMMIT" if is_done else "ROLLBACK")
+            link.damaged.pop(key, None)
+            return is_done
         found = next(iter(texts(db, "SELECT version, body FROM records WHERE key = ?", (key,))), None)
         if found is None or is_readable(key, found[1]):
             db.execute("ROLLBACK")
@@ -211,4 +220,14 @@ def set_aside(link: SqliteConnection, key: str, keep: Callable[[str], None], for
         db.execute("COMMIT")
         forget()
     link.damaged.pop(key, None)
+    return True
+
+
+def _set_event_aside(db: sqlite3.Connection, seq: int, keep: Callable[[str], None]) -> bool:
+    found = next(iter(texts(db, "SELECT seq, body FROM events WHERE seq = ?", (seq,))), None)
+    if found is None or is_event_readable(*found):
+        return False
+    keep(found[1])
+    db.execute(SETTLE)  # the counters may be in this event
+    db.execute("DELETE FROM events WHERE seq = ?", (seq,))
     return True

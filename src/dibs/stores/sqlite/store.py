@@ -89,7 +89,13 @@ class SqliteStore(Store, Maintenance):
 
             self._checkpointer = Checkpointer(self.path, checkpoint_pages)
         self._link = SqliteConnection(
-            self.path, busy_ms, self._opened, self._forget, self._clock.name, folders=make_folders
+            self.path,
+            busy_ms,
+            self._opened,
+            self._forget,
+            self._clock.name,
+            folders=make_folders,
+            stays=checkpoint_pages is not None,
         )
         with self._link.turn, self._link:
             pass  # what cannot be opened says so here
@@ -167,12 +173,13 @@ class SqliteStore(Store, Maintenance):
             revision = max(self._revision, max(expect.values(), default=0)) + 1
             last_seq, now_ms = self._last_seq + len(events), self._clock.now_ms()
             write(cursor, revision, now_ms, puts, bodies, self._cache.records)
+            fills = self._checkpointer is not None and self._checkpointer.fills(len(puts), len(events))
             if events:
                 at_ms = events[-1].at_ms  # imported ones have times of another store, and do not carry the counters
-                written = (revision, at_ms) if 0 <= now_ms - at_ms < EVENT_AGE_MS_MAX else None
+                written = (revision, at_ms) if 0 <= now_ms - at_ms < EVENT_AGE_MS_MAX and not fills else None
                 self._log(cursor, events, lines, None if written is None else revision)
             else:
-                written = kept_by(expect, puts, self._written, now_ms)
+                written = None if fills else kept_by(expect, puts, self._written, now_ms)
             if written is None:
                 written = (revision, now_ms)
                 cursor.execute(WRITE_COUNTERS, (revision, last_seq, now_ms))
