@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -27,7 +28,7 @@ from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, s
 from dibs.testing.simulation import EPISODE, EpisodeSettings, World
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
-from tests.faults.brought_back import FAULTS, Fault, rewrite
+from tests.faults.brought_back import FAULTS, Fault, loses_slow_movers, rewrite
 from tests.faults.brought_back import OPERATIONS as OPERATIONS_OF_A_FAULT
 
 pytestmark = pytest.mark.full
@@ -227,10 +228,15 @@ def decides_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(COMPILED, reason="a compiled module cannot be changed")
-def test_a_claim_that_is_decided_anew_for_a_caller_that_has_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    decides_anew(monkeypatch)
+@pytest.mark.parametrize(
+    ("put_back", "promise"), [(decides_anew, "queue:no-dead-grant"), (loses_slow_movers, "queue:fifo")]
+)
+def test_a_fault_between_two_servers_is_found_in_a_few_worlds(
+    put_back: Callable[[pytest.MonkeyPatch], None], promise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_back(monkeypatch)
     found = next(made.found for made in episodes(EpisodeSettings("anew", 60_000)) if made.found is not None)
-    assert found.promise == "queue:no-dead-grant"
+    assert found.promise == promise
 
 
 @promises
