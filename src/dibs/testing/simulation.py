@@ -30,7 +30,6 @@ from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import ABSENT, Conflict, Snapshot, StoreProxy, Versioned
-from dibs.stores.postgres.schema import LOST_EVENTS_MAX
 from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
 from dibs.testing.decisions import checked, wrong
@@ -44,6 +43,7 @@ EPISODE = 4_000  # operations of one world
 HOOKED = 0.25  # the share of worlds with a webhook
 FAILED_OVER = 0.2  # the share of the others in which an older copy of the store takes over once
 LOST_COMMITS = (1, 5, 30)
+LEFT_OUT = 10_000  # numbers of events, before the first one of an older copy; as in PostgreSQL
 FAULTS = (
     *("lost", "late", "doubled", "hung-up"),  # messages
     *("conflict", "unknown", "refused", "slow", "full", "older"),  # the store
@@ -144,7 +144,7 @@ class SimulatedStore(MemoryStore):
         """The first commit of an older copy: tokens begin above all that were handed out."""
         found = self._records.get(META_KEY, ABSENT).record
         meta = found if isinstance(found, Meta) else Meta()
-        self._last_seq += LOST_EVENTS_MAX
+        self._last_seq += LEFT_OUT
         self.commit({}, {META_KEY: meta.replace(token_floor=max(meta.token_floor + 1, self._clock()))}, ())
 
     def watch(self, after: int, timeout_ms: int) -> bool:
