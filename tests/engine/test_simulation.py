@@ -14,18 +14,21 @@ from typing import Any
 
 import pytest
 
-from dibs.core import claims, exclusion, groups, leases
-from dibs.core.commands import Sweep
+from dibs.core import claims, decide, exclusion, groups, leases
+from dibs.core.commands import Acquire, Sweep
 from dibs.core.delivery import DeliveryPlan
 from dibs.core.draft import Decision, View
 from dibs.core.outcomes import Withdrawn
-from dibs.core.records import LockRecord
+from dibs.core.records import Holder, LockRecord, lock_key
 from dibs.engine import coordinator
+from dibs.stores.port import Conflict
 from dibs.testing import simulation
 from dibs.testing.checker import Checker
 from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
+from dibs.testing.line_checker import NS
 from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
-from dibs.testing.simulation import EPISODE, EpisodeSettings, World
+from dibs.testing.simulation import EPISODE, EpisodeSettings, StoreLink, World
+from dibs.testing.timeline import START_MS
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.faults.brought_back import FAULTS, Fault, loses_slow_movers, rewrite
@@ -95,6 +98,18 @@ def test_a_seed_repeats_a_run_to_the_last_step() -> None:
 
 
 @pytest.mark.quick
+@pytest.mark.fault("F-490")
+def test_a_world_takes_the_same_course_whoever_else_looks_at_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a look that raises changes what a server does next")
+
+    settings = EpisodeSettings("looks.1", operations=100)
+    alone = episode(settings)
+    monkeypatch.setattr(decide, "CHECKS", [*decide.CHECKS, refuse])
+    assert episode(settings) == alone
+
+
+@pytest.mark.quick
 @pytest.mark.fault("F-441")
 def test_a_fault_of_the_checker_is_no_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(*_: object) -> None:
@@ -117,6 +132,24 @@ def test_a_wrong_answer_is_found_if_it_stands(monkeypatch: pytest.MonkeyPatch) -
     world._look_at(View(now_ms=0), Sweep(key=""), Decision(outcome=discarded))
     world.check_answers([stands])
     assert world.found == [], "after a conflict it was decided anew"
+
+
+@pytest.mark.quick
+@pytest.mark.fault("F-488")
+def test_a_commit_that_has_a_conflict_gives_nothing_to_who_has_gone() -> None:
+    """A server decides by what it remembers. There somebody may be in line who is gone from it."""
+    world = World(EpisodeSettings("gone.1"), SimulatedClient)
+    who: dict[str, Any] = {"principal": "team", "owner": "c1", "ttl_ms": 1_000}
+    server = world.servers[0]
+    server._gone = {"L1": Acquire(ns=NS, name="job-0", fresh_lease_id="L1", **who)}
+    times = {"since_ms": START_MS, "renewed_ms": START_MS, "expires_ms": START_MS + 1_000}
+    held = LockRecord(ns=NS, name="job-0", token=1, holders=(Holder(lease_id="L1", token=1, **who, **times),))
+    key, link = lock_key(NS, "job-0"), StoreLink(server)
+    with pytest.raises(Conflict):
+        link._commit({key: 7}, {key: held}, ())
+    assert world.found == []
+    link._commit({key: 0}, {key: held}, ())
+    assert "queue:no-dead-grant" in [each.promise for each in world.found]
 
 
 @pytest.mark.quick

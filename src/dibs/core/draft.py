@@ -81,6 +81,7 @@ class HandedOver(Record):
     ns: str
     name: str
     number: int
+    ticket_id: str
     outcome: Granted | GrantedAll
 
 

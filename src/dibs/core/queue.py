@@ -420,7 +420,8 @@ def _hand_over(draft: Draft, ticket: Ticket) -> None:
     parts = tickets.parts_of(ticket)
     grants = tuple([_grant_part(draft, ticket, part) for part in parts])
     outcome = GrantedAll(now_ms=draft.now_ms, grants=grants) if ticket.whole else grants[0]
-    draft.handed.append(HandedOver(ns=ticket.ns, name=parts[0].name, number=parts[0].number, outcome=outcome))
+    name, number = parts[0].name, parts[0].number
+    draft.handed.append(HandedOver(ns=ticket.ns, name=name, number=number, ticket_id=ticket.lease_id, outcome=outcome))
 
 
 def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:

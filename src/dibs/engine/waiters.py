@@ -145,14 +145,16 @@ class Waiters:
         """A caller that was kept waiting here asks with its ticket how it stands. Its earlier request is over: when
         that connection ends, nothing is withdrawn."""
         name = command.name if isinstance(command, Acquire) else command.names[0]
-        earlier = self._take((command.ns, name, command.ticket))
-        if earlier is not None and earlier.queued is not None:
+        earlier = self._parked.get((command.ns, name, command.ticket))
+        if earlier is None or earlier.command.ticket_id != command.ticket_id:
+            return
+        if self._unpark(earlier) and earlier.queued is not None:
             self._metrics.answered(earlier.queued)
             earlier.finish(earlier.queued)
 
     def on_handed_over(self, handed: Sequence[HandedOver]) -> None:
         for each in handed:
-            waiter = self._take((each.ns, each.name, each.number))
+            waiter = self._own((each.ns, each.name, each.number), each.ticket_id)
             if waiter is not None:
                 self._metrics.answered(each.outcome)
                 waiter.finish(each.outcome)
@@ -237,6 +239,15 @@ class Waiters:
             self._marks.pop(mark_of(ticket_key(*place)), None)
         return waiter
 
+    def _own(self, place: Place, ticket_id: str) -> Waiter | None:
+        """Take out who waits there with that ticket. An older copy of the store, after a failover, gives numbers again:
+        whoever had this one before asks again, and is told nothing of its new owner."""
+        waiter = self._take(place)
+        if waiter is None or waiter.command.ticket_id == ticket_id:
+            return waiter
+        self._ask_again(waiter)
+        return None
+
     def on_not_taken(self, waiter: Waiter, result: Result) -> None:
         """The caller of this answer hung up."""
         if isinstance(result, Queued):
@@ -274,7 +285,7 @@ class Waiters:
         self._note(waiter, queued)
         self._metrics.kept_back(queued)
         assert waiter.place is not None
-        earlier = self._take(waiter.place)
+        earlier = self._own(waiter.place, queued.ticket_id)
         if earlier is not None:  # two connections asked with the same ticket or request key: the last one waits
             waiter.moves = True  # nobody knows which of them its caller reads: the place ends by silence
             self._metrics.answered(queued)

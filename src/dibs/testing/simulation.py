@@ -124,6 +124,8 @@ class SimulatedStore(MemoryStore):
             found = self._records.get(key)
             if (found.version if found is not None else 0) != version:
                 raise Conflict
+        if self._world.writes is not None:
+            self._world.writes.check_gone(puts)
         self._world.check(self._world.checker.committed, puts, events, self._world.time.now_ms)
         self._undo.append(({key: self._records.get(key) for key in puts}, len(events)))
         seq = super().commit({}, puts, events)
@@ -203,14 +205,13 @@ class StoreLink(StoreProxy):
         seq = self._ask(self._commit, expect, puts, events) if is_there else 0
         if is_lost:
             if not world.time.depth and not self._server.is_dead:  # it waits for the reply in vain
-                world.time.pass_ms(world.chance.choice((0, 0, 400, 1_200)))
+                world.time.pass_ms(world.chance.choice((0, 400, 1_200, 3_000)))
             self._server.fell_ill()
             raise StoreUnavailable("The reply was lost.", unknown=True)
         return seq
 
     def _commit(self, *args: Any) -> int:
         self._world.writes = self._server
-        self._server.check_gone(args[1])
         seq = self.inner.commit(*args)
         self._server.known.update(self.inner.read(args[1]).records)
         return seq
