@@ -86,7 +86,7 @@ def test_a_lease_that_ends_before_its_owner_was_told_is_one_that_was_cut() -> No
 @pytest.mark.parametrize("had_its_chance", [True, False])
 def test_an_older_copy_of_the_store_knows_who_had_a_chance_after_an_outage(had_its_chance: bool) -> None:
     court = Court()
-    times = {"since_ms": NOW_MS, "renewed_ms": NOW_MS, "ttl_ms": 10_000, "expires_ms": NOW_MS + 30_000}
+    times: dict[str, Any] = {"since_ms": NOW_MS, "renewed_ms": NOW_MS, "ttl_ms": 10_000, "expires_ms": NOW_MS + 30_000}
     session = SessionRecord(id="s", principal="team", owner="c1", ns=NS, **times)
     court.records[session_key("s")] = Versioned(record=session, version=1)
     earlier = Event(at_ms=NOW_MS + 5_000, kind=OUTAGE, began_ms=NOW_MS + 1_000)

@@ -142,7 +142,7 @@ def test_a_commit_that_has_a_conflict_gives_nothing_to_who_has_gone() -> None:
     who: dict[str, Any] = {"principal": "team", "owner": "c1", "ttl_ms": 1_000}
     server = world.servers[0]
     server._gone = {"L1": Acquire(ns=NS, name="job-0", fresh_lease_id="L1", **who)}
-    times = {"since_ms": START_MS, "renewed_ms": START_MS, "expires_ms": START_MS + 1_000}
+    times: dict[str, Any] = {"since_ms": START_MS, "renewed_ms": START_MS, "expires_ms": START_MS + 1_000}
     held = LockRecord(ns=NS, name="job-0", token=1, holders=(Holder(lease_id="L1", token=1, **who, **times),))
     key, link = lock_key(NS, "job-0"), StoreLink(server)
     with pytest.raises(Conflict):
