@@ -46,15 +46,17 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "dibs"
 EQUAL = Path(__file__).with_name("equal.txt")
 REPORT = ROOT / "build" / "mutants.md"
-MODULES = (
-    "core/claims core/closures core/credentials core/deadlock core/decide core/delivery core/draft core/durations"
-    " core/events core/exclusion core/expiry core/grants core/groups core/identity core/leases core/moved core/names"
-    " core/outcomes core/overlap core/proof core/queue core/quota core/records core/references core/sessions"
-    " core/several core/successes core/tickets core/tree_claims core/upkeep core/webhooks"
-    " engine/batcher engine/coordinator engine/event_log engine/feed engine/liveness engine/sweeper engine/waiters"
-    " stores/codec stores/memory stores/waiters"
-    " stores/sqlite/checkpoint stores/sqlite/connection stores/sqlite/queries stores/sqlite/rows stores/sqlite/store"
-).split()
+RULES = [
+    str(path.relative_to(SOURCE).with_suffix(""))
+    for path in sorted((SOURCE / "core").rglob("*.py"))
+    if path.name not in ("__init__.py", "limits.py") and "def " in path.read_text(encoding="utf-8")
+]
+MODULES = [
+    *RULES,
+    *(f"engine/{name}" for name in "batcher coordinator event_log feed liveness sweeper waiters".split()),
+    *("stores/codec", "stores/memory", "stores/waiters"),
+    *(f"stores/sqlite/{name}" for name in "checkpoint connection queries rows store".split()),
+]
 TESTS = (
     "tests/core",
     "tests/engine",

@@ -122,11 +122,6 @@ def test_the_same_request_key_gives_the_same_lease(terminal: Terminal) -> None:
     assert "use a new request key" in again.err
 
 
-def test_two_claims_without_a_key_exclude_each_other(terminal: Terminal) -> None:
-    terminal.claim("issue-1", "--owner", "same")
-    assert terminal("claim", "issue-1", "--owner", "same").exit == 1
-
-
 def test_a_heartbeat_starts_the_ttl_anew(terminal: Terminal) -> None:
     lease = terminal.claim("issue-1", "--ttl", "2m")
     terminal.wait(100)

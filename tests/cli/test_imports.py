@@ -161,3 +161,26 @@ def test_a_claim_through_a_server_imports_only_this(env: dict[str, str]) -> None
     inside = ("dibs.stores", "dibs.engine", "dibs.wire.requests", *rules)
     assert not {name for name in modules if name.startswith(inside)}
     assert threading.active_count() <= before
+
+
+WITHOUT_EXTRAS = """
+import sys
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in sys.argv:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+from dibs.cli.framework.registry import NAMES, load
+from dibs.cli.main import run
+for name in NAMES:
+    load(name)
+print(run(["simulate", "--operations", "20"], {}, sys.stdout, sys.stderr, None))
+"""
+
+
+@pytest.mark.fault("F-486")
+def test_every_command_is_there_and_the_simulation_runs_without_the_extras() -> None:
+    extras = "httptools msgspec prometheus_client uvloop psycopg hpack opentelemetry celery apscheduler django tooz"
+    words = [sys.executable, "-c", WITHOUT_EXTRAS, *extras.split()]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert said.stdout.endswith("\n0\n"), said

@@ -30,22 +30,6 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Terminal
 
 
-@pytest.mark.promise("queue:fifo")
-def test_waiters_are_served_in_the_order_they_came(terminal: Terminal) -> None:
-    lease = terminal.claim("job", "--owner", "first")
-    waiters = []
-    for number in range(3):
-        waiters.append(Typing(terminal, "claim", "job", "-q", "--wait", "60s", "--owner", f"w{number}"))
-        terminal.until_in_line("job", number + 1)
-    for number, waiter in enumerate(waiters):
-        assert terminal("release", "job", "--lease", lease).exit == 0
-        ran = waiter.ran()
-        assert ran.exit == 0
-        lease = ran.out.strip()
-        assert terminal("owner", "job", "-q").out == f"w{number}\n"
-        assert all(later.is_alive() for later in waiters[number + 1 :])
-
-
 def test_when_the_time_is_over_the_place_is_given_up(terminal: Terminal) -> None:
     terminal.claim("job", "--owner", "agent-7", "--ttl", "2m")
     ran = terminal("claim", "job", "--wait", "1s", "--owner", "bob")

@@ -76,6 +76,7 @@ class Watch:
         self.process.stdout.close()
 
 
+@pytest.mark.full
 @pytest.mark.promise("events:ordered")
 def test_watch_misses_nothing_while_servers_are_killed_and_started(tmp_path: Path) -> None:
     store = f"sqlite://{tmp_path}/shared.db"

@@ -9,7 +9,7 @@ import pytest
 from dibs.stores.port import StoreProxy
 from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
-from tests.core.test_scenarios import SCRIPTS, check
+from tests.core.test_scenarios import SOME_QUICK, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ class OnAScriptsClock(StoreProxy):
 
 
 @pytest.mark.promise("same-answer")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", SOME_QUICK, ids=lambda path: path.stem)
 def test_a_scenario_goes_as_written_on_postgresql(script: Path, postgres_schema: Callable[[], Schema]) -> None:
     schema = postgres_schema()
     schema.stop_clock()

@@ -109,6 +109,13 @@ def test_a_pause_doubles_up_to_its_bound_and_is_random_in_its_last_half() -> Non
 
 
 @pytest.mark.promise("webhook:ordered")
+def test_what_has_nothing_for_the_webhook_is_not_read_again() -> None:
+    plan = DeliveryPlan(HOOK, WebhookProgress(at=3), [])
+    plan.take([event(5, kind="of nobody")], 9, is_last=True)
+    plan.take([], 8, is_last=True)
+    assert plan.at == 9
+
+
 def test_one_delivery_of_a_job_at_a_time_and_several_of_different_jobs() -> None:
     courier = Courier([event(seq, f"job-{seq % 3}") for seq in range(1, 10)])
     courier.plan.target.has_succeeded = True

@@ -17,6 +17,7 @@ from dibs.core.events import Event
 from dibs.core.holds import expiry
 from dibs.core.holds.exclusion import live_holders
 from dibs.core.limits import (
+    FAILING_RECORD_MS,
     IDLE_RECORD_MS,
     OUTAGE_CREDIT_MS_MAX,
     OUTAGES_KEPT,
@@ -382,6 +383,8 @@ def test_a_sweep_of_a_lease_with_credit_writes_its_later_deadline_so_that_it_is_
             lock(endings=(ending(at_ms=7),), done=Done(owner="a", token=1, at_ms=7, until_ms=8)),
             7 + IDLE_RECORD_MS,
         ),
+        (lock(endings=(ending(at_ms=7),), max_attempts=3), 7 + IDLE_RECORD_MS),
+        (lock(endings=(ending(at_ms=7),), max_attempts=3, failures=1), 7 + FAILING_RECORD_MS),
         (lock(endings=(ending(at_ms=7),), acl=("a",)), None),
         (lock(endings=(ending(at_ms=7),), line=(1,)), None),
     ],

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from dibs.core.commands import Acquire, Renew
-from dibs.core.events import ACQUIRED, LEFT, POOL_SET, QUEUED, RELEASED, Event
+from dibs.core.events import ACQUIRED, LEFT, OUTAGE, POOL_SET, QUEUED, RELEASED, Event
 from dibs.core.outcomes import Blocker, Granted, Held, NotCurrent, Queued
 from dibs.core.records import (
+    EXPIRED,
     Ending,
     Holder,
     LockRecord,
@@ -34,8 +35,10 @@ class Court:
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
         self.records: dict[str, Versioned] = {}
-        say = lambda promise, says: self.said.append((promise, says))  # noqa: E731 - a list says nothing
-        self.checker = Checker(say, self.records, lambda begin, end: "")
+        self.checker = Checker(self.say, self.records, lambda begin, end: "")
+
+    def say(self, promise: str, says: str) -> None:
+        self.said.append((promise, says))
 
     def write(self, hold: Holder, *events: Event) -> None:
         lock = LockRecord(ns=NS, name=JOB, token=hold.token, holders=(hold,))
@@ -77,6 +80,23 @@ def test_a_lease_that_ends_before_its_owner_was_told_is_one_that_was_cut() -> No
     tell(court, lease(20_000, NOW_MS + 9_490))
     court.write(lease(20_000, NOW_MS + 9_000))
     assert court.said == [("lease:never-early", f"c1's lease of {JOB} was cut by 490 ms.")]
+
+
+@pytest.mark.fault("F-485")
+@pytest.mark.parametrize("had_its_chance", [True, False])
+def test_an_older_copy_of_the_store_knows_who_had_a_chance_after_an_outage(had_its_chance: bool) -> None:
+    court = Court()
+    times: dict[str, Any] = {"since_ms": NOW_MS, "renewed_ms": NOW_MS, "ttl_ms": 10_000, "expires_ms": NOW_MS + 30_000}
+    session = SessionRecord(id="s", principal="team", owner="c1", ns=NS, **times)
+    court.records[session_key("s")] = Versioned(record=session, version=1)
+    earlier = Event(at_ms=NOW_MS + 5_000, kind=OUTAGE, began_ms=NOW_MS + 1_000)
+    court.checker.alive(NOW_MS + 20_000)
+    copy = Checker(court.say, court.records, lambda begin, end: "", court.checker)
+    copy.learn([earlier] * had_its_chance, NOW_MS + 20_000)
+    copy.alive(NOW_MS + 29_000)
+    over = session.replace(ended_ms=NOW_MS + 30_000, how=EXPIRED)
+    copy.committed({session_key("s"): over}, (), NOW_MS + 30_000)
+    assert court.said == [("lease:outage-credit", "c1 lost its session in an outage.")] * (not had_its_chance)
 
 
 def test_too_many_owners_of_a_pool_are_told_in_units_and_slots() -> None:

@@ -866,3 +866,15 @@ def test_a_thread_that_works_on_is_waited_for_as_long_as_was_asked(monkeypatch: 
     go_on.set()
     assert slow.stop(int(WAIT_S_MAX) * 1_000)
     assert waited == [1.5]
+
+
+def test_conflicts_and_reads_that_fail_are_counted() -> None:
+    metrics, store = Metrics(), FaultyStore(MemoryStore(ManualClock()), ["conflict"])
+    decider = Decider(store, lambda events, last_seq: None, metrics=metrics)
+    with pytest.raises(Conflict):
+        decider.store.commit({}, {}, ())
+    assert (metrics.conflicts, metrics.read_errors) == (1, 0)
+    store.reads_lost = 1
+    with pytest.raises(StoreUnavailable):
+        decider.store.read(())
+    assert (metrics.conflicts, metrics.read_errors) == (1, 1)

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import pytest
 
+from dibs.core import decide
 from dibs.core.claims import acquire, leases
-from dibs.core.commands import Sweep
+from dibs.core.commands import Acquire, Sweep
 from dibs.core.draft import Decision, View
 from dibs.core.holds import exclusion
 from dibs.core.outcomes import Withdrawn
-from dibs.core.records import LockRecord
+from dibs.core.records import Holder, LockRecord, lock_key
 from dibs.core.service.delivery import DeliveryPlan
 from dibs.core.waiting import groups
 from dibs.engine import coordinator
+from dibs.stores.port import Conflict
 from dibs.testing import simulation
 from dibs.testing.checker import Checker
 from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
+from dibs.testing.line_checker import NS
 from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
-from dibs.testing.simulation import EPISODE, EpisodeSettings, World
+from dibs.testing.simulation import EPISODE, EpisodeSettings, StoreLink, World
+from dibs.testing.timeline import START_MS
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
-from tests.faults.brought_back import FAULTS, Fault, rewrite
+from tests.faults.brought_back import FAULTS, Fault, loses_slow_movers, rewrite
 from tests.faults.brought_back import OPERATIONS as OPERATIONS_OF_A_FAULT
 
 pytestmark = pytest.mark.full
@@ -96,6 +101,18 @@ def test_a_seed_repeats_a_run_to_the_last_step() -> None:
 
 
 @pytest.mark.quick
+@pytest.mark.fault("F-490")
+def test_a_world_takes_the_same_course_whoever_else_looks_at_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a look that raises changes what a server does next")
+
+    settings = EpisodeSettings("looks.1", operations=100)
+    alone = episode(settings)
+    monkeypatch.setattr(decide, "CHECKS", [*decide.CHECKS, refuse])
+    assert episode(settings) == alone
+
+
+@pytest.mark.quick
 @pytest.mark.fault("F-441")
 def test_a_fault_of_the_checker_is_no_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(*_: object) -> None:
@@ -118,6 +135,24 @@ def test_a_wrong_answer_is_found_if_it_stands(monkeypatch: pytest.MonkeyPatch) -
     world._look_at(View(now_ms=0), Sweep(key=""), Decision(outcome=discarded))
     world.check_answers([stands])
     assert world.found == [], "after a conflict it was decided anew"
+
+
+@pytest.mark.quick
+@pytest.mark.fault("F-488")
+def test_a_commit_that_has_a_conflict_gives_nothing_to_who_has_gone() -> None:
+    """A server decides by what it remembers. There somebody may be in line who is gone from it."""
+    world = World(EpisodeSettings("gone.1"), SimulatedClient)
+    who: dict[str, Any] = {"principal": "team", "owner": "c1", "ttl_ms": 1_000}
+    server = world.servers[0]
+    server._gone = {"L1": Acquire(ns=NS, name="job-0", fresh_lease_id="L1", **who)}
+    times: dict[str, Any] = {"since_ms": START_MS, "renewed_ms": START_MS, "expires_ms": START_MS + 1_000}
+    held = LockRecord(ns=NS, name="job-0", token=1, holders=(Holder(lease_id="L1", token=1, **who, **times),))
+    key, link = lock_key(NS, "job-0"), StoreLink(server)
+    with pytest.raises(Conflict):
+        link._commit({key: 7}, {key: held}, ())
+    assert world.found == []
+    link._commit({key: 0}, {key: held}, ())
+    assert "queue:no-dead-grant" in [each.promise for each in world.found]
 
 
 @pytest.mark.quick
@@ -229,10 +264,15 @@ def decides_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(COMPILED, reason="a compiled module cannot be changed")
-def test_a_claim_that_is_decided_anew_for_a_caller_that_has_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    decides_anew(monkeypatch)
+@pytest.mark.parametrize(
+    ("put_back", "promise"), [(decides_anew, "queue:no-dead-grant"), (loses_slow_movers, "queue:fifo")]
+)
+def test_a_fault_between_two_servers_is_found_in_a_few_worlds(
+    put_back: Callable[[pytest.MonkeyPatch], None], promise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_back(monkeypatch)
     found = next(made.found for made in episodes(EpisodeSettings("anew", 60_000)) if made.found is not None)
-    assert found.promise == "queue:no-dead-grant"
+    assert found.promise == promise
 
 
 @promises

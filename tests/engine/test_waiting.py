@@ -482,6 +482,58 @@ def test_of_two_connections_with_one_ticket_the_later_waits(server: WaitingServe
     assert isinstance(second.answer, Granted)
 
 
+def place_that_an_older_copy_lacks(server: WaitingServer) -> Caller:
+    """Somebody who waits here in line for the job, in a place that the store has lost."""
+    store = server.store
+    before = dict(store._records)
+    (caller,) = server.in_line(1, principal="first")
+    for key in {*store._records, *before}:
+        store._put(key, before.get(key))
+    return caller
+
+
+@pytest.mark.fault("F-460")
+@pytest.mark.promise("servers:failover")
+def test_who_had_the_number_of_a_place_before_a_failover_is_not_told_the_ticket_of_who_has_it_now(
+    server: WaitingServer,
+) -> None:
+    lease = server.hold()
+    first = place_that_an_older_copy_lacks(server)
+    number = first.waiter.command.ticket
+    second = server.caller(owner="second", principal="second")
+    server.decide()
+    assert second.waiter.command.ticket == number
+    assert first.got == second.got == []
+    server.release(lease)
+    assert second.answer.lease.owner == "second"
+    assert first.got == []
+    server.release(second.answer.lease.lease_id, principal="second")
+    assert first.answer.lease.owner == "w-0"
+
+
+@pytest.mark.fault("F-460")
+@pytest.mark.promise("servers:failover")
+def test_who_had_the_number_of_a_place_before_a_failover_is_not_given_the_job_of_who_has_it_now(
+    server: WaitingServer,
+) -> None:
+    lease = server.hold()
+    first = place_that_an_older_copy_lacks(server)
+    queued = server.elsewhere.one(claim(owner="second", principal="second"))
+    assert isinstance(queued, Queued)
+    assert queued.ticket == first.waiter.command.ticket
+    server.release(lease)
+    assert first.got == []
+    server.release(queued.ticket_id, principal="second")
+    assert first.answer.lease.owner == "w-0"
+
+
+def test_who_polls_with_a_number_and_another_ticket_ends_nobodys_wait(server: WaitingServer) -> None:
+    server.hold()
+    (caller,) = server.in_line(1)
+    server.waiters.on_poll(claim(ticket=caller.waiter.command.ticket, ticket_id="another"))
+    assert caller.got == []
+
+
 def test_all_of_several_are_handed_over_together(server: WaitingServer) -> None:
     leases = {name: server.hold(name) for name in ("a", "b")}
     caller = Caller(server, claim_all("a", "b"), 60_000)

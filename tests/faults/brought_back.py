@@ -189,6 +189,32 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(several, "_refused", giving_back)
 
 
+@fault("F-380")
+def loses_slow_movers(patch: pytest.MonkeyPatch) -> None:
+    """A waiter whose move to another server takes more than 2 s loses its place."""
+    last: dict[object, waiters.Waiter] = {}  # of each ask, its last request at any server
+    ask, withdraw = waiters.Waiters.ask, waiters.Waiters._withdraw
+
+    def name_of(waiter: waiters.Waiter) -> object:
+        return waiter.command.request_key or waiter.command.ticket_id
+
+    def noted(here: waiters.Waiters, *terms: Any, **more: Any) -> waiters.Waiter:
+        waiter = ask(here, *terms, **more)
+        last[name_of(waiter)] = waiter
+        return waiter
+
+    def leave(here: waiters.Waiters, waiter: waiters.Waiter) -> None:
+        if last.get(name_of(waiter), waiter) is waiter:
+            waiter.moves = False
+            withdraw(here, waiter)
+
+    def withdraw_later(here: waiters.Waiters, waiter: waiters.Waiter) -> None:
+        here._later(2.0 if waiter.moves else 0.0, leave, here, waiter)
+
+    patch.setattr(waiters.Waiters, "ask", noted)
+    patch.setattr(waiters.Waiters, "_withdraw", withdraw_later)
+
+
 @fault("F-256", without=frozenset())
 def _(patch: pytest.MonkeyPatch) -> None:
     """What an older copy of the store lacks stays counted."""

@@ -201,3 +201,26 @@ def test_a_program_that_handles_an_interrupt_is_not_ended_by_it_later() -> None:
     """The code of a record is made when it is used more often. An interrupt there was taken for an unhandled one."""
     ran = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True, timeout=50, check=False)
     assert (ran.returncode, ran.stdout) == (0, "handled\n"), ran
+
+
+# It is struck while the first module of what it simulates is looked for.
+SIMULATED = """
+import os, sys
+from dibs.cli.main import entry
+class Striking:
+    def find_spec(self, name, *_):
+        if name == "dibs.testing.simulation":
+            os.kill(os.getpid(), int(os.environ["NUMBER"]))
+sys.meta_path.insert(0, Striking())
+sys.argv = ["dibs", "simulate", "--operations", "1000000000"]
+sys.exit(entry())
+"""
+
+
+@pytest.mark.fault("F-487")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_simulation_that_is_interrupted_while_it_is_imported_ends_as_later(number: signal.Signals) -> None:
+    env = {**os.environ, "NUMBER": str(int(number))}
+    words = [sys.executable, "-c", SIMULATED]
+    ran = subprocess.run(words, env=env, capture_output=True, text=True, timeout=50, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (128 + number, "", "")

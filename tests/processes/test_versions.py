@@ -161,6 +161,7 @@ def test_a_file_of_the_last_release_goes_on_here_and_is_then_refused_there(versi
     assert contents(path) == before
 
 
+@pytest.mark.full
 @pytest.mark.fault("F-430")
 def test_a_schema_of_the_last_release_goes_on_here_and_is_then_refused_there(
     versions: Versions, postgres_schema: Callable[[], Schema]
@@ -176,6 +177,7 @@ def test_a_schema_of_the_last_release_goes_on_here_and_is_then_refused_there(
     assert schema.run("SELECT * FROM {s}.records ORDER BY key") + schema.run("SELECT * FROM {s}.state") == before
 
 
+@pytest.mark.full
 @pytest.mark.fault("F-476")
 def test_a_prefix_of_the_last_release_goes_on_here_and_is_then_refused_there(
     versions: Versions, etcd_cluster: Cluster
@@ -204,6 +206,7 @@ def test_a_prefix_of_the_last_release_goes_on_here_and_is_then_refused_there(
     assert versions.owners(versions.new, url) == {JOB: "w"}
 
 
+@pytest.mark.full
 @pytest.mark.fault("F-430")
 def test_a_remote_of_the_last_release_goes_on_here_and_what_is_written_here_is_refused_there(
     versions: Versions, tmp_path: Path, need_program: Callable[[str], str]
@@ -222,6 +225,7 @@ def test_a_remote_of_the_last_release_goes_on_here_and_what_is_written_here_is_r
     assert git(remote, "for-each-ref") == before
 
 
+@pytest.mark.full
 @pytest.mark.fault("F-430")
 def test_a_copy_of_the_last_release_is_imported_here_and_one_of_here_is_refused_there(
     versions: Versions, tmp_path: Path
@@ -238,6 +242,7 @@ def test_a_copy_of_the_last_release_is_imported_here_and_one_of_here_is_refused_
     assert f"A newer dibs made this file: its format is {FORMAT}" in refused.said
 
 
+@pytest.mark.full
 @pytest.mark.fault("F-430")
 def test_a_backup_of_the_last_release_is_restored_here(versions: Versions, tmp_path: Path) -> None:
     old, copy = tmp_path / "old.db", tmp_path / "backup.db"

@@ -103,6 +103,7 @@ def test_two(memory_dibs):
 """
 
 
+@pytest.mark.full
 def test_the_fixture_gives_each_test_its_own_jobs(tmp_path: Path) -> None:
     """In a process of its own: pytest's `pytester` forgets all modules that any thread has imported meanwhile, so that
     later tests import some of them twice."""

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.engine.waiters import Waiter, Waiters
-from dibs.testing.faulty import FaultyStore
-from tests.programs import WAIT_S_MAX
 from tests.server.harness import AS_JSON, AUTH, Poll, read_response, request, running, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.server.harness import Server
 
 WAIT = {"wait_seconds": 60}
-
-
-@pytest.fixture(params=[True, False], ids=["fast", "slow"])
-def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
-    """A server for this test only."""
-    with running(tmp_path, at_once=request.param) as server:
-        yield server
 
 
 def wait_for_job(server: Server, name: str, count: int = 1, **fields: Any) -> list[Poll]:
@@ -56,40 +44,6 @@ def test_a_waiter_is_answered_when_the_job_is_released(server: Server, name: str
     body = poll.answer()
     assert (body["status"], body["owner"], body["previous"]["owner"]) == ("acquired", "w-0", "first")
     assert server.ask("GET", "/status").json["waiting"] == before
-
-
-@pytest.mark.promise("queue:fifo")
-@pytest.mark.promise("queue:one-wake")
-def test_fifty_waiters_are_served_in_order_and_each_release_wakes_one(
-    alone: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    woken: list[Waiter] = []
-    finish = Waiter.finish
-
-    def spy(self: Waiter, result: Any) -> None:
-        woken.append(self)
-        finish(self, result)
-
-    monkeypatch.setattr(Waiter, "finish", spy)
-    asked_again: list[str] = []
-    ask_again = Waiters._ask_again
-
-    def spy_again(self: Waiters, waiter: Waiter) -> None:
-        asked_again.append(waiter.command.owner)
-        ask_again(self, waiter)
-
-    monkeypatch.setattr(Waiters, "_ask_again", spy_again)
-    lease = alone.lease("job")
-    polls = wait_for_job(alone, "job", 50)
-    for number, poll in enumerate(polls):
-        release(alone, "job", lease)
-        body = poll.answer()
-        assert (body["status"], body["owner"]) == ("acquired", f"w-{number}")
-        assert len(woken) == number + 1
-        # Upkeep may see in the store that it has the job before it is told. Nobody else is moved.
-        assert set(asked_again) <= {f"w-{earlier}" for earlier in range(number + 1)}
-        assert not any(later.is_answered() for later in polls[number + 1 :])
-        lease = body["lease_id"]
 
 
 @pytest.mark.promise("queue:no-dead-grant")
@@ -191,26 +145,6 @@ def test_a_server_that_ends_tells_its_waiters_their_tickets_and_the_next_one_kno
             body = poll.answer()
             assert body["status"] == "acquired"
             release(second, "job", body["lease_id"])
-
-
-def test_a_server_whose_store_hangs_still_tells_its_waiters_their_tickets(tmp_path: Path) -> None:
-    free, hangs = threading.Event(), threading.Event()
-
-    class Hanging(FaultyStore):
-        def read(self, keys: Any) -> Any:
-            if hangs.is_set():
-                free.wait(WAIT_S_MAX)
-            return super().read(keys)
-
-    with running(tmp_path) as model:
-        inner, clock = model.store, model.clock
-    with running(tmp_path, store=Hanging(inner), clock=clock) as server:
-        server.lease("job")
-        (poll,) = wait_for_job(server, "job")
-        hangs.set()
-        server.begin_stop()
-        assert poll.answer()["status"] == "queued"
-        free.set()
 
 
 def test_waiting_needs_no_task(fast: Server, name: str) -> None:

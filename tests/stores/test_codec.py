@@ -108,3 +108,10 @@ def test_text_that_is_not_utf8_is_refused_with_what_to_do() -> None:
     assert codec.utf8("é") == b"\xc3\xa9"
     with pytest.raises(InvalidInput, match="Write it in UTF-8"):
         codec.utf8("\ud800")
+
+
+def test_bytes_that_are_not_utf_8_give_a_text_that_no_record_has() -> None:
+    assert codec.text_of('{"né"}'.encode()) == '{"né"}'
+    text = codec.text_of(b'{"name": "\xff"}')
+    assert text == 'not UTF-8: {"name": "\\xff"}'
+    assert not codec.is_readable(META_KEY, text)

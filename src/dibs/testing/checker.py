@@ -119,7 +119,9 @@ class Checker:
         """The store has these events and records already. What was sent before may be answered from the other."""
         self._since_ms = now_ms
         for event in events:
-            if event.kind in _SETTINGS and event.kind != kinds.OUTAGE:
+            if event.kind == kinds.OUTAGE:
+                self._recorded.append(event.at_ms)
+            elif event.kind in _SETTINGS:
                 _SETTINGS[event.kind](self, event)
             elif event.job:
                 self._follow(event, now_ms)

@@ -66,12 +66,14 @@ def check(view: View, command: Command, decision: Decision) -> None:
 
 @contextmanager
 def checked(look: Callable[[View, Command, Decision], None] = check) -> Iterator[None]:
-    """Meanwhile `look` looks at every decision of this process."""
-    decide_module.CHECKS.append(look)
+    """Meanwhile `look` looks at every decision of this process, and nothing else does: a simulated world takes the same
+    course in a test, where others look too, and raise."""
+    before = decide_module.CHECKS.copy()
+    decide_module.CHECKS[:] = [look]
     try:
         yield
     finally:
-        decide_module.CHECKS.remove(look)
+        decide_module.CHECKS[:] = before
 
 
 def _draft(view: View, writes: dict[str, Stored | None]) -> Draft:

@@ -34,6 +34,7 @@ FEATURES = (
     "share",
     "shared",
     "slots",
+    "slow-moves",  # a waiter whose connection broke needs seconds to come to another server
     "smaller-pools",
     "transfer",
     "trees",

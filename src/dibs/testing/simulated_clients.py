@@ -34,6 +34,7 @@ CLAIMS = (commands.Acquire, commands.AcquireAny, commands.AcquireAll)
 NEVER_REFUSED = (commands.Renew, commands.Release, commands.KeepSession, commands.EndSession)
 LATENCIES_MS = (0, 1, 1, 3)
 LATE_MS = (300, 3_000, 8_000)
+SLOW_MOVES_MS = (2_500, 4_000, 7_000)  # a place lasts longer than that
 NOWHERE = ServerAddress("http://simulated", "http", "", 0, "")
 ATTEMPTS = 3  # of one question, each at another server
 TTLS_S = (2, 2, 4, 8, 20)
@@ -55,6 +56,7 @@ class Request:
         self._is_open = True
         self._is_closed = self._is_gone = False  # what a look at the socket shows, and what the server's loop knows
         self._moves = client.moves
+        self._way_ms = 0  # how long its client needs to another server
         self._waiter: Waiter | None = None
 
     def send(self) -> None:
@@ -67,6 +69,9 @@ class Request:
         patience_ms = self._wait_ms + chance.choice((100, 400, 1_000, 1_000))
         if world.strikes("hung-up", 0.04):
             patience_ms = chance.choice((1, 10, patience_ms))
+        if self._wait_ms and self._moves and "slow-moves" in world.features and world.strikes("hung-up", 0.2):
+            patience_ms = chance.randrange(patience_ms)
+            self._way_ms = chance.choice(SLOW_MOVES_MS)
         world.time.later(patience_ms, None, self._tire)
         is_break = isinstance(self.command, commands.Break)  # a second one is another
         is_doubled = not is_break and world.strikes("doubled", 0.05)
@@ -133,10 +138,13 @@ class Request:
         world = self._world
         if "lost-replies" not in world.features or not world.strikes("lost", 0.05):
             return False
+        self._bore("lost-replies")
+        return True
+
+    def _bore(self, feature: str) -> None:
         names = self._asked.document.get("names", [self._asked.name])
         session = self._asked.document.get("session_id", "")
-        self.client.bore(["lost-replies"], [*names, *filter(None, [session])])
-        return True
+        self.client.bore([feature], [*names, *filter(None, [session])])
 
     def _heard(self, result: Any) -> None:
         if self._is_open:
@@ -153,7 +161,9 @@ class Request:
             self._ends()
             self._close()
             self._note_hang_up()
-            self.client.answered(None)
+            if self._way_ms and self.place is not None:
+                self._bore("slow-moves")
+            self.client.answered(None, self._way_ms)
 
     def _note_hang_up(self) -> None:
         """Who hangs up leaves the line. So the judge must not expect that a place is kept that was told before."""
@@ -254,10 +264,13 @@ class SimulatedClient:
         else:
             self._asked, self._left = step, ATTEMPTS
             self._attempts = Attempts(step, NOWHERE, alone=True)
-            Request(self, step).send()
+            self._send()
 
-    def answered(self, reply: Reply | None) -> None:
-        """An attempt is over. None: there was no answer."""
+    def _send(self) -> None:
+        Request(self, self._asked).send()
+
+    def answered(self, reply: Reply | None, way_ms: int = 0) -> None:
+        """An attempt is over. None: there was no answer, and the next server is so far away."""
         attempts, self._left = self._attempts, self._left - 1
         assert attempts is not None
         if reply is None:
@@ -268,7 +281,10 @@ class SimulatedClient:
             self._go_on(reply)
             return
         if self._left and attempts.may_go_on():
-            Request(self, self._asked).send()
+            if way_ms:
+                self.world.time.later(way_ms, None, self._send)
+            else:
+                self._send()
             return
         try:
             reply = attempts.end()

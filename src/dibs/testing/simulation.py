@@ -30,7 +30,6 @@ from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import ABSENT, Conflict, Snapshot, StoreProxy, Versioned
-from dibs.stores.postgres.schema import LOST_EVENTS_MAX
 from dibs.stores.waiters import mark_of
 from dibs.testing.checker import Checker, Finding
 from dibs.testing.decisions import checked, wrong
@@ -45,6 +44,7 @@ EPISODE = 4_000  # operations of one world
 HOOKED = 0.25  # the share of worlds with a webhook
 FAILED_OVER = 0.2  # the share of the others in which an older copy of the store takes over once
 LOST_COMMITS = (1, 5, 30)
+LEFT_OUT = 10_000  # numbers of events, before the first one of an older copy; as in PostgreSQL
 FAULTS = (
     *("lost", "late", "doubled", "hung-up"),  # messages
     *("conflict", "unknown", "refused", "slow", "full", "older"),  # the store
@@ -125,6 +125,8 @@ class SimulatedStore(MemoryStore):
             found = self._records.get(key)
             if (found.version if found is not None else 0) != version:
                 raise Conflict
+        if self._world.writes is not None:
+            self._world.writes.check_gone(puts, events)
         self._world.check(self._world.checker.committed, puts, events, self._world.time.now_ms)
         self._undo.append(({key: self._records.get(key) for key in puts}, len(events)))
         seq = super().commit({}, puts, events)
@@ -145,7 +147,7 @@ class SimulatedStore(MemoryStore):
         """The first commit of an older copy: tokens begin above all that were handed out."""
         found = self._records.get(META_KEY, ABSENT).record
         meta = found if isinstance(found, Meta) else Meta()
-        self._last_seq += LOST_EVENTS_MAX
+        self._last_seq += LEFT_OUT
         self.commit({}, {META_KEY: meta.replace(token_floor=max(meta.token_floor + 1, self._clock()))}, ())
 
     def watch(self, after: int, timeout_ms: int) -> bool:
@@ -204,14 +206,13 @@ class StoreLink(StoreProxy):
         seq = self._ask(self._commit, expect, puts, events) if is_there else 0
         if is_lost:
             if not world.time.depth and not self._server.is_dead:  # it waits for the reply in vain
-                world.time.pass_ms(world.chance.choice((0, 0, 400, 1_200)))
+                world.time.pass_ms(world.chance.choice((0, 400, 1_200, 3_000)))
             self._server.fell_ill()
             raise StoreUnavailable("The reply was lost.", unknown=True)
         return seq
 
     def _commit(self, *args: Any) -> int:
         self._world.writes = self._server
-        self._server.check_gone(args[1], args[2])
         seq = self.inner.commit(*args)
         self._server.known.update(self.inner.read(args[1]).records)
         return seq

@@ -367,7 +367,9 @@ def _done(hostile: Hostile, asked: str, **env: str) -> subprocess.CompletedProce
 @pytest.mark.e2e
 @pytest.mark.fault("F-310")
 @pytest.mark.parametrize("remote", REMOTES)
-@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize(
+    "asked", [each if each == "edit" else pytest.param(each, marks=pytest.mark.full) for each in ASKED]
+)
 def test_an_archive_that_names_its_own_remote_as_the_store_runs_no_program(
     hostile: Hostile, asked: str, remote: str
 ) -> None:
@@ -456,7 +458,14 @@ def test_the_remote_of_a_trusted_repository_is_reached_as_it_says(hostile: Hosti
 @pytest.mark.fault("F-312")
 @pytest.mark.parametrize("source", ["DIBS_TOKEN", "DIBS_TOKEN_FILE", "token_file"])
 @pytest.mark.parametrize("is_trusted", [False, True])
-@pytest.mark.parametrize("asked", ["session start", "edit", "claim --staged"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param("session start", marks=pytest.mark.full),
+        "edit",
+        pytest.param("claim --staged", marks=pytest.mark.full),
+    ],
+)
 def test_the_server_of_an_archive_gets_no_token(
     hostile: Hostile, listener: tuple[str, list[str]], tmp_path: Path, asked: str, is_trusted: bool, source: str
 ) -> None:

@@ -10,7 +10,7 @@ from dibs.base.ids import new_token
 from dibs.stores.etcd.clock import EtcdTime
 from dibs.stores.etcd.messages import put_op
 from dibs.stores.etcd.store import EtcdStore
-from tests.core.test_scenarios import REWRITE, SCRIPTS, check
+from tests.core.test_scenarios import REWRITE, SOME_QUICK, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class ScriptedTime(EtcdTime):
 
 @pytest.mark.promise("same-answer")
 @pytest.mark.skipif(REWRITE, reason="the scripts are being rewritten")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", SOME_QUICK, ids=lambda path: path.stem)
 def test_a_scenario_goes_the_same_on_etcd(script: Path, etcd_cluster: Cluster) -> None:
     opened: list[Store] = []
 

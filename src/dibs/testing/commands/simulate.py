@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
@@ -13,9 +13,11 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.signals import StopSignals
-from dibs.testing.simulated_clients import Episode
-from dibs.testing.simulation import EpisodeSettings
 from dibs.wire.codes import NO
+
+if TYPE_CHECKING:
+    from dibs.testing.simulated_clients import Episode
+    from dibs.testing.simulation import EpisodeSettings
 
 OPERATIONS_DEFAULT = 100_000
 COUNTS_MAX = {"operations": 10**12, "servers": 16, "clients": 256, "jobs": 256}
@@ -24,6 +26,11 @@ SHRINK_MS = 60_000  # how long it looks for a smaller run that breaks the same p
 
 
 def simulate(call: Call) -> Answer:
+    with StopSignals():  # before the imports, which take longest on a busy machine
+        return _simulated(call)
+
+
+def _simulated(call: Call) -> Answer:
     from collections import Counter
 
     from dibs.testing.features import PAIRS, table
@@ -33,7 +40,7 @@ def simulate(call: Call) -> Answer:
     met: Counter[tuple[str, str]] = Counter()
     operations = faults = 0
     failed: Episode | None = None
-    with StopSignals(), StatusLine(call) as status:
+    with StatusLine(call) as status:
         for each in episodes(settings):
             operations += each.operations
             faults += each.faults
