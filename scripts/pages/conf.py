@@ -7,10 +7,8 @@ version = release = __version__
 extensions = ["myst_parser"]
 html_theme = "furo"
 html_title = f"dibs {__version__}"
-html_extra_path = ["../../build/site-pages/extra"]
 html_copy_source = False
 html_show_copyright = False
-exclude_patterns = ["extra"]
 # Links to headings are checked as far as any page goes down.
 myst_heading_anchors = 5
 myst_links_external_new_tab = False

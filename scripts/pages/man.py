@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.cli.framework.help import aliases, sentence, usage_line
-from dibs.cli.framework.registry import GROUPS, SUMMARIES, load
+from dibs.cli.framework.rank import parts_with_commands
+from dibs.cli.framework.registry import load, shipped_names, summary_of
 from dibs.cli.framework.spec import GLOBAL
 from scripts.pages.reference import MEANINGS
 
@@ -40,9 +41,9 @@ def page() -> str:
     lines += [".SH NAME", "dibs \\- one owner per job"]
     lines += [".SH SYNOPSIS", ".B dibs", ".I command", "[arguments] [flags]"]
     lines += [".SH DESCRIPTION", _text(ABOUT)]
-    for _, title, names in GROUPS:
-        lines += [f".SH {_quoted(f'commands: {title}'.upper())}"]
-        for name in names:
+    for part in parts_with_commands():
+        lines += [f".SH {_quoted(f'commands: {part.title}'.upper())}"]
+        for name in part.commands:
             lines += _command(load(name))
     lines += [".SH FLAGS OF EVERY COMMAND", *_options(GLOBAL)]
     lines += [".SH EXIT STATUS"]
@@ -59,7 +60,7 @@ def page() -> str:
 
 
 def _command(command: Command) -> Iterable[str]:
-    summary = sentence(SUMMARIES[command.name])
+    summary = sentence(summary_of(command.name))
     lines = [f".SS {_quoted(f'dibs {command.name}')}", _text(summary)]
     if command.about:
         lines += [".PP", _text(command.about)]
@@ -99,7 +100,7 @@ def _variables() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     options = [
         *GLOBAL,
-        *(option for _, _, names in GROUPS for name in names for option in load(name).options),
+        *(option for name in shipped_names() for option in load(name).options),
     ]
     for option in options:
         if option.env and option.flag not in found.setdefault(option.env, []):

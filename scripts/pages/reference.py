@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from dibs.cli.framework.help import aliases, sentence, short_usage
-from dibs.cli.framework.registry import GROUPS, SUMMARIES, load
+from dibs.cli.framework.rank import parts_with_commands
+from dibs.cli.framework.registry import load, summary_of
 from dibs.cli.framework.spec import GLOBAL
 from dibs.compat.grite import documents
 from dibs.wire import codes
@@ -57,9 +58,9 @@ def cli_page() -> str:
     page = _Page()
     lines = ["# Commands", "", _MADE, "", _OUTPUT, "## Flags of every command", "", *_options(GLOBAL), ""]
     lines += ["## Flags of several commands", "", *_shared([*page.shared.values()]), ""]
-    for _, title, names in GROUPS:
-        lines += [f"## {title}", ""]
-        for name in names:
+    for part in parts_with_commands():
+        lines += [f"## {part.title}", ""]
+        for name in part.commands:
             lines += page.command(load(name))
     return "\n".join(lines).rstrip() + "\n"
 
@@ -74,7 +75,7 @@ class _Page:
     def command(self, command: Command) -> list[str]:
         others = [f"`{other}`" for other in aliases(command.name)]
         also = [f"Also: {', '.join(others)}."] if others else []
-        summary = " ".join([*_usage(command), sentence(SUMMARIES[command.name]), *self._about(command), *also])
+        summary = " ".join([*_usage(command), sentence(summary_of(command.name)), *self._about(command), *also])
         own = [option for option in command.options if _said(option) not in self.shared]
         again = [f"`{option.flag}`" for option in command.options if _said(option) in self.shared]
         flags = [*_options(own), *([f"- also {', '.join(again)}"] if again else [])]
@@ -116,7 +117,7 @@ def _usage(command: Command) -> list[str]:
 def _shared_options() -> dict[tuple[object, ...], tuple[Option, list[str]]]:
     """The flags that mean the same in several commands, and these commands. The page explains them once."""
     users: dict[tuple[object, ...], tuple[Option, list[str]]] = {}
-    for name in [name for _, _, names in GROUPS for name in names]:
+    for name in [name for part in parts_with_commands() for name in part.commands]:
         for option in load(name).options:
             users.setdefault(_said(option), (option, []))[1].append(name)
     return {said: each for said, each in users.items() if len(each[1]) > 1}

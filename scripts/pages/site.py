@@ -1,84 +1,96 @@
-"""Gathers what the site is made of: the Markdown of the repository where it is, and the API as a server describes it.
+"""Gathers what the site is made of: the README and all pages that can be reached from it, each in its folder.
 
 .venv/bin/python -m scripts.pages.site FOLDER
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from urllib.request import urlopen
+
+from dibs.cli.framework.rank import RANKS, pages_of
 
 ROOT = Path(__file__).parents[2]
-# The parts of the documentation, in the order of the menu.
-PARTS = ("tutorial", "how-to", "reference", "explanation")
-OTHERS = ("CONTRIBUTING", "SECURITY", "CHANGELOG", "examples/README", "deploy/README", "bench/README", "scripts/README")
+FIRST = "README.md"
 _LINK = re.compile(r"\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)")
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 
 
 def main(target: Path) -> None:
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
-    others = {"README.md", *[f"{name}.md" for name in OTHERS]}
-    pages = [name for name in listed.stdout.splitlines() if name.startswith("docs/") or name in others]
+    pages = linked_pages()
     for name in pages:
-        _write(target, name, (ROOT / name).read_text(encoding="utf-8"), set(pages))
+        _write(target, name, pages)
     with (target / "index.md").open("a", encoding="utf-8") as index:
-        index.write(_menu(pages))
-    _describe(target / "extra")
+        for caption, names in menu().items():
+            lines = [
+                "",
+                "```{toctree}",
+                ":hidden:",
+                f":caption: {caption}",
+                "",
+                *[name[:-3] for name in names],
+                "```",
+                "",
+            ]
+            index.write("\n".join(lines))
 
 
-def _write(target: Path, name: str, text: str, pages: set[str]) -> None:
+def linked_pages() -> list[str]:
+    """The README and every page that can be reached from it, in the order in which they are found."""
+    found = [FIRST]
+    for name in found:  # it grows
+        text = _CODE.sub("", (ROOT / name).read_text(encoding="utf-8"))
+        inside = [_inside(name, link[1]) for link in _LINK.finditer(text)]
+        found += dict.fromkeys(page for page in inside if page.endswith(".md") and page not in found)
+    return found
+
+
+def menu() -> dict[str, list[str]]:
+    """The pages by caption: those of the documentation by kind and rank, then the others."""
+    groups = {
+        "Tutorial": _ranked("tutorial"),
+        "How-to": _docs("core", "how-to"),
+        "How-to: more": _docs("more", "how-to"),
+        "How-to: other systems": _docs("compatibility", "how-to"),
+        "Reference": _ranked("reference"),
+        "Explanation": _ranked("explanation"),
+    }
+    listed = {FIRST, *[name for names in groups.values() for name in names]}
+    return {**groups, "Beside them": [name for name in linked_pages() if name not in listed]}
+
+
+def _docs(rank: str, folder: str) -> list[str]:
+    return [f"docs/{name}" for name in pages_of(rank, folder)]
+
+
+def _ranked(folder: str) -> list[str]:
+    return [name for rank in RANKS for name in _docs(rank, folder)]
+
+
+def _inside(page: str, link: str) -> str:
+    return str(((ROOT / page).parent / link).resolve().relative_to(ROOT))
+
+
+def _write(target: Path, name: str, pages: list[str]) -> None:
     """Copy a page, and the files that it links to. The README is the first page."""
-    made = target / ("index.md" if name == "README.md" else name)
+    made = target / ("index.md" if name == FIRST else name)
     made.parent.mkdir(parents=True, exist_ok=True)
 
     def linked(found: re.Match[str]) -> str:
-        path = (ROOT / name).parent / found[1]
-        inside = str(path.resolve().relative_to(ROOT))
-        if path.is_dir():
+        inside = _inside(name, found[1])
+        if (ROOT / inside).is_dir():
             raise SystemExit(f"{name} links to the folder {found[1]}: a site has none. Link to a page in it.")
-        if inside == "README.md":
-            return f"]({found[1].removesuffix('README.md')}index.md{found[2]})"
+        if inside == FIRST:
+            return f"]({found[1].removesuffix(FIRST)}index.md{found[2]})"
         if inside not in pages:
             copied = target / inside
             copied.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, copied)
+            shutil.copy(ROOT / inside, copied)
         return found[0]
 
-    made.write_text(_LINK.sub(linked, text), encoding="utf-8")
-
-
-def _menu(pages: list[str]) -> str:
-    groups = {part.capitalize(): [name for name in pages if name.startswith(f"docs/{part}/")] for part in PARTS}
-    groups["More"] = ["docs/README.md", *[f"{name}.md" for name in OTHERS]]
-    lines = ["", '<p>The <a href="api.html">API of a server</a>, as it describes itself.</p>', ""]
-    for caption, names in groups.items():
-        lines += ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *[name[:-3] for name in names]]
-        lines += ["```", ""]
-    return "\n".join(lines)
-
-
-def _describe(folder: Path) -> None:
-    """Write the page and the document that a server has at /docs and /openapi.json."""
-    folder.mkdir()
-    with tempfile.TemporaryDirectory() as home:
-        words = [sys.executable, "-m", "dibs", "serve", "--url", f"sqlite:{home}/dibs.db", "--bind", "127.0.0.1:0"]
-        env = {**os.environ, "HOME": home, "XDG_STATE_HOME": home}
-        server = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().split()[-1]
-            for path, name in (("/docs", "api.html"), ("/openapi.json", "openapi.json")):
-                with urlopen(address + path, timeout=60) as reply:
-                    (folder / name).write_bytes(reply.read())
-        finally:
-            server.terminate()
-            server.wait(60)
+    made.write_text(_LINK.sub(linked, (ROOT / name).read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

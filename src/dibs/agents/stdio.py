@@ -28,7 +28,7 @@ from dibs._version import __version__
 from dibs.agents.backend import CLOSE_SECONDS_MAX, ConnectionSession, FindsSession, ToolBackend
 from dibs.agents.mcp import INSTRUCTIONS, INVALID_PARAMS, Methods, ProtocolError, complete, invalid_params
 from dibs.agents.tools import TOOLS, Tool
-from dibs.base.annexes import needed
+from dibs.base.annexes import part
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
 from dibs.base.terminal import log_lines
@@ -281,7 +281,7 @@ def run(settings: Settings, *, finds: FindsSession, action_llama: bool = False) 
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     tools: tuple[Tool, ...] = TOOLS
     if action_llama:
-        tools = (*TOOLS, *needed("dibs.compat.action_llama.tools", "dibs mcp --action-llama").TOOLS)
+        tools = (*TOOLS, *(part("action-llama-tools", "dibs mcp --action-llama") or ()))
     asyncio.run(_serve(settings, tools, finds))
 
 

@@ -160,7 +160,7 @@ def failure_fields(call: Call) -> Document:
 
 
 def _released(call: Call, name: str, document: Document, door: Door) -> Answer:
-    tracker = part("issue tracker") if name.startswith(flags.TRACKED) else None
+    tracker = part("issue-tracker") if name.startswith(flags.TRACKED) else None
     if tracker is not None:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         tracker.withdraw_before_release(call, name, proven)
