@@ -30,9 +30,9 @@ import uvloop
 
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
+from dibs.server.connection import HttpConnection
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
-from dibs.server.http.protocol import HttpConnection
 from dibs.server.http_server import make_server
 from dibs.server.run import GC_THRESHOLDS
 from dibs.server.settings import ServerSettings

@@ -1,10 +1,7 @@
-"""The wheel's build hook: compiles the wheel when that is possible. `DIBS_COMPILE` is the one switch.
+"""The wheel's build hook: with `DIBS_COMPILE=1` a wheel is compiled, or the build fails. Without, it is pure Python.
 
-    unset    a wheel is compiled if there is a C compiler and Python's headers; else it is a pure Python wheel
-    1        a wheel is compiled, or the build fails
-    0        a pure Python wheel
-
-An editable install is never compiled: it is there to be edited.
+Who installs from a clone should not wait for minutes without a word. An editable install is never compiled: it is there
+to be edited.
 """
 
 from __future__ import annotations
@@ -30,28 +27,21 @@ class CompiledWheel(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        return TOOLS if _asked() != "0" and native.why_not() is None else []
+        return TOOLS if _is_asked() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == "editable" or _asked() == "0":
+        if version == "editable" or not _is_asked():
             return
-        missing = native.why_not()
-        if missing is None:
-            missing = self._compile(build_data)
-        if missing is None:
-            return
-        if _asked() == "1":
+        missing = native.why_not() or self._compile(build_data)
+        if missing is not None:
             raise RuntimeError(f"DIBS_COMPILE=1 asks for a compiled wheel, and {missing}.")
-        self.app.display_warning(f"This wheel is pure Python: {missing}. dibs works the same, and slower.")
 
     def _compile(self, build_data: dict[str, Any]) -> str | None:
         """Puts the compiled files into the wheel. Returns why it could not."""
         self._folder = tempfile.TemporaryDirectory(prefix="dibs-wheel-")
         tree = Path(self._folder.name, "tree")
         count = len(native.paths_of(native.ROOT / "src/dibs"))
-        self.app.display_info(
-            f"Compiling {count} modules with mypyc: two to five minutes of one core. DIBS_COMPILE=0 leaves it out."
-        )
+        self.app.display_info(f"Compiling {count} modules with mypyc: two to five minutes of one core.")
         began = time.monotonic()
         try:
             native.build(tree)
@@ -69,5 +59,5 @@ class CompiledWheel(BuildHookInterface[Any]):
             self._folder.cleanup()
 
 
-def _asked() -> str:
-    return os.environ.get("DIBS_COMPILE", "")
+def _is_asked() -> bool:
+    return os.environ.get("DIBS_COMPILE") == "1"

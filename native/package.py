@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = (
     "base/record.py",
     "core/*.py",
+    "core/*/*.py",
     "base/ids.py",
     "stores/codec.py",
     "stores/sqlite/rows.py",
@@ -49,7 +50,7 @@ MODULES = (
     "client/pending.py",
     "client/requests.py",
     "client/servers.py",
-    "client/transport.py",
+    "client/connection.py",
     "client/urls.py",
     "base/generators.py",
     "base/http1.py",

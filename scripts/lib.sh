@@ -138,7 +138,7 @@ fill_venv() {
     ! "$VENV/bin/python" -m pip show -q dibs 2>/dev/null || "$VENV/bin/python" -m pip uninstall --quiet --yes dibs
     # A newer pip writes a `dibs` script that imports less, and starts faster for it.
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
-    DIBS_COMPILE=0 "$VENV/bin/python" -m pip install "${quick[@]}" --quiet --disable-pip-version-check --editable "$ROOT[$extra]"
+    "$VENV/bin/python" -m pip install "${quick[@]}" --quiet --disable-pip-version-check --editable "$ROOT[$extra]"
     echo "$want" >"$VENV/.dibs-$extra"
 }
 

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Self
 from unittest.mock import patch
 
 from dibs.base.clock import steady_ms
-from tests.doors import connect
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeVar
 
-    from dibs.client.door import Door
+    from dibs.client.transport import Transport
 
     Found = TypeVar("Found")
 
@@ -247,7 +247,7 @@ class ServerProcess:
         """The token that it made on its first start."""
         return (self.folder / "dibs" / "token").read_text().split(":")[1]
 
-    def door(self, timeout_ms: int = 10_000) -> Door:
+    def transport(self, timeout_ms: int = 10_000) -> Transport:
         return connect(self.url, namespace=None, token=self.token, timeout_ms=timeout_ms)
 
 

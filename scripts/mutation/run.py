@@ -1,8 +1,8 @@
 """Changes dibs at random, one place at a time, and counts those that nobody notices.
 
     scripts/mutants                          400 mutants, or as many as 60 minutes allow
-    scripts/mutants --count 50 --seed 7 core/queue.py engine/batcher.py
-    scripts/mutants --only core/queue.py:120 all mutants of one line; `:120-140`: of several; without: of a file
+    scripts/mutants --count 50 --seed 7 core/waiting/queue.py engine/batcher.py
+    scripts/mutants --only core/waiting/queue.py:120 all mutants of one line; `:120-140`: of several; without: of a file
 
 One process imports dibs and collects the tests. A child of it runs them once, with every statement noting itself, so
 that it is known which test comes to which. Each mutant is another child: it has one function with one change, and runs

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "src" / "dibs" / "base" / "shipped.py"
 GROUPS = ("dibs.commands", "dibs.routes", "dibs.parts")
 _HEAD = '''\
-"""The entry points of the plugins in dibs' own wheel, and what their commands do. Looked up by `base/annexes.py`.
+"""The entry points of the plugins in dibs' own wheel, and what their commands do. Looked up by `base/plugins.py`.
 
 Made from pyproject.toml: DIBS_REWRITE=1 scripts/test tests/meta/test_rank.py
 """

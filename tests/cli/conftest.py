@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.cli.main import run
-from dibs.client.door import OneNamespace
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import OneNamespace
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 
@@ -83,8 +83,8 @@ class Terminal:
         exit_code = run(argv, self.env, out, err, source, self._open)
         return Ran(exit_code, out.getvalue(), err.getvalue())
 
-    def _open(self, settings: Settings) -> EmbeddedDoor:
-        return EmbeddedDoor(lambda: Coordinator(self.store), OneNamespace(settings.namespace))
+    def _open(self, settings: Settings) -> EmbeddedTransport:
+        return EmbeddedTransport(lambda: Coordinator(self.store), OneNamespace(settings.namespace))
 
     def claim(self, job: str, *flags: str) -> str:
         """Claim a job and give its lease id."""

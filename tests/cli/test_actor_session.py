@@ -12,13 +12,13 @@ import pytest
 
 from dibs.cli.commands import wait as waits
 from dibs.cli.framework import actor_session
-from dibs.client.door import Ask
 from dibs.client.pending import PendingClaim
 from dibs.client.settings import Settings
+from dibs.client.transport import Ask
 from dibs.wire.documents import Reply
 
 if TYPE_CHECKING:
-    from dibs.client.embedded import EmbeddedDoor
+    from dibs.client.embedded import EmbeddedTransport
     from tests.cli.conftest import Terminal
 
 ACTOR = ("--actor", "7c1e-fix-login")
@@ -140,11 +140,11 @@ def test_whoever_has_claimed_nothing_only_waits(terminal: Terminal) -> None:
 
 
 class StandsStill:
-    """A door to a server that answers no more from some time on. Only its own clock moves."""
+    """A transport to a server that answers no more from some time on. Only its own clock moves."""
 
     TIMEOUT_MS = 10_000
 
-    def __init__(self, inner: EmbeddedDoor, still_ms: int) -> None:
+    def __init__(self, inner: EmbeddedTransport, still_ms: int) -> None:
         self._inner = inner
         self._still_ms = still_ms
         self.now_ms = 0
@@ -175,14 +175,16 @@ def test_a_server_that_stands_still_lengthens_a_wait_by_one_timeout_at_most(
     terminal.screen = True  # each request waits for a second only
     # At a request's beginning and in its middle; at the end of the wait, each of both.
     for still_ms in (*range(1_000, wait_ms - 5_000, 3_500), *range(wait_ms - 5_000, wait_ms + 1_000, 500)):
-        door = StandsStill(terminal._open(Settings({}, terminal.env)), still_ms)
+        transport = StandsStill(terminal._open(Settings({}, terminal.env)), still_ms)
         with monkeypatch.context() as patch:
-            patch.setattr(terminal, "_open", lambda settings, door=door: door)
-            patch.setattr(waits, "steady_ms", lambda door=door: door.now_ms)
-            patch.setitem(PendingClaim.__init__.__kwdefaults__ or {}, "steady", lambda door=door: door.now_ms)
+            patch.setattr(terminal, "_open", lambda settings, transport=transport: transport)
+            patch.setattr(waits, "steady_ms", lambda transport=transport: transport.now_ms)
+            patch.setitem(
+                PendingClaim.__init__.__kwdefaults__ or {}, "steady", lambda transport=transport: transport.now_ms
+            )
             words = (command, "job", *ACTOR, "--wait" if command == "claim" else "--for", f"{wait_ms // 1000}s")
-            assert terminal(*words, "--timeout", f"{door.TIMEOUT_MS // 1000}s").exit in (1, 69)
-        assert door.now_ms <= wait_ms + door.TIMEOUT_MS + 500, still_ms
+            assert terminal(*words, "--timeout", f"{transport.TIMEOUT_MS // 1000}s").exit in (1, 69)
+        assert transport.now_ms <= wait_ms + transport.TIMEOUT_MS + 500, still_ms
 
 
 def test_an_actor_that_went_silent_is_told_that_it_lost_and_may_begin_anew(terminal: Terminal) -> None:

@@ -19,7 +19,7 @@ import pytest
 from dibs.cli.commands.demo import Play, answer, backlog_of
 from dibs.cli.framework.context import Call
 from dibs.cli.text.words import Paint
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from tests.cli.conftest import Ran, Terminal
 from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, clean_env
 
@@ -101,11 +101,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         finally:
             piped.kill()
             asked.kill()
-        door = server.door()
-        claimed = (door.ask(Ask("list", "", {"limit": 10})).body or {})["locks"]
+        transport = server.transport()
+        claimed = (transport.ask(Ask("list", "", {"limit": 10})).body or {})["locks"]
         name = Ran(0, shown[2].out, "").everything["jobs"][0]["name"]
-        status = (door.ask(Ask("inspect", name)).body or {})["status"]
-        door.close()
+        status = (transport.ask(Ask("inspect", name)).body or {})["status"]
+        transport.close()
     return Runs(*shown, os.listdir(folder), claimed, status)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.cli.commands.doctor import Findings, check_one_store
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
 from dibs.client.settings import connect_as
+from dibs.client.transport import Ask
 from dibs.core.durations import format_duration
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -110,10 +110,11 @@ def test_another_version_at_the_server_is_told(outside: Terminal) -> None:
 
 def test_a_store_without_a_server_says_who_waits() -> None:
     store = MemoryStore(ManualClock())
-    door = EmbeddedDoor(lambda: Coordinator(store))
-    door.ask(Ask("acquire", "wanted", {"owner": "holder"}))
-    assert door.ask(Ask("acquire", "wanted", {"owner": "patient", "wait_seconds": 0.001})).body["status"] == "queued"  # type: ignore[index]
-    [waiter] = (door.ask(Ask("waiters", "", {"limit": 10})).body or {})["waiters"]
+    transport = EmbeddedTransport(lambda: Coordinator(store))
+    transport.ask(Ask("acquire", "wanted", {"owner": "holder"}))
+    asked = transport.ask(Ask("acquire", "wanted", {"owner": "patient", "wait_seconds": 0.001}))
+    assert (asked.body or {})["status"] == "queued"
+    [waiter] = (transport.ask(Ask("waiters", "", {"limit": 10})).body or {})["waiters"]
     assert (waiter["owner"], waiter["name"], waiter["holders"][0]["owner"]) == ("patient", "wanted", "holder")
 
 

@@ -128,7 +128,7 @@ NOTHING_FOREIGN = {
     "agent uninstall",
     "agent status",
     "token show",  # what it prints is this user's own
-    "agent hook",  # tests/annexes/harness has its own test of hostile owners
+    "agent hook",  # tests/plugins/harness has its own test of hostile owners
 }
 
 
@@ -162,14 +162,14 @@ def spoiled(value: Any, spare: set[str], key: str = "") -> Any:
 
 
 class Liar:
-    """A door whose replies pass through `tell`."""
+    """A transport whose replies pass through `tell`."""
 
-    def __init__(self, door: Any, tell: Tell) -> None:
-        self._door = door
+    def __init__(self, transport: Any, tell: Tell) -> None:
+        self._transport = transport
         self._tell = tell
 
     def __getattr__(self, name: str) -> Any:
-        real = getattr(self._door, name, None)
+        real = getattr(self._transport, name, None)
 
         def call(*args: Any) -> Any:
             said = real(*args) if real is not None else Reply(status=200, body={"runs": [], "secret": "s"})

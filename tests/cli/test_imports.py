@@ -43,8 +43,8 @@ SERVER = SHARED | {"_socket", "array", "math"}
 # Parts of dibs that a job which is free, in the user's own store, does not need: each is imported where it is.
 NOT_FOR_A_FREE_JOB = set(
     """
-    dibs.client.urls dibs.core.upkeep dibs.core.lease_outcomes dibs.core.leases
-    dibs.core.sessions dibs.core.several dibs.base.redact
+    dibs.client.urls dibs.core.upkeep.due dibs.core.lease_outcomes dibs.core.claims.leases
+    dibs.core.claims.sessions dibs.core.claims.several dibs.base.redact
     dibs.wire.lease_documents dibs.wire.refusals
     """.split()
 )
@@ -127,7 +127,7 @@ def test_a_claim_on_the_own_store_imports_only_this(env: dict[str, str]) -> None
     assert not modules & NEVER
     assert not_ours(modules) <= EMBEDDED
     assert not {
-        name for name in modules if name.startswith(("dibs.server", "dibs.client.http", "dibs.client.transport"))
+        name for name in modules if name.startswith(("dibs.server", "dibs.client.http", "dibs.client.connection"))
     }
 
 
@@ -157,7 +157,7 @@ def test_a_claim_through_a_server_imports_only_this(env: dict[str, str]) -> None
         modules = modules_of_a_claim(env | {"DIBS_URL": server.url, "DIBS_TOKEN": "t"})
     assert not modules & NEVER
     assert not_ours(modules) <= SERVER
-    rules = ("dibs.core.claims", "dibs.core.decide", "dibs.core.outcomes", "dibs.core.records")
+    rules = ("dibs.core.claims.acquire", "dibs.core.decide", "dibs.core.outcomes", "dibs.core.records")
     inside = ("dibs.stores", "dibs.engine", "dibs.wire.requests", *rules)
     assert not {name for name in modules if name.startswith(inside)}
     assert threading.active_count() <= before

@@ -10,8 +10,8 @@ from dibs.cli.framework.context import Call
 from dibs.cli.text.words import Paint
 
 if TYPE_CHECKING:
-    from dibs.client.door import Door
     from dibs.client.settings import Settings
+    from dibs.client.transport import Transport
     from tests.cli.conftest import Terminal
 
 ISSUE = "github://acme/app/issues/42"
@@ -78,19 +78,19 @@ def test_a_password_in_an_address_gets_into_no_name_and_no_message(terminal: Ter
 
 @pytest.mark.fault("F-191")
 @pytest.mark.parametrize("url", ["sqlite:///dibs.db", "http://127.0.0.1:3427"])
-def test_a_second_door_is_in_the_namespace_of_the_repository(url: str) -> None:
+def test_a_second_transport_is_in_the_namespace_of_the_repository(url: str) -> None:
     opened: list[str | None] = []
 
-    def opener(settings: Settings) -> Door:
+    def opener(settings: Settings) -> Transport:
         opened.append(settings.namespace)
         raise LookupError
 
     call = Call("run", {"url": url}, {}, stdin=None, stdout=None, paint=Paint(), opener=opener)
     call.fall_back_on({"namespace": "acme-app"})
-    for door in (call.another_door, call.door, lambda: call.keeping_door(1_000)):
+    for transport in (call.another_transport, call.transport, lambda: call.keeping_transport(1_000)):
         with pytest.raises(LookupError):
-            door()
+            transport()
     assert opened == ["acme-app"] * 3
     with pytest.raises(LookupError):
-        call.another_door(namespace="other")
+        call.another_transport(namespace="other")
     assert opened[-1] == "other"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import wall_ms
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from tests.programs import ServerProcess
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def test_a_floor_that_is_none_is_refused(terminal: Terminal, number: str) -> Non
 @pytest.mark.e2e
 def test_a_server_takes_the_floor_when_it_starts_and_keeps_it(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, flags=["--token-floor", "7000"]) as server:
-        reply = server.door().ask(Ask("acquire", "a"))
+        reply = server.transport().ask(Ask("acquire", "a"))
         assert (reply.body or {})["fencing_token"] == 7001
         floor = server.store_url
     with ServerProcess(tmp_path, store=floor) as server:
-        reply = server.door().ask(Ask("acquire", "b"))
+        reply = server.transport().ask(Ask("acquire", "b"))
         assert (reply.body or {})["fencing_token"] == 7001

@@ -15,7 +15,7 @@ from dibs.cli.framework.context import Call
 from dibs.cli.text.claim import refusal
 from dibs.cli.text.words import Paint
 from dibs.client import pending as places
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
 from dibs.client.pending import PendingClaim
 from dibs.wire.documents import Reply, reply_for_error
 from tests.cli.conftest import Screen
@@ -287,13 +287,13 @@ def test_a_group_is_for_claims_that_wait(terminal: Terminal) -> None:
 @pytest.fixture
 def paused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a command lets time pass."""
-    event, news = threading.Event(), EmbeddedDoor.news
+    event, news = threading.Event(), EmbeddedTransport.news
 
-    def told(door: EmbeddedDoor, timeout_ms: int) -> None:
+    def told(transport: EmbeddedTransport, timeout_ms: int) -> None:
         event.set()
-        news(door, min(timeout_ms, 20))
+        news(transport, min(timeout_ms, 20))
 
-    monkeypatch.setattr(EmbeddedDoor, "news", told)
+    monkeypatch.setattr(EmbeddedTransport, "news", told)
     return event
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
 from dibs.client.event_reader import asked_events
 from dibs.engine.coordinator import Coordinator
 from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, dibs, reserved_ports, wait_until
@@ -44,7 +44,7 @@ def test_watch_tells_of_pruned_history(terminal: Terminal) -> None:
     terminal.store.prune(keep=2, before_ms=0)
     told = terminal("watch", "--since", "1h", "--for", "0s").out
     assert told.count("\n") == 2  # what is asked for by time is what is left
-    page: Any = EmbeddedDoor(lambda: Coordinator(terminal.store)).ask(asked_events("", None, 1, 10)).body
+    page: Any = EmbeddedTransport(lambda: Coordinator(terminal.store)).ask(asked_events("", None, 1, 10)).body
     assert page["gap"]["oldest"] == 4
 
 

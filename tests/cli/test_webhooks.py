@@ -10,7 +10,7 @@ import pytest
 
 from dibs.cli.main import run
 from dibs.core.records import webhook_key
-from dibs.core.webhooks import Webhook
+from dibs.core.service.webhooks import Webhook
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.registry import open_store
 from tests.server.harness import TOKENS, running

@@ -10,12 +10,12 @@ import pytest
 
 from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.generators import run_generator
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
 from dibs.client.flow import all_pages, drive
-from dibs.client.http import HttpDoor
+from dibs.client.http import HttpTransport
 from dibs.client.pending import PendingClaim
 from dibs.client.servers import Servers
+from dibs.client.transport import Ask
 from dibs.client.urls import server_address
 from dibs.core.commands import Acquire
 from dibs.engine.coordinator import Coordinator
@@ -41,8 +41,8 @@ QUEUED = {
 LEASE = {"lease_id": "x", "fencing_token": 1, "owner": "o", "remaining_ms": 5}
 
 
-def door_to(server: ScriptedServer, timeout_ms: int = 10_000) -> HttpDoor:
-    return HttpDoor(Servers((server_address(server.url),)), timeout_ms=timeout_ms)
+def transport_to(server: ScriptedServer, timeout_ms: int = 10_000) -> HttpTransport:
+    return HttpTransport(Servers((server_address(server.url),)), timeout_ms=timeout_ms)
 
 
 @pytest.mark.parametrize(
@@ -65,34 +65,34 @@ def door_to(server: ScriptedServer, timeout_ms: int = 10_000) -> HttpDoor:
 def test_each_verb_has_its_address(verb: str, name: str, line: str, status: int, body: Any) -> None:
     answer = reply_of(status, b"" if body is None else body)
     with ScriptedServer([answer]) as server:
-        reply = door_to(server).ask(Ask(verb, name, {"names": ["a", "b"]} if "acquire-" in verb else {}))
+        reply = transport_to(server).ask(Ask(verb, name, {"names": ["a", "b"]} if "acquire-" in verb else {}))
     assert (reply.status, reply.body) == (status, body)
     assert server.requests[0].decode().splitlines()[0] == f"{line} HTTP/1.1"
 
 
 def test_the_sessions_are_asked_for() -> None:
     with ScriptedServer([reply_of(200, {"sessions": [SESSION]})]) as server:
-        assert door_to(server).ask(Ask("sessions")).body == {"sessions": [SESSION]}
+        assert transport_to(server).ask(Ask("sessions")).body == {"sessions": [SESSION]}
     assert server.requests[0].startswith(b"GET /sessions HTTP/1.1")
 
 
 def test_a_deadlock_comes_with_its_circle() -> None:
     body = {"error": "x", "code": "deadlock", "details": "Never.", "cycle": ["a", "x", "b", "y"]}
     with ScriptedServer([reply_of(409, body)]) as server:
-        assert door_to(server).ask(Ask("acquire", "x", {"wait_seconds": 1})).body == body
+        assert transport_to(server).ask(Ask("acquire", "x", {"wait_seconds": 1})).body == body
 
 
 @pytest.mark.parametrize("session", ["", "nonsense", "../locks", ID + "/x"])
 def test_what_is_no_session_id_is_not_sent(session: str) -> None:
     with ScriptedServer([reply_of(200, SESSION)]) as server:
         for verb in ("session-keep", "session-show", "session-end"):
-            assert door_to(server).ask(Ask(verb, session)).status == 400
+            assert transport_to(server).ask(Ask(verb, session)).status == 400
     assert server.requests == []
 
 
 def test_names_that_are_not_text_are_not_sent() -> None:
     with ScriptedServer([reply_of(200, QUEUED)]) as server:
-        reply = door_to(server).ask(Ask("acquire-all", "", {"names": ["a", "\udcff"]}))
+        reply = transport_to(server).ask(Ask("acquire-all", "", {"names": ["a", "\udcff"]}))
     assert (reply.status, server.requests) == (400, [])
     assert (reply.body or {})["code"] == "invalid_lock_name"
 
@@ -112,7 +112,7 @@ def test_names_that_are_not_text_are_not_sent() -> None:
 )
 def test_an_answer_that_lacks_what_it_must_have_is_not_from_dibs(verb: str, body: dict[str, Any]) -> None:
     with ScriptedServer([reply_of(200, body)]) as server:
-        reply = door_to(server).ask(Ask(verb, "" if "-" in verb else "a", {"names": ["a"]}))
+        reply = transport_to(server).ask(Ask(verb, "" if "-" in verb else "a", {"names": ["a"]}))
     assert "not from dibs" in (reply.body or {})["details"]
 
 
@@ -127,8 +127,10 @@ def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
         over.wait(60)
 
     with ScriptedServer([answer_late, never_answer]) as server:
-        patient = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"wait_seconds": 50, "request_key": "k"}))
-        hasty = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"request_key": "k"}))
+        patient = transport_to(server, timeout_ms=200).ask(
+            Ask("acquire", "a", {"wait_seconds": 50, "request_key": "k"})
+        )
+        hasty = transport_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"request_key": "k"}))
         over.set()
     assert patient.body == QUEUED
     assert "did not answer within 0.2 s" in (hasty.body or {})["details"]
@@ -150,7 +152,7 @@ def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
 def test_what_may_be_repeated_is(verb: str, key: str | None, asked: int) -> None:
     with ScriptedServer([None] * 5) as server:
         document = {} if key is None else {key: ID}
-        reply = door_to(server).ask(Ask(verb, ID if verb.startswith("session-") else "a", document))
+        reply = transport_to(server).ask(Ask(verb, ID if verb.startswith("session-") else "a", document))
     assert len(server.requests) == asked
     assert FATE_UNKNOWN in (reply.body or {})["details"]
 
@@ -166,7 +168,7 @@ def test_an_interrupt_hangs_up_so_that_the_server_gives_the_place_up() -> None:
 
     with ScriptedServer([interrupt]) as server:
         with pytest.raises(KeyboardInterrupt):
-            door_to(server).ask(Ask("acquire", "a", {"wait_seconds": 20, "request_key": "k"}))
+            transport_to(server).ask(Ask("acquire", "a", {"wait_seconds": 20, "request_key": "k"}))
         assert hung_up.wait(20)
 
 
@@ -186,34 +188,34 @@ def waiting_claim(lease_id: str, owner: str) -> Acquire:
 @pytest.mark.parametrize("got_it", [False, True])
 def test_giving_up_a_place_in_a_store_gives_up_the_job_that_it_became(got_it: bool) -> None:
     store = MemoryStore(lambda: 1_000_000)
-    door = EmbeddedDoor(lambda: Coordinator(store))
-    lease = (door.ask(Ask("acquire", "a", {"owner": "first"})).body or {})["lease_id"]
+    transport = EmbeddedTransport(lambda: Coordinator(store))
+    lease = (transport.ask(Ask("acquire", "a", {"owner": "first"})).body or {})["lease_id"]
     pending = PendingClaim("acquire", "a", {"owner": "bob", "request_key": "k"}, own_key=True)
-    drive(door, pending.ask_once(1))
+    drive(transport, pending.ask_once(1))
     if got_it:
-        door.ask(Ask("release", "a", {"lease_id": lease}))
-        assert (door.ask(Ask("inspect", "a")).body or {})["owner"] == "bob"
-    assert drive(door, pending.withdraw())
-    found = door.ask(Ask("inspect", "a")).body or {}
+        transport.ask(Ask("release", "a", {"lease_id": lease}))
+        assert (transport.ask(Ask("inspect", "a")).body or {})["owner"] == "bob"
+    assert drive(transport, pending.withdraw())
+    found = transport.ask(Ask("inspect", "a")).body or {}
     assert (found["owner"], found["waiting"]) == (None if got_it else "first", 0)
 
 
 def test_a_claim_in_a_session_that_names_no_owner_is_the_sessions_owners() -> None:
     store = MemoryStore(lambda: 1_000_000)
-    door = EmbeddedDoor(lambda: Coordinator(store))
+    transport = EmbeddedTransport(lambda: Coordinator(store))
     first, second = (
-        {"session_id": (door.ask(Ask("session-open", "", {"owner": owner})).body or {})["session_id"]}
+        {"session_id": (transport.ask(Ask("session-open", "", {"owner": owner})).body or {})["session_id"]}
         for owner in ("first", "second")
     )
-    assert (door.ask(Ask("acquire", "a", first)).body or {})["owner"] == "first"
-    queued = door.ask(Ask("acquire-all", "", {**second, "names": ["a", "b"], "wait_seconds": 0.001}))
+    assert (transport.ask(Ask("acquire", "a", first)).body or {})["owner"] == "first"
+    queued = transport.ask(Ask("acquire-all", "", {**second, "names": ["a", "b"], "wait_seconds": 0.001}))
     assert (queued.body or {})["status"] == "queued"
-    events = (door.ask(Ask("history", "a", {"limit": 10})).body or {})["events"]
+    events = (transport.ask(Ask("history", "a", {"limit": 10})).body or {})["events"]
     assert [(event["event"], event["owner"]) for event in events] == [
         ("acquired", "first"),
         ("queued", "second"),
     ]
-    named = door.ask(Ask("acquire", "named", {**second, "owner": "somebody else"}))
+    named = transport.ask(Ask("acquire", "named", {**second, "owner": "somebody else"}))
     assert (named.body or {})["owner"] == "somebody else"
 
 
@@ -249,49 +251,49 @@ def test_a_list_of_which_a_page_fails_has_failed() -> None:
 
 def test_news_are_heard_of_at_once_and_waited_for_not_for_ever() -> None:
     store = MemoryStore(lambda: 1_000_000)
-    door = EmbeddedDoor(lambda: Coordinator(store))
-    door.news(0)
-    door.news(1)  # nothing happened: the time passes
-    door.ask(Ask("acquire", "a"))
-    door.news(60_000)
+    transport = EmbeddedTransport(lambda: Coordinator(store))
+    transport.news(0)
+    transport.news(1)  # nothing happened: the time passes
+    transport.ask(Ask("acquire", "a"))
+    transport.news(60_000)
     with ScriptedServer([]) as server:
-        door_to(server).news(1)
+        transport_to(server).news(1)
 
 
 SEVERAL = {"names": ["a", "b", "c"], "owner": "o", "ttl_seconds": 60, "request_key": "k"}
 
 
-def door_with_a_lost_answer() -> EmbeddedDoor:
+def transport_with_a_lost_answer() -> EmbeddedTransport:
     """To a store in which the answer to a claim of three jobs was never read, and one of them was broken since."""
     store = MemoryStore(lambda: 1_000)
-    door = EmbeddedDoor(lambda: Coordinator(store))
-    door.ask(Ask("acquire-all", "", SEVERAL))
-    door.ask(Ask("break", "a", {"reason": "stuck"}))
-    return door
+    transport = EmbeddedTransport(lambda: Coordinator(store))
+    transport.ask(Ask("acquire-all", "", SEVERAL))
+    transport.ask(Ask("break", "a", {"reason": "stuck"}))
+    return transport
 
 
 @pytest.mark.fault("F-259")
 @pytest.mark.promise("all-or-nothing")
 @pytest.mark.parametrize("is_ours", [True, False], ids=["a key of its own", "the user's key"])
 def test_a_claim_gives_back_what_an_answer_that_it_never_read_had_given_unless_its_user_knows(is_ours: bool) -> None:
-    door = door_with_a_lost_answer()
-    reply = drive(door, PendingClaim("acquire-all", "", dict(SEVERAL), own_key=is_ours).claim())
+    transport = transport_with_a_lost_answer()
+    reply = drive(transport, PendingClaim("acquire-all", "", dict(SEVERAL), own_key=is_ours).claim())
     body = reply.body or {}
     assert [each["name"] for each in body["refused"]] == ["a"]
     assert [each["name"] for each in body.get("rest", [])] == ([] if is_ours else ["b", "c"])
     assert ("still has b, c" in sentence(body)) is not is_ours
     assert "lease id" not in sentence(body), "it is a secret, and sentences are logged"
     for name in ("b", "c"):
-        assert (door.ask(Ask("inspect", name)).body or {})["status"] == ("free" if is_ours else "held")
+        assert (transport.ask(Ask("inspect", name)).body or {})["status"] == ("free" if is_ours else "held")
 
 
 @pytest.mark.promise("lease:never-early")
 def test_who_gives_up_a_claim_with_the_user_s_key_leaves_what_a_refusal_names_to_who_may_have_read_of_it() -> None:
-    door = door_with_a_lost_answer()
+    transport = transport_with_a_lost_answer()
     pending = PendingClaim("acquire-all", "", dict(SEVERAL))
-    drive(door, pending.claim())
-    assert drive(door, pending.withdraw())
-    assert (door.ask(Ask("inspect", "b")).body or {})["status"] == "held"
+    drive(transport, pending.claim())
+    assert drive(transport, pending.withdraw())
+    assert (transport.ask(Ask("inspect", "b")).body or {})["status"] == "held"
 
 
 @pytest.mark.promise("all-or-nothing")
@@ -304,34 +306,34 @@ def test_who_gives_up_a_claim_with_the_user_s_key_leaves_what_a_refusal_names_to
     ids=lambda why: why["code"],
 )
 def test_a_claim_that_cannot_give_back_the_rest_says_that_it_may_have_it_and_does_so_later(why: dict[str, Any]) -> None:
-    door = door_with_a_lost_answer()
+    transport = transport_with_a_lost_answer()
     away = Reply(status=503, body=why)
     pending = PendingClaim("acquire-all", "", dict(SEVERAL), own_key=True)
 
     def answer(asked: Any) -> Reply:
-        return away if asked.verb == "withdraw" else door.ask(asked)
+        return away if asked.verb == "withdraw" else transport.ask(asked)
 
     assert run_generator(pending.claim(), answer) is away
-    assert drive(door, pending.withdraw())
-    assert (door.ask(Ask("inspect", "c")).body or {})["status"] == "free"
+    assert drive(transport, pending.withdraw())
+    assert (transport.ask(Ask("inspect", "c")).body or {})["status"] == "free"
 
 
 @pytest.mark.fault("F-259")
 @pytest.mark.promise("same-answer")
 def test_a_refusal_that_names_what_is_left_is_read_from_a_server_as_from_a_store() -> None:
-    refusal = door_with_a_lost_answer().ask(Ask("acquire-all", "", SEVERAL))
+    refusal = transport_with_a_lost_answer().ask(Ask("acquire-all", "", SEVERAL))
     undone = {"status": "withdrawn", "left": False, "released": ["b", "c"], "kept": []}
     with ScriptedServer([reply_of(refusal.status, refusal.body), reply_of(200, undone)]) as server:
         pending = PendingClaim("acquire-all", "", dict(SEVERAL), own_key=True)
-        reply = drive(door_to(server), pending.claim())
+        reply = drive(transport_to(server), pending.claim())
         assert [each["name"] for each in (reply.body or {}).get("refused", [])] == ["a"]
         assert [request.split()[1] for request in server.requests[1:]] == [b"/locks/withdraw"]
 
 
-def door_with_a_session() -> tuple[EmbeddedDoor, str]:
+def transport_with_a_session() -> tuple[EmbeddedTransport, str]:
     store = MemoryStore(lambda: 1_000)
-    door = EmbeddedDoor(lambda: Coordinator(store))
-    return door, (door.ask(Ask("session-open", "", {"owner": "o"})).body or {})["session_id"]
+    transport = EmbeddedTransport(lambda: Coordinator(store))
+    return transport, (transport.ask(Ask("session-open", "", {"owner": "o"})).body or {})["session_id"]
 
 
 @pytest.mark.fault("F-264")
@@ -340,29 +342,29 @@ def door_with_a_session() -> tuple[EmbeddedDoor, str]:
 @pytest.mark.parametrize("told", [True, False], ids=["another is told", "nobody is told"])
 def test_a_claim_gives_back_nothing_that_another_process_of_its_session_was_told_of(lost: str, told: bool) -> None:
     """It repeats a claim whose answer was lost, or gives it up, or its place in line, after it had got the jobs."""
-    door, session = door_with_a_session()
+    transport, session = transport_with_a_session()
     pending = PendingClaim("acquire-all", "", {**SEVERAL, "session_id": session}, own_key=True)
     if lost == "the place":
-        other = (door.ask(Ask("acquire", "a")).body or {})["lease_id"]
-        drive(door, pending.ask_once(1))
-        door.ask(Ask("release", "a", {"lease_id": other}))
+        other = (transport.ask(Ask("acquire", "a")).body or {})["lease_id"]
+        drive(transport, pending.ask_once(1))
+        transport.ask(Ask("release", "a", {"lease_id": other}))
     else:
-        drive(door, pending.ask_once())
+        drive(transport, pending.ask_once())
     if lost == "some":
-        door.ask(Ask("break", "a", {"reason": "stuck"}))
+        transport.ask(Ask("break", "a", {"reason": "stuck"}))
 
     def answer(asked: Any) -> Reply:
         if told and asked.verb == "withdraw":  # it comes late
-            claimed = door.ask(Ask("acquire", "b", {"session_id": session, "request_key": "other"}))
+            claimed = transport.ask(Ask("acquire", "b", {"session_id": session, "request_key": "other"}))
             assert (claimed.body or {})["held_before"] is True
-        return door.ask(asked)
+        return transport.ask(asked)
 
     if lost == "some":
         reply = run_generator(pending.claim(), answer)
         assert "rest" not in (reply.body or {})
     else:
         assert run_generator(pending.withdraw(), answer)
-    states = [(door.ask(Ask("inspect", name)).body or {})["status"] for name in ("a", "b", "c")]
+    states = [(transport.ask(Ask("inspect", name)).body or {})["status"] for name in ("a", "b", "c")]
     assert states == ["free", "held" if told else "free", "free"]
 
 
@@ -370,7 +372,7 @@ def test_a_claim_gives_back_nothing_that_another_process_of_its_session_was_told
 @pytest.mark.promise("excl")
 def test_a_claim_takes_a_new_key_when_what_it_was_given_is_withdrawn() -> None:
     """A withdrawal that is still under way cannot take what the next answer gives: that is another ask's."""
-    refusal = door_with_a_lost_answer().ask(Ask("acquire-all", "", SEVERAL))
+    refusal = transport_with_a_lost_answer().ask(Ask("acquire-all", "", SEVERAL))
     away = Reply(status=503, body={"code": "upstream_unavailable", "details": FATE_UNKNOWN})
     undone = Reply(200, {"status": "withdrawn", "left": False, "released": [], "kept": []})
     replies = [away, refusal, away, refusal, undone, Reply(200, {"status": "held", "refused": []})]

@@ -1,4 +1,4 @@
-"""The door to a store: errors are replies, and an invalid request opens no store."""
+"""The transport to a store: errors are replies, and an invalid request opens no store."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import StoreUnavailable
-from dibs.client.door import Ask, OneNamespace
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import Ask, OneNamespace
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from tests.doors import connect
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def never() -> Coordinator:
 def test_what_cannot_be_is_answered_without_opening_the_store(
     verb: str, name: str, document: dict[str, object], code: str
 ) -> None:
-    reply = EmbeddedDoor(never).ask(Ask(verb, name, document))
+    reply = EmbeddedTransport(never).ask(Ask(verb, name, document))
     assert reply.body is not None
     assert reply.body["code"] == code
 
@@ -43,33 +43,33 @@ def test_a_store_that_cannot_be_opened_is_a_reply() -> None:
     def fail() -> Coordinator:
         raise StoreUnavailable("The disk is gone.")
 
-    door = EmbeddedDoor(fail)
+    transport = EmbeddedTransport(fail)
     for reply in (
-        door.ask(Ask("inspect", "a")),
-        door.ask(Ask("list", "", {"limit": 1})),
-        door.ask(Ask("history", "a", {"limit": 1})),
+        transport.ask(Ask("inspect", "a")),
+        transport.ask(Ask("list", "", {"limit": 1})),
+        transport.ask(Ask("history", "a", {"limit": 1})),
     ):
         assert reply.status == 503
         assert reply.body is not None
         assert reply.body["details"] == "The disk is gone."
-    door.close()
+    transport.close()
 
 
 def test_a_fault_of_ours_is_not_dressed_up_as_an_answer() -> None:
     with pytest.raises(AssertionError):
-        EmbeddedDoor(never).ask(Ask("inspect", "a"))
+        EmbeddedTransport(never).ask(Ask("inspect", "a"))
 
 
 def test_the_namespace_is_checked_and_keeps_names_apart() -> None:
     store = MemoryStore(lambda: 1_000_000)
-    assert EmbeddedDoor(lambda: Coordinator(store), OneNamespace("one")).ask(Ask("acquire", "a")).status == 200
-    other = EmbeddedDoor(lambda: Coordinator(store), OneNamespace("two")).ask(Ask("inspect", "a")).body
+    assert EmbeddedTransport(lambda: Coordinator(store), OneNamespace("one")).ask(Ask("acquire", "a")).status == 200
+    other = EmbeddedTransport(lambda: Coordinator(store), OneNamespace("two")).ask(Ask("inspect", "a")).body
     assert other is not None
     assert other["status"] == "free"
-    assert EmbeddedDoor(lambda: Coordinator(store), OneNamespace("not one")).ask(Ask("inspect", "a")).status == 400
+    assert EmbeddedTransport(lambda: Coordinator(store), OneNamespace("not one")).ask(Ask("inspect", "a")).status == 400
 
 
-def test_a_file_is_opened_by_its_url_and_two_doors_share_it(tmp_path: Path) -> None:
+def test_a_file_is_opened_by_its_url_and_two_transports_share_it(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path / 'dibs.db'}"
     first = connect(url, namespace=None, token=None, timeout_ms=1000)
     second = connect(url, namespace=None, token=None, timeout_ms=1000)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.client.door import Ask
 from dibs.client.embedded import claim
 from dibs.client.pending import PendingClaim
+from dibs.client.transport import Ask
 from dibs.core.commands import Acquire, Release
 from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import ticket_key

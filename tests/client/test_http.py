@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import FATE_UNKNOWN
-from dibs.client.door import Ask, OneNamespace
-from dibs.client.http import HttpDoor
+from dibs.client.http import HttpTransport
 from dibs.client.servers import Servers
+from dibs.client.transport import Ask, OneNamespace
 from dibs.client.urls import server_address
 from tests.client.scripted import ScriptedServer, reply_of
 
@@ -37,10 +37,12 @@ FREE = {"name": "a", "status": "free", "fencing_token": 0}
 KEY = {"request_key": "k"}
 
 
-def door_to(server: ScriptedServer, timeout_ms: int = 10_000, token: str | None = None, **more: Any) -> HttpDoor:
+def transport_to(
+    server: ScriptedServer, timeout_ms: int = 10_000, token: str | None = None, **more: Any
+) -> HttpTransport:
     address = server_address(server.url)
     address.token = token
-    return HttpDoor(Servers((address,)), timeout_ms=timeout_ms, **more)
+    return HttpTransport(Servers((address,)), timeout_ms=timeout_ms, **more)
 
 
 def details(reply: Reply) -> str:
@@ -50,7 +52,7 @@ def details(reply: Reply) -> str:
 
 def test_a_request_says_who_asks_for_what_where() -> None:
     with ScriptedServer([reply_of(200, GRANTED)]) as server:
-        reply = door_to(server, token="secret", naming=OneNamespace("acme")).ask(
+        reply = transport_to(server, token="secret", naming=OneNamespace("acme")).ask(
             Ask("acquire", "a/b é", {"owner": "é"})
         )
     assert reply.body == GRANTED
@@ -65,14 +67,14 @@ def test_a_request_says_who_asks_for_what_where() -> None:
 @pytest.mark.parametrize(
     ("ask", "line"),
     [
-        (lambda door: door.ask(Ask("inspect", "a")), "GET /locks/a HTTP/1.1"),
-        (lambda door: door.ask(Ask("acl", "a", {"acl": {}})), "PUT /locks/a/acl HTTP/1.1"),
+        (lambda transport: transport.ask(Ask("inspect", "a")), "GET /locks/a HTTP/1.1"),
+        (lambda transport: transport.ask(Ask("acl", "a", {"acl": {}})), "PUT /locks/a/acl HTTP/1.1"),
         (
-            lambda door: door.ask(Ask("list", "a&b", {"limit": 5, "after": "c"})),
+            lambda transport: transport.ask(Ask("list", "a&b", {"limit": 5, "after": "c"})),
             "GET /locks?prefix=a%26b&limit=5&after=c HTTP/1.1",
         ),
         (
-            lambda door: door.ask(Ask("history", "..", {"limit": 7})),
+            lambda transport: transport.ask(Ask("history", "..", {"limit": 7})),
             "GET /locks/%2E%2E/history?limit=7 HTTP/1.1",
         ),
     ],
@@ -80,34 +82,34 @@ def test_a_request_says_who_asks_for_what_where() -> None:
 def test_each_question_has_its_address(ask: Any, line: str) -> None:
     body = FREE | {"locks": [], "next": None, "events": [], "acl": {}}
     with ScriptedServer([reply_of(200, body)]) as server:
-        assert ask(door_to(server)).status == 200
+        assert ask(transport_to(server)).status == 200
     assert server.requests[0].decode().splitlines()[0] == line
 
 
 def test_a_release_is_answered_with_null() -> None:
     with ScriptedServer([reply_of(200, None)]) as server:
-        reply = door_to(server).ask(Ask("release", "a", {"lease_id": "x"}))
+        reply = transport_to(server).ask(Ask("release", "a", {"lease_id": "x"}))
     assert (reply.status, reply.body) == (200, None)
 
 
 def test_a_refusal_is_a_reply_with_the_servers_own_words() -> None:
     body = {"error": "Authentication failed", "code": "authentication_failed", "details": "No such token."}
     with ScriptedServer([reply_of(401, body)]) as server:
-        reply = door_to(server).ask(Ask("acquire", "a", KEY))
+        reply = transport_to(server).ask(Ask("acquire", "a", KEY))
     assert (reply.status, reply.body) == (401, body)
 
 
 def test_retry_after_is_handed_on_in_milliseconds() -> None:
     body = {"error": "x", "code": "upstream_unavailable", "details": "busy"}
     with ScriptedServer([reply_of(503, body, "Retry-After: 7")]) as server:
-        reply = door_to(server).ask(Ask("acquire", "a", KEY))
+        reply = transport_to(server).ask(Ask("acquire", "a", KEY))
     assert reply.body == body | {"retry_after_ms": 7000}
 
 
 def test_a_connection_that_breaks_after_the_request_is_asked_again_with_the_same_key() -> None:
     cut = reply_of(200, GRANTED)[:-3]
     with ScriptedServer([None, cut, reply_of(200, GRANTED)]) as server:
-        reply = door_to(server).ask(Ask("acquire", "a", KEY))
+        reply = transport_to(server).ask(Ask("acquire", "a", KEY))
     assert reply.body == GRANTED
     assert len(server.requests) == 3
     assert len(set(server.requests)) == 1
@@ -115,7 +117,7 @@ def test_a_connection_that_breaks_after_the_request_is_asked_again_with_the_same
 
 def test_it_is_not_asked_for_ever() -> None:
     with ScriptedServer([None] * 5) as server:
-        reply = door_to(server).ask(Ask("renew", "a", {"lease_id": "x"}))
+        reply = transport_to(server).ask(Ask("renew", "a", {"lease_id": "x"}))
     assert len(server.requests) == 3
     assert reply.status == 503
     assert FATE_UNKNOWN in details(reply)
@@ -124,14 +126,14 @@ def test_it_is_not_asked_for_ever() -> None:
 @pytest.mark.parametrize(("verb", "document"), [("break", {"reason": "r"}), ("acquire", {})])
 def test_what_may_not_happen_twice_is_asked_once(verb: str, document: dict[str, str]) -> None:
     with ScriptedServer([None, None]) as server:
-        reply = door_to(server).ask(Ask(verb, "a", document))
+        reply = transport_to(server).ask(Ask(verb, "a", document))
     assert len(server.requests) == 1
     assert FATE_UNKNOWN in details(reply)
 
 
 def test_a_server_that_dies_between_two_tries_is_unreachable() -> None:
     with ScriptedServer([None]) as server:
-        reply = door_to(server).ask(Ask("release", "a", {"lease_id": "x"}))
+        reply = transport_to(server).ask(Ask("release", "a", {"lease_id": "x"}))
     assert reply.status == 503
     assert reply.body is not None
     assert reply.body["code"] == "upstream_unavailable"
@@ -142,7 +144,7 @@ def test_a_server_that_never_answers_is_given_up_in_time() -> None:
         connection.recv(1)  # until the client leaves
 
     with ScriptedServer([hold]) as server:
-        reply = door_to(server, timeout_ms=1_000).ask(Ask("acquire", "a", KEY))
+        reply = transport_to(server, timeout_ms=1_000).ask(Ask("acquire", "a", KEY))
     assert reply.status == 503
     assert "within 1 s" in details(reply)
     assert FATE_UNKNOWN in details(reply)
@@ -161,7 +163,7 @@ def test_a_server_that_drips_is_given_up_in_time_too() -> None:
                 continue
 
     with ScriptedServer([drip]) as server:
-        reply = door_to(server, timeout_ms=150).ask(Ask("inspect", "a"))
+        reply = transport_to(server, timeout_ms=150).ask(Ask("inspect", "a"))
     assert "did not answer" in details(reply)
     assert FATE_UNKNOWN not in details(reply)
 
@@ -190,7 +192,7 @@ def test_a_server_that_drips_is_given_up_in_time_too() -> None:
 )
 def test_an_answer_that_is_not_from_dibs_is_told_and_not_repeated(answer: bytes) -> None:
     with ScriptedServer([answer, answer]) as server:
-        reply = door_to(server).ask(Ask("acquire", "a", KEY))
+        reply = transport_to(server).ask(Ask("acquire", "a", KEY))
     assert reply.status == 503
     assert len(server.requests) == 1
     assert FATE_UNKNOWN not in details(reply)
@@ -200,25 +202,25 @@ def test_chunks_are_understood() -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     answer = head + b'9\r\n{"name":"\r\nF\r\nx","events":[]}\r\n0\r\n\r\n'
     with ScriptedServer([answer]) as server:
-        assert door_to(server).ask(Ask("history", "x", {"limit": 1})).body == {"name": "x", "events": []}
+        assert transport_to(server).ask(Ask("history", "x", {"limit": 1})).body == {"name": "x", "events": []}
 
 
 def test_a_redirect_is_told_and_not_followed() -> None:
     with ScriptedServer([reply_of(301, b"", "Location: https://elsewhere/")]) as server:
-        reply = door_to(server).ask(Ask("inspect", "a"))
+        reply = transport_to(server).ask(Ask("inspect", "a"))
     assert "https://elsewhere/" in details(reply)
 
 
 def test_a_gateway_without_a_server_behind_it_is_unreachable() -> None:
     with ScriptedServer([reply_of(502, b"<html>Bad Gateway</html>")]) as server:
-        assert "502" in details(door_to(server).ask(Ask("inspect", "a")))
+        assert "502" in details(transport_to(server).ask(Ask("inspect", "a")))
 
 
 def test_a_large_list_is_read_whole() -> None:
     held = {"status": "held", "fencing_token": 1, "checkpoint": "c" * 4000}
     locks = [{"name": f"job-{number}", **held} for number in range(1000)]
     with ScriptedServer([reply_of(200, {"locks": locks, "next": None})]) as server:
-        body = door_to(server).ask(Ask("list", "", {"limit": 1000})).body
+        body = transport_to(server).ask(Ask("list", "", {"limit": 1000})).body
     assert body is not None
     assert body["locks"] == locks
 
@@ -240,7 +242,7 @@ def test_an_answer_that_comes_before_the_request_was_sent_whole_counts() -> None
         thread = threading.Thread(target=refuse, daemon=True)
         thread.start()
         place = server_address(f"http://127.0.0.1:{listening.getsockname()[1]}")
-        reply = HttpDoor(Servers((place,))).ask(Ask("acquire", "a", {"metadata": "m" * 5_000_000}))
+        reply = HttpTransport(Servers((place,))).ask(Ask("acquire", "a", {"metadata": "m" * 5_000_000}))
         thread.join(60)
     assert (reply.status, reply.body) == (413, body)
 
@@ -249,7 +251,7 @@ def test_refused_is_told_at_once_with_what_to_do() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        reply = HttpDoor(Servers((server_address(url),))).ask(Ask("acquire", "a", KEY))
+        reply = HttpTransport(Servers((server_address(url),))).ask(Ask("acquire", "a", KEY))
     assert reply.status == 503
     assert "connection refused" in details(reply)
     assert details(reply).endswith("Do not begin the work; try again later.")
@@ -257,7 +259,7 @@ def test_refused_is_told_at_once_with_what_to_do() -> None:
 
 
 def test_a_host_that_does_not_exist_is_told() -> None:
-    reply = HttpDoor(Servers((server_address("http://no-such-host.invalid"),))).ask(Ask("inspect", "a"))
+    reply = HttpTransport(Servers((server_address("http://no-such-host.invalid"),))).ask(Ask("inspect", "a"))
     assert "no host no-such-host.invalid" in details(reply)
 
 
@@ -265,7 +267,7 @@ def test_a_path_below_which_there_is_nothing_is_no_answer_about_the_job() -> Non
     body = {"error": "Not found", "code": "not_found", "details": "There is nothing at this address. A / is %2F."}
     with ScriptedServer([reply_of(404, body)]) as server:
         place = server_address(f"{server.url}/foo")
-        reply = HttpDoor(Servers((place,))).ask(Ask("inspect", "a"))
+        reply = HttpTransport(Servers((place,))).ask(Ask("inspect", "a"))
     assert reply.body is not None
     assert (reply.body["code"], "nothing below /foo" in details(reply)) == ("upstream_unavailable", True)
 
@@ -273,9 +275,9 @@ def test_a_path_below_which_there_is_nothing_is_no_answer_about_the_job() -> Non
 def test_a_unix_socket_serves_as_well(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with ScriptedServer([reply_of(200, FREE)], socket.AF_UNIX, path) as server:
-        assert door_to(server).ask(Ask("inspect", "a")).status == 200
+        assert transport_to(server).ask(Ask("inspect", "a")).status == 200
     assert server.requests[0].startswith(b"GET /locks/a HTTP/1.1\r\nHost: localhost\r\n")
-    missing = HttpDoor(Servers((server_address("unix:///nowhere/at/all"),))).ask(Ask("inspect", "a"))
+    missing = HttpTransport(Servers((server_address("unix:///nowhere/at/all"),))).ask(Ask("inspect", "a"))
     assert "no such file" in details(missing)
 
 
@@ -285,7 +287,7 @@ def test_ipv6_serves_as_well() -> None:
     except OSError:
         pytest.skip("no IPv6 on this machine")
     with server:
-        assert door_to(server).ask(Ask("inspect", "a")).status == 200
+        assert transport_to(server).ask(Ask("inspect", "a")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -298,9 +300,9 @@ def test_ipv6_serves_as_well() -> None:
 )
 def test_what_cannot_be_sent_is_refused_before_anything_is(more: dict[str, Any], document: dict[str, str]) -> None:
     with ScriptedServer([reply_of(200, GRANTED)]) as server:
-        reply = door_to(server, **more).ask(Ask("acquire", "a", document))
-        bad_name = door_to(server).ask(Ask("acquire", "\udcff", KEY))
-        bad_prefix = door_to(server).ask(Ask("list", "\udcff", {"limit": 1}))
+        reply = transport_to(server, **more).ask(Ask("acquire", "a", document))
+        bad_name = transport_to(server).ask(Ask("acquire", "\udcff", KEY))
+        bad_prefix = transport_to(server).ask(Ask("list", "\udcff", {"limit": 1}))
     assert server.requests == []
     assert {reply.status, bad_name.status, bad_prefix.status} <= {400, 422}
 
@@ -319,19 +321,19 @@ def test_a_certificate_is_checked(
     ) as server:
         port = server.url.rpartition(":")[2]
         place = server_address(f"https://localhost:{port}")
-        refused = HttpDoor(Servers((place,))).ask(Ask("inspect", "a"))
+        refused = HttpTransport(Servers((place,))).ask(Ask("inspect", "a"))
         assert "not trusted" in details(refused)
         for path, why in ((tmp_path / "nope.pem", "No such file"), (key, "no certificate")):
             monkeypatch.setenv("SSL_CERT_FILE", str(path))
-            unread = HttpDoor(Servers((place,))).ask(Ask("inspect", "a"))
+            unread = HttpTransport(Servers((place,))).ask(Ask("inspect", "a"))
             assert f"SSL_CERT_FILE names {path}, which cannot be used: " in details(unread)
             assert why in details(unread)
-        plain = HttpDoor(Servers((server_address(server.url),))).ask(Ask("inspect", "a"))
+        plain = HttpTransport(Servers((server_address(server.url),))).ask(Ask("inspect", "a"))
         assert details(plain) == f"{server.url} speaks TLS. Write https:// instead of http://."
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
-        wrong_name = HttpDoor(Servers((server_address(f"https://127.0.0.1:{port}"),))).ask(Ask("inspect", "a"))
+        wrong_name = HttpTransport(Servers((server_address(f"https://127.0.0.1:{port}"),))).ask(Ask("inspect", "a"))
         assert "not trusted" in details(wrong_name)
-        assert HttpDoor(Servers((place,))).ask(Ask("inspect", "a")).status == 200
+        assert HttpTransport(Servers((place,))).ask(Ask("inspect", "a")).status == 200
 
 
 def test_https_to_a_server_that_speaks_http_says_so() -> None:
@@ -341,5 +343,5 @@ def test_https_to_a_server_that_speaks_http_says_so() -> None:
 
     with ScriptedServer([None], wrap=complain) as server:
         place = server_address(server.url.replace("http:", "https:"))
-        reply = HttpDoor(Servers((place,)), timeout_ms=2000).ask(Ask("inspect", "a"))
+        reply = HttpTransport(Servers((place,)), timeout_ms=2000).ask(Ask("inspect", "a"))
     assert "Is it http:// and not https://?" in details(reply)

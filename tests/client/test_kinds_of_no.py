@@ -9,12 +9,12 @@ import pytest
 
 from dibs.base.errors import ServerUnreachable
 from dibs.base.reply import Reply
-from dibs.client.door import ANYWHERE, Ask
 from dibs.client.exchange import ask_servers
 from dibs.client.flow import POLL_MS_MAX, Pause, StillWaiting, patiently
 from dibs.client.pending import PendingClaim
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import Servers
+from dibs.client.transport import ANYWHERE, Ask
 from dibs.client.urls import server_address
 from dibs.core.limits import TICKET_MS
 from dibs.wire.codes import CODES, NOT_NOW, OUTCOMES, kind_of_word

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from dibs.base.errors import FATE_UNKNOWN
-from dibs.client.door import Ask
 from dibs.client.flow import Pause, status_of
 from dibs.client.pending import PendingClaim
+from dibs.client.transport import Ask
 from dibs.core.commands import Inspect
 from dibs.core.identity import LOCAL
 from dibs.engine.coordinator import Coordinator

@@ -12,9 +12,9 @@ import pytest
 
 import dibs
 from dibs.base.http1 import ConnectionLost
-from dibs.client.door import Ask
+from dibs.client.connection import Deadline, ServerConnection
 from dibs.client.settings import Settings, connect_as
-from dibs.client.transport import Deadline, ServerConnection
+from dibs.client.transport import Ask
 from dibs.client.urls import server_address
 from tests.client.scripted import ScriptedServer
 from tests.programs import ServerProcess, clean_env
@@ -142,16 +142,16 @@ def test_a_token_that_was_given_for_the_server_is_sent_as_ever(tmp_path: Path) -
 def test_whoever_takes_the_port_of_a_kept_connection_does_not_get_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.client.transport.Challenge.check", lambda *_: None)
+    monkeypatch.setattr("dibs.client.connection.Challenge.check", lambda *_: None)
     with thief(reply_of(b"{}")) as (url, heard):
-        door = ServerConnection(server_with_token(tmp_path, url), keep=True)
-        door.exchange(b"the first", Deadline(5_000), repeatable=True)
+        transport = ServerConnection(server_with_token(tmp_path, url), keep=True)
+        transport.exchange(b"the first", Deadline(5_000), repeatable=True)
         assert [data.partition(b"?")[0] for data in heard] == [b"GET /proof", b"the first"]
         monkeypatch.undo()
-        door._kept.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]  # as if the server had ended
+        transport._kept.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]  # as if the server had ended
         with pytest.raises(ConnectionLost):
-            door.exchange(b"the second", Deadline(5_000), repeatable=True)
-        door.close()
+            transport.exchange(b"the second", Deadline(5_000), repeatable=True)
+        transport.close()
     assert b"the second" not in heard[2:]
 
 

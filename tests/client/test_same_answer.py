@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.files import token_path
-from dibs.client.door import Ask
 from dibs.client.settings import read_token
-from tests.doors import connect
+from dibs.client.transport import Ask
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from dibs.client.door import Door
+    from dibs.client.transport import Transport
     from dibs.wire.documents import Reply
 
 pytestmark = [pytest.mark.e2e, pytest.mark.promise("same-answer")]
@@ -40,7 +40,7 @@ VARY |= {"at", "done_at", "done_ms_ago", "until", "done_until", "available_at", 
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Door]:
+def server(tmp_path: Path) -> Iterator[Transport]:
     pytest.importorskip("httptools", reason="the server extra is not installed")
     env = {"XDG_STATE_HOME": str(tmp_path / "server"), "HOME": str(tmp_path)}
     env |= {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
@@ -59,10 +59,10 @@ def server(tmp_path: Path) -> Iterator[Door]:
 
 
 @pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[Door]:
-    door = connect(f"sqlite://{tmp_path / 'own.db'}", namespace=None, token=None, timeout_ms=10_000)
-    yield door
-    door.close()
+def embedded(tmp_path: Path) -> Iterator[Transport]:
+    transport = connect(f"sqlite://{tmp_path / 'own.db'}", namespace=None, token=None, timeout_ms=10_000)
+    yield transport
+    transport.close()
 
 
 def known(value: Any) -> Any:
@@ -74,12 +74,12 @@ def known(value: Any) -> Any:
     return [known(each) for each in value] if isinstance(value, list) else value
 
 
-def program(door: Door) -> list[Reply]:
+def program(transport: Transport) -> list[Reply]:
     """A life with everything in it. Long TTLs: nothing may run out while it runs."""
     replies: list[Reply] = []
 
     def call(verb: str, name: str, **document: Any) -> dict[str, Any]:
-        replies.append(door.ask(Ask(verb, name, document)))
+        replies.append(transport.ask(Ask(verb, name, document)))
         return replies[-1].body or {}
 
     job = "github://acme/app/issues/42 é%2F"
@@ -126,21 +126,21 @@ def program(door: Door) -> list[Reply]:
         {"acl": {"acquire": "x"}},
     ):
         call("acquire", "bad", **document)
-    replies.append(door.ask(Ask("list", "", {"limit": 3})))
-    replies.append(door.ask(Ask("list", "a", {"limit": 10})))
-    replies.append(door.ask(Ask("list", "", {"limit": 10, "after": "a/b"})))
-    replies.append(door.ask(Ask("history", job, {"limit": 100})))
-    replies.append(door.ask(Ask("history", job, {"limit": 2})))
-    replies.append(door.ask(Ask("history", "unheard of", {"limit": 5})))
+    replies.append(transport.ask(Ask("list", "", {"limit": 3})))
+    replies.append(transport.ask(Ask("list", "a", {"limit": 10})))
+    replies.append(transport.ask(Ask("list", "", {"limit": 10, "after": "a/b"})))
+    replies.append(transport.ask(Ask("history", job, {"limit": 100})))
+    replies.append(transport.ask(Ask("history", job, {"limit": 2})))
+    replies.append(transport.ask(Ask("history", "unheard of", {"limit": 5})))
     return replies
 
 
-def coordination(door: Door) -> list[Reply]:
+def coordination(transport: Transport) -> list[Reply]:
     """Sessions, lines, deadlocks, several jobs, shared and counted claims, trees, handing over."""
     replies: list[Reply] = []
 
     def call(verb: str, name: str, **document: Any) -> dict[str, Any]:
-        replies.append(door.ask(Ask(verb, name, document)))
+        replies.append(transport.ask(Ask(verb, name, document)))
         return replies[-1].body or {}
 
     def session(owner: str) -> str:
@@ -219,21 +219,21 @@ def coordination(door: Door) -> list[Reply]:
     call("acquire", "x", session_id=two)
     call("inspect", "a")
     for name in ("a", "b", "p", "path:src"):
-        replies.append(door.ask(Ask("history", name, {"limit": 100})))
-    replies.append(door.ask(Ask("list", "", {"limit": 100})))
+        replies.append(transport.ask(Ask("history", name, {"limit": 100})))
+    replies.append(transport.ask(Ask("list", "", {"limit": 100})))
     return replies
 
 
-def test_a_server_and_a_store_coordinate_alike(server: Door, embedded: Door) -> None:
+def test_a_server_and_a_store_coordinate_alike(server: Transport, embedded: Transport) -> None:
     through_server, through_store = coordination(server), coordination(embedded)
     for number, (theirs, ours) in enumerate(zip(through_server, through_store, strict=True)):
         assert (number, theirs.status, known(theirs.body)) == (number, ours.status, known(ours.body))
-    sessions = [(door.ask(Ask("sessions")).body or {})["sessions"] for door in (server, embedded)]
+    sessions = [(transport.ask(Ask("sessions")).body or {})["sessions"] for transport in (server, embedded)]
     for found in sessions:
         assert {"one"} <= {each["owner"] for each in found} <= {"one", "short"}
 
 
-def test_a_server_and_a_store_give_the_same_documents(server: Door, embedded: Door) -> None:
+def test_a_server_and_a_store_give_the_same_documents(server: Transport, embedded: Transport) -> None:
     through_server, through_store = program(server), program(embedded)
     assert len(through_server) == len(through_store)
     for number, (theirs, ours) in enumerate(zip(through_server, through_store, strict=True)):

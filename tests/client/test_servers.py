@@ -12,12 +12,12 @@ from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost
 from dibs.client import exchange
-from dibs.client.door import ANYWHERE, Ask
+from dibs.client.connection import DO_NOT_BEGIN, NotConnected, TimedOut
 from dibs.client.exchange import Attempts, ask_servers
 from dibs.client.pending import PendingClaim
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import AWAY_MS, PATIENCE_MS, SLICE_MS, STAYS_MS, STORE_MS, Servers
-from dibs.client.transport import DO_NOT_BEGIN, NotConnected, TimedOut
+from dibs.client.transport import ANYWHERE, Ask
 from dibs.client.urls import server_addresses
 from dibs.wire.documents import Reply, reply_for_error
 

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.core import events as kinds
-from dibs.core.expiry import credited_ms
+from dibs.core.holds.expiry import credited_ms
 from dibs.core.limits import TICKET_MS
 from dibs.core.records import (
     META_KEY,
@@ -65,7 +65,7 @@ class Raw(NamedTuple):
             return holder.ephemeral or self.now_ms < holder.expires_ms
         return self.now_ms < self.credited(holder.expires_ms, holder.renewed_ms, holder.ttl_ms)
 
-    def are_kin(self, first: Holder, second: Holder) -> bool:
+    def are_related(self, first: Holder, second: Holder) -> bool:
         """Whether the session of one owner is the parent of the other's."""
         pairs = ((first.session, second.session), (second.session, first.session))
         return any(
@@ -170,7 +170,7 @@ def owners_are_compatible(raw: Raw) -> None:
     for lock in raw.locks.values():
         live = [holder for holder in lock.holders if raw.hold_live(holder)]
         for first, second in itertools.combinations(live, 2):
-            mixed = first.mode != second.mode and not raw.are_kin(first, second)
+            mixed = first.mode != second.mode and not raw.are_related(first, second)
             assert not mixed, f"{lock.name} is shared and exclusive"
         numbers = [number for holder in lock.holders for number in holder.slot_numbers]
         assert len(numbers) == len(set(numbers)), f"two have one slot of {lock.name}"
@@ -179,13 +179,13 @@ def owners_are_compatible(raw: Raw) -> None:
             continue  # it is, or was, a pool: `pools_grow_within_their_slots`
         for strangers in itertools.combinations(exclusive, lock.slots + 1):
             pairs = itertools.combinations(strangers, 2)
-            related = any(raw.are_kin(first, second) for first, second in pairs)
+            related = any(raw.are_related(first, second) for first, second in pairs)
             assert related, f"{lock.name} has more owners than slots"
     for (one, first), (other, second) in itertools.combinations(raw.live(), 2):
         if one.name != other.name and overlap(one.name, other.name):
             same = first.lease_id == second.lease_id or (first.session is not None and first.session == second.session)
             both_shared = first.mode == second.mode == SHARED
-            related = raw.are_kin(first, second)
+            related = raw.are_related(first, second)
             assert same or both_shared or related, f"{one.name} and {other.name} overlap"
 
 

@@ -17,9 +17,9 @@ from dibs.core.commands import (
     Transfer,
     Withdraw,
 )
-from dibs.core.credentials import Usage
 from dibs.core.lease_outcomes import Failed, Released, Renewed, Transferred
 from dibs.core.records import SHARED, USAGE_PREFIX, Holder, LockRecord, Ticket
+from dibs.core.service.credentials import Usage
 from tests.core.raw import NS, Raw, wish_of, world_of
 from tests.models.queue import overlap
 from tests.walks.swarm import is_about_the_ask
@@ -224,8 +224,8 @@ def nobody_is_overtaken(step: Taken) -> None:
                 continue
             if name not in _needs(before, place) or name not in _needs(after, place):
                 continue
-            is_kin = place.session is not None and (place.session == hold.session or after.are_kin(place, hold))  # type: ignore[arg-type]  # it reads their sessions
-            assert is_kin or is_covered, (
+            is_related = place.session is not None and (place.session == hold.session or after.are_related(place, hold))  # type: ignore[arg-type]  # it reads their sessions
+            assert is_related or is_covered, (
                 f"{hold.owner} was given {event.job} before {place.owner}, who waits for {name}"
             )
 

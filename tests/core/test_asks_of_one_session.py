@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core import events as kinds
-from dibs.core import outcomes, sessions
+from dibs.core import outcomes
+from dibs.core.claims import sessions
 from dibs.core.commands import EndSession, KeepPlaces, Renew, SetAcl
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.records import SHARED
-from dibs.core.tickets import drop
+from dibs.core.waiting.tickets import drop
 from tests.build import COMPILED
 from tests.core.test_needed_parts import NS, World
 from tests.core.test_swarm import moves_the_ceiling

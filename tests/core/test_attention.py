@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import Ask
 from dibs.core.limits import TICKET_MS, WANTED_MAX
 from dibs.core.records import META_KEY, LockRecord, SessionRecord, lock_key, session_key
 from dibs.engine.coordinator import Coordinator
@@ -26,10 +26,10 @@ class Office:
     def __init__(self) -> None:
         self.clock = ManualClock(START_MS)
         self.store = MemoryStore(self.clock)
-        self.door = EmbeddedDoor(lambda: Coordinator(self.store))
+        self.transport = EmbeddedTransport(lambda: Coordinator(self.store))
 
     def ask(self, verb: str, name: str, **document: object) -> Document:
-        return dict(self.door.ask(Ask(verb, name, document)).body or {})
+        return dict(self.transport.ask(Ask(verb, name, document)).body or {})
 
     def session(self, **more: object) -> str:
         return str(self.ask("session-open", "", owner="holder", ttl_ms=600_000, **more)["session_id"])
@@ -40,7 +40,7 @@ class Office:
         return got
 
     def wait(self, job: str, owner: str = "waiter", **more: object) -> str:
-        """Get in line. A ticket that nobody has makes the door ask for a place without waiting for it."""
+        """Get in line. A ticket that nobody has makes the transport ask for a place without waiting for it."""
         lost = ticket_text("default", job, 999_999, new_id())
         got = self.ask("acquire", job, owner=owner, ticket=lost, **more)
         assert got["status"] == "queued", got
@@ -102,7 +102,7 @@ def test_a_stepped_clock_never_shows_a_sign_of_life_in_the_future(office: Office
     keys = [lock_key("default", "job"), META_KEY]
     found = office.store.read(keys).records
     back.commit({}, {key: each.record for key, each in found.items() if each.record is not None}, ())
-    refused = EmbeddedDoor(lambda: Coordinator(back)).ask(Ask("acquire", "job", {"owner": "other"})).body or {}
+    refused = EmbeddedTransport(lambda: Coordinator(back)).ask(Ask("acquire", "job", {"owner": "other"})).body or {}
     assert (refused["status"], refused["silent_ms"]) == ("held", 0)
 
 

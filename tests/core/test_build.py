@@ -6,13 +6,14 @@ import pytest
 
 from dibs.base import ids
 from dibs.client import exchange
-from dibs.core import claims, decide, records
+from dibs.core import decide, records
+from dibs.core.claims import acquire
 from dibs.engine import coordinator, tally
 from dibs.stores import codec
 from dibs.wire import documents, requests
 from tests.build import COMPILED
 
-MODULES = [claims, codec, coordinator, decide, documents, exchange, ids, records, requests, tally]
+MODULES = [acquire, codec, coordinator, decide, documents, exchange, ids, records, requests, tally]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from dibs.core import events as kinds
-from dibs.core import lease_outcomes, outcomes, tree_claims
+from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -36,6 +36,7 @@ from dibs.core.commands import (
     Sweep,
     Transfer,
 )
+from dibs.core.holds import tree_claims
 from dibs.core.limits import TICKET_MS, WANT_MS
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.engine.coordinator import Coordinator

@@ -8,7 +8,10 @@ import pytest
 
 from dibs.core import events
 from dibs.core.commands import Sweep
-from dibs.core.credentials import (
+from dibs.core.identity import LEAST_ROLE, ROLES, Limits, may
+from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_TOMBSTONE_MS
+from dibs.core.records import REGISTER_KEY
+from dibs.core.service.credentials import (
     CreateToken,
     Credential,
     CredentialRegister,
@@ -18,9 +21,6 @@ from dibs.core.credentials import (
     TokenState,
     credential_key,
 )
-from dibs.core.identity import LEAST_ROLE, ROLES, Limits, may
-from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_TOMBSTONE_MS
-from dibs.core.records import REGISTER_KEY
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.codec import decode, encode
 from dibs.stores.memory import MemoryStore

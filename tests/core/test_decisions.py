@@ -10,12 +10,12 @@ from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import Acquire, AcquireAll, OpenSession, Release, Sweep, Transfer
 from dibs.core.decide import CHECKS, decide
 from dibs.core.draft import Decision, Draft, HandedOver, Missing, View
-from dibs.core.expiry import end_hold
-from dibs.core.grants import grant
+from dibs.core.holds.expiry import end_hold
+from dibs.core.holds.grants import grant
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, OWNERS_NAMED_MAX
 from dibs.core.outcomes import Deadlock, Granted, Held, Outcome, Queued
 from dibs.core.records import META_KEY, Ticket, lock_key
-from dibs.core.tickets import drop
+from dibs.core.waiting.tickets import drop
 from dibs.testing.decisions import REFUSALS, check, wrong
 from dibs.wire.documents import reply_to
 from tests.rules import put_rule

@@ -7,7 +7,6 @@ from zlib import crc32
 
 import pytest
 
-from dibs.core.delivery import DeliveryPlan, LaneState, pause_ms
 from dibs.core.events import Event
 from dibs.core.limits import (
     WEBHOOK_FAILURES_MAX,
@@ -19,7 +18,8 @@ from dibs.core.limits import (
     WEBHOOK_REST_MS_MAX,
     WEBHOOK_TRIES_MAX,
 )
-from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Lane, Webhook, WebhookProgress
+from dibs.core.service.delivery import DeliveryPlan, LaneState, pause_ms
+from dibs.core.service.webhooks import GAP, DeadLetter, DeliveryNote, Lane, Webhook, WebhookProgress
 
 HOOK = Webhook(id="hook", ns="default", principal="ops", url="https://hook.test/", since_ms=0)
 

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.core import expiry, outcomes
 from dibs.core import lease_outcomes as upkeep_outcomes
+from dibs.core import outcomes
 from dibs.core.commands import Beat
 from dibs.core.decide import decide
 from dibs.core.draft import Draft, View
 from dibs.core.events import Event
-from dibs.core.exclusion import live_holders
+from dibs.core.holds import expiry
+from dibs.core.holds.exclusion import live_holders
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     OUTAGE_CREDIT_MS_MAX,

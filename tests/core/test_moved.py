@@ -6,11 +6,10 @@ import random
 
 import pytest
 
-from dibs.core.credentials import CredentialRegister
 from dibs.core.limits import TICKET_MS
-from dibs.core.moved import Renumbering, merged, moved, without_history
 from dibs.core.records import Holder, LockRecord, Meta, Outage, Pulse, SessionRecord, Ticket
-from dibs.core.webhooks import (
+from dibs.core.service.credentials import CredentialRegister
+from dibs.core.service.webhooks import (
     DeadLetter,
     DeadLetters,
     Lane,
@@ -19,6 +18,7 @@ from dibs.core.webhooks import (
     WebhookProgress,
     WebhookRegister,
 )
+from dibs.core.upkeep.moved import Renumbering, merged, moved, without_history
 from tests.core.make import holder
 
 HOOK = Webhook(id="hook", ns="default", principal="ops", url="https://hook.test/", since_ms=0)

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from dibs.base.errors import InvalidName
 from dibs.core import class_of
+from dibs.core.claims.several import overlapping_pair
 from dibs.core.names import check_name, check_namespace, election_job
 from dibs.core.records import EXCLUSIVE, SHARED, lock_key, split_lock_key
-from dibs.core.several import overlapping_pair
 
 
 @pytest.mark.parametrize(

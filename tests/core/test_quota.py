@@ -22,10 +22,10 @@ from dibs.core.commands import (
     Sweep,
     Transfer,
 )
-from dibs.core.credentials import Usage
 from dibs.core.decide import decide
 from dibs.core.draft import View
 from dibs.core.records import META_KEY, USAGE_PREFIX, LockRecord, SessionRecord, Ticket, lock_key
+from dibs.core.service.credentials import Usage
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import disagreeing, recount
 from dibs.stores.memory import MemoryStore

@@ -11,7 +11,7 @@ from dibs.core import outcomes
 from dibs.core.commands import AcquireAll, AcquireAny, Command, Inspect
 from dibs.core.decide import decide
 from dibs.core.draft import Decision, View
-from dibs.core.exclusion import state_of
+from dibs.core.holds.exclusion import state_of
 from dibs.core.lease_outcomes import Broken, NotAJob, Released
 from dibs.core.names import RESOURCES, is_resource
 from dibs.core.records import DELAYED, FREE, Done, LockRecord, lock_key

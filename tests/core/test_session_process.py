@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import Ask
 from dibs.core.commands import EndSession
 from dibs.core.records import SessionRecord, session_key
 from dibs.engine.coordinator import Coordinator
@@ -18,13 +18,13 @@ class Worker:
 
     def __init__(self) -> None:
         self.coordinator = Coordinator(MemoryStore(ManualClock(1_763_000_000_000)))
-        self.door = EmbeddedDoor(lambda: self.coordinator)
-        opened = self.door.ask(Ask("session-open", "", {"owner": "me", "ttl_ms": 60_000})).body or {}
+        self.transport = EmbeddedTransport(lambda: self.coordinator)
+        opened = self.transport.ask(Ask("session-open", "", {"owner": "me", "ttl_ms": 60_000})).body or {}
         self.session = str(opened["session_id"])
-        self.door.ask(Ask("acquire", "issue-7", {"session_id": self.session}))
+        self.transport.ask(Ask("acquire", "issue-7", {"session_id": self.session}))
 
     def keep(self, **asked: str) -> None:
-        assert self.door.ask(Ask("session-keep", self.session, {**asked})).status == 200
+        assert self.transport.ask(Ask("session-keep", self.session, {**asked})).status == 200
 
     def found_dead(self, process: str) -> None:
         self.coordinator.one(EndSession(session=self.session, principal=None, dead=True, process=process))
@@ -36,7 +36,7 @@ class Worker:
         return found.process
 
     def holds_its_job(self) -> bool:
-        return bool((self.door.ask(Ask("inspect", "issue-7", {})).body or {})["status"] == "held")
+        return bool((self.transport.ask(Ask("inspect", "issue-7", {})).body or {})["status"] == "held")
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from dibs.core.credentials import Credential
+from dibs.core.claims.several import overlapping_pair
 from dibs.core.draft import Draft, View
 from dibs.core.events import Event
-from dibs.core.exclusion import Owners, is_paused, longest, misfit, slots_of, state_of, units_of
-from dibs.core.expiry import capped_ms, deadline_ms, end_hold, live_now, may_go_on
-from dibs.core.grants import check_room
+from dibs.core.holds.exclusion import Owners, is_paused, longest, misfit, slots_of, state_of, units_of
+from dibs.core.holds.expiry import capped_ms, deadline_ms, end_hold, live_now, may_go_on
+from dibs.core.holds.grants import check_room
 from dibs.core.limits import (
     CHECKPOINTS_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -32,9 +32,9 @@ from dibs.core.records import (
     Want,
     session_key,
 )
-from dibs.core.several import overlapping_pair
+from dibs.core.service.credentials import Credential
 from dibs.core.successes import LastRun, Success, success_in, success_of
-from dibs.core.upkeep import gone_servers, live_servers, remember
+from dibs.core.upkeep.due import gone_servers, live_servers, remember
 from tests.core.make import KEY, acquire, draft, ending, holder, lock, outage
 
 NOW_MS = 100_000

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core import claims, decide, queue, sessions, several, tickets
+from dibs.core import decide
+from dibs.core.claims import acquire, sessions, several
+from dibs.core.waiting import queue, tickets
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.core.stepwise import Taken, check_step
@@ -80,7 +82,7 @@ def drops_what_it_has(patch: pytest.MonkeyPatch) -> None:
 
 def drops_the_place_of_another_ask(patch: pytest.MonkeyPatch) -> None:
     """A refused ask takes away the place at which another one waits."""
-    patch.setattr(claims, "ABOUT_THE_ASK", ())
+    patch.setattr(acquire, "ABOUT_THE_ASK", ())
     patch.setattr(several, "ABOUT_THE_ASK", ())
 
 
@@ -110,7 +112,7 @@ def moves_the_ceiling(patch: pytest.MonkeyPatch) -> None:
     """A repeat begins the time anew that its lease may last at most."""
     old = "kept = kept.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=expires_ms)"
     new = old.replace("kept.replace(", "kept.replace(ends_ms=mine.ends_ms and draft.now_ms + ask.max_hold_ms, ")
-    rewrite(patch, claims, "grant_again", (old, new))
+    rewrite(patch, acquire, "grant_again", (old, new))
 
 
 def serves_nobody_at_the_end_of_a_session(patch: pytest.MonkeyPatch) -> None:

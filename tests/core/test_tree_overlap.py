@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from dibs.core import tree_claims
 from dibs.core.draft import Draft, View
+from dibs.core.holds import tree_claims
+from dibs.core.holds.tree_claims import note_claims, overlapping
 from dibs.core.names import check_name, overlaps
 from dibs.core.overlap import Overlap, TreePlaces
 from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, Tree, TreeClaim, TreePlace, tree_key
-from dibs.core.tree_claims import note_claims, overlapping
 from tests.build import COMPILED
 from tests.core import make
 

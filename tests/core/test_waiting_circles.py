@@ -32,9 +32,9 @@ from dibs.core.commands import (
     Sweep,
     Transfer,
 )
-from dibs.core.deadlock import Node, Words, _free, _Need
 from dibs.core.limits import SESSION_TOMBSTONE_MS
 from dibs.core.records import EXCLUSIVE, SHARED
+from dibs.core.waiting.deadlock import Node, Words, _free, _Need
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.build import COMPILED, tries

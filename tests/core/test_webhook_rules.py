@@ -18,7 +18,7 @@ from dibs.core.records import (
     progress_key,
     webhook_key,
 )
-from dibs.core.webhooks import (
+from dibs.core.service.webhooks import (
     CreateWebhook,
     DeadLetter,
     DeadLetters,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core import events as kinds
-from dibs.core import outcomes, queue, tree_claims
+from dibs.core import outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -21,8 +21,10 @@ from dibs.core.commands import (
     SetAcl,
     Sweep,
 )
+from dibs.core.holds import tree_claims
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, TICKET_MS
 from dibs.core.records import SHARED
+from dibs.core.waiting import queue
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.build import COMPILED

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
 from dibs.client.event_reader import asked_events
 from dibs.client.exchange import CLAIM_REPLIES, is_of_kind
+from dibs.client.transport import Ask
 from dibs.compat.octostore import elections
 from dibs.core import events
 from dibs.core.commands import Inspect
@@ -164,13 +164,13 @@ class Played:
     def __init__(self) -> None:
         self.clock = ManualClock(1_800_000_000_000)
         self.store = store = MemoryStore(self.clock)
-        self._door = EmbeddedDoor(lambda: Coordinator(store))
+        self._transport = EmbeddedTransport(lambda: Coordinator(store))
         self.wrong: list[str] = []
         self.said: dict[str, set[str]] = {}
         self.last: dict[str, Any] = {}
 
     def ask(self, verb: str, name: str, **document: object) -> dict[str, Any]:
-        return self.heard(verb, self._door.ask(Ask(verb, name, document)))
+        return self.heard(verb, self._transport.ask(Ask(verb, name, document)))
 
     def heard(self, verb: str, reply: Reply) -> dict[str, Any]:
         if reply.body:
@@ -195,11 +195,11 @@ class Played:
         self.closed()
         self.pools()
         for name in ("a", "s", "poison", "delay", "gpu"):
-            self.heard("history", self._door.ask(Ask("history", name, {"limit": 100})))
+            self.heard("history", self._transport.ask(Ask("history", name, {"limit": 100})))
             self.ask("inspect", name)
-        self.heard("events", self._door.ask(asked_events("", None, 0, 10_000)))
-        self.heard("list", self._door.ask(Ask("list", "", {"limit": 2})))
-        self.heard("sessions", self._door.ask(Ask("sessions")))
+        self.heard("events", self._transport.ask(asked_events("", None, 0, 10_000)))
+        self.heard("list", self._transport.ask(Ask("list", "", {"limit": 2})))
+        self.heard("sessions", self._transport.ask(Ask("sessions")))
         self.board()
         self.tokens()
         self.elections()
@@ -251,7 +251,7 @@ class Played:
         self.ask("acquire", "shut/a", owner="waits too", wait_seconds=1)
         self.ask("inspect", "shut/a")
         self.told("waiters", waiters_document(live_tickets(self.store, "default", "", "", 100)))
-        self.heard("list", self._door.ask(Ask("list", "", {"limit": 2})))
+        self.heard("list", self._transport.ask(Ask("list", "", {"limit": 2})))
         self.ask("open", "shut/a")
         self.ask("open", "shut/")
 
@@ -340,7 +340,7 @@ class Played:
             ("tokens", "", {}),
         ]
         for verb, name, document in asks:
-            self.heard(verb, self._door.ask(Ask(verb, name, document)))
+            self.heard(verb, self._transport.ask(Ask(verb, name, document)))
 
     def groups(self) -> None:
         self.ask("overdue", "deploy", within_seconds=60)
@@ -387,22 +387,22 @@ def test_every_field_that_is_declared_was_seen_in_an_answer() -> None:
 def test_what_is_for_everybody_is_shown_and_what_proves_is_not() -> None:
     """Of every text that a request may have: who else sees it is as declared."""
     store = MemoryStore(ManualClock(1_800_000_000_000))
-    door = EmbeddedDoor(lambda: Coordinator(store))
-    session = door.ask(Ask("session-open", "", {"owner": "o-1", "process": "seen-process"})).body or {}
+    transport = EmbeddedTransport(lambda: Coordinator(store))
+    session = transport.ask(Ask("session-open", "", {"owner": "o-1", "process": "seen-process"})).body or {}
     claim = {"owner": "seen-owner", "metadata": "seen-metadata", "request_key": "seen-request_key"}
-    lease = door.ask(Ask("acquire", "a", {**claim, "session_id": session["session_id"]})).body or {}
-    door.ask(Ask("renew", "a", {"lease_id": lease["lease_id"], "checkpoint": "seen-checkpoint"}))
+    lease = transport.ask(Ask("acquire", "a", {**claim, "session_id": session["session_id"]})).body or {}
+    transport.ask(Ask("renew", "a", {"lease_id": lease["lease_id"], "checkpoint": "seen-checkpoint"}))
     shown = [
-        door.ask(Ask("inspect", "a")),
-        door.ask(Ask("acquire", "a", {"owner": "other"})),
-        door.ask(Ask("history", "a", {"limit": 100})),
+        transport.ask(Ask("inspect", "a")),
+        transport.ask(Ask("acquire", "a", {"owner": "other"})),
+        transport.ask(Ask("history", "a", {"limit": 100})),
     ]
-    heir = door.ask(Ask("transfer", "a", {"lease_id": lease["lease_id"], "to_owner": "seen-to_owner"})).body or {}
-    shown += [door.ask(Ask("inspect", "a")), door.ask(Ask("list", "", {"limit": 10}))]
-    door.ask(Ask("release", "a", {"lease_id": heir["lease_id"], "failed": True, "reason": "seen-reason"}))
-    done = door.ask(Ask("acquire", "b")).body or {}
-    door.ask(Ask("release", "b", {"lease_id": done["lease_id"], "done": True, "result": "seen-result"}))
-    shown += [door.ask(Ask("inspect", name)) for name in "ab"]
+    heir = transport.ask(Ask("transfer", "a", {"lease_id": lease["lease_id"], "to_owner": "seen-to_owner"})).body or {}
+    shown += [transport.ask(Ask("inspect", "a")), transport.ask(Ask("list", "", {"limit": 10}))]
+    transport.ask(Ask("release", "a", {"lease_id": heir["lease_id"], "failed": True, "reason": "seen-reason"}))
+    done = transport.ask(Ask("acquire", "b")).body or {}
+    transport.ask(Ask("release", "b", {"lease_id": done["lease_id"], "done": True, "result": "seen-result"}))
+    shown += [transport.ask(Ask("inspect", name)) for name in "ab"]
     text = json.dumps([reply.body for reply in shown])
     seen_by = {name: field.seen_by for fields in REQUESTS.values() for name, field in fields.items()}
     for field, who in seen_by.items():

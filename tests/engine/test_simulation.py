@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from dibs.core import claims, exclusion, groups, leases
+from dibs.core.claims import acquire, leases
 from dibs.core.commands import Sweep
-from dibs.core.delivery import DeliveryPlan
 from dibs.core.draft import Decision, View
+from dibs.core.holds import exclusion
 from dibs.core.outcomes import Withdrawn
 from dibs.core.records import LockRecord
+from dibs.core.service.delivery import DeliveryPlan
+from dibs.core.waiting import groups
 from dibs.engine import coordinator
 from dibs.testing import simulation
 from dibs.testing.checker import Checker
@@ -200,12 +202,12 @@ def fits_into_every_pool(owners: exclusion.Owners, lock: LockRecord, *asked: Any
 
 # A fault of each feature that no fault on record concerns: what breaks it, and the promise that is found broken.
 PLANTED: list[tuple[Any, str, Any, str]] = [
-    (claims, "closure_of", lambda *_: None, "closed"),
+    (acquire, "closure_of", lambda *_: None, "closed"),
     (leases, "capped_ms", lambda at_ms, ends_ms: at_ms, "max-hold"),
     (groups, "_older", lambda *_: [], "queue:newest"),
     (exclusion.Owners, "fits", fits_into_every_pool, "excl"),
-    (exclusion, "are_kin", are_strangers_kin, "excl"),
-    (claims, "over_held", lambda *_: None, "quota"),
+    (exclusion, "are_related", are_strangers_kin, "excl"),
+    (acquire, "over_held", lambda *_: None, "quota"),
     (DeliveryPlan, "failed", lambda plan, *told: plan.done(*told[:-1]), "webhook:ordered"),
 ]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import StoreUnavailable
-from dibs.core import tree_claims
 from dibs.core.commands import Acquire, Break, Release, Sweep, Transfer
+from dibs.core.holds import tree_claims
 from dibs.core.lease_outcomes import Transferred
 from dibs.core.outcomes import Granted, Held, Queued
 from dibs.core.records import lock_key, tree_key

@@ -7,9 +7,9 @@ import io
 import pytest
 
 from dibs.base.clock import wall_ms
-from dibs.core.delivery import DeliveryPlan
 from dibs.core.events import Event
 from dibs.core.identity import LOCAL
+from dibs.core.service.delivery import DeliveryPlan
 from dibs.engine.archive import export
 from dibs.engine.event_log import read_page
 from dibs.engine.intake import intake

@@ -13,12 +13,12 @@ import pytest
 from dibs.base.clock import wall_ms
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Release
-from dibs.core.credentials import CreateToken, RevokeToken
 from dibs.core.events import Event
 from dibs.core.identity import ADMIN, LOCAL, Caller
 from dibs.core.limits import WEBHOOK_DOUBTED_IN_FLIGHT_MAX
 from dibs.core.records import WEBHOOK_DUTY_KEY, dead_letters_key, progress_key
-from dibs.core.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, WebhookDuty, WebhookProgress
+from dibs.core.service.credentials import CreateToken, RevokeToken
+from dibs.core.service.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, WebhookDuty, WebhookProgress
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks import WebhookAdmin

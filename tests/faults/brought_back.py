@@ -10,11 +10,12 @@ import inspect as source
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dibs.core import claims, expiry, several, withdraw
+from dibs.core.claims import acquire, several, withdraw
 from dibs.core.commands import AcquireAll, Inspect, Transfer, Withdraw
-from dibs.core.proof import held_by, not_current
-from dibs.core.queue import present_lock
+from dibs.core.holds import expiry
+from dibs.core.holds.proof import held_by, not_current
 from dibs.core.records import RELEASED
+from dibs.core.waiting.queue import present_lock
 from dibs.engine import batcher, coordinator, liveness, sweeper, tally, waiters
 from tests.rules import put_rule
 
@@ -75,7 +76,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeat of a claim sets the TTL of its lease."""
     later = "until_ms > own_deadline_ms(draft, mine)"
-    rewrite(patch, claims, "grant_again", ("max(mine.ttl_ms, ask.ttl_ms)", "ask.ttl_ms"), (later, "True"))
+    rewrite(patch, acquire, "grant_again", ("max(mine.ttl_ms, ask.ttl_ms)", "ask.ttl_ms"), (later, "True"))
 
 
 @fault("F-007")
@@ -105,8 +106,8 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-012", jobs=1, clients=6)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A look shows a hold as ended although its end is not written."""
-    rewrite(patch, claims, "inspect", ("if may_go_on(draft, holder)", "if False"))
-    put_rule(patch, Inspect, lambda rule: claims.inspect)
+    rewrite(patch, acquire, "inspect", ("if may_go_on(draft, holder)", "if False"))
+    put_rule(patch, Inspect, lambda rule: acquire.inspect)
 
 
 @fault("F-020", jobs=1)
@@ -142,7 +143,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-029")
 def _(patch: pytest.MonkeyPatch) -> None:
     """The jobs of an ended session stay held while its server cannot vouch for the time."""
-    for module in (claims, expiry):
+    for module in (acquire, expiry):
         patch.setattr(module, "may_go_on", lambda draft, holder: True)
 
 

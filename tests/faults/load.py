@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
-from dibs.client.door import Ask
-from tests.doors import connect
+from dibs.client.transport import Ask
 from tests.models.history import ObservedHold
 from tests.programs import WAIT_S_MAX, pause
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,8 +122,8 @@ class Client(threading.Thread):
         """Ask until there is an answer: the same question, to whichever server is up."""
         give_up_ms = steady_ms() + int(2 * WAIT_S_MAX * 1000)
         while True:
-            door = connect(self._where(), namespace=None, token=self._token, timeout_ms=TIMEOUT_MS)
-            reply = door.ask(Ask(verb, intent.job, document))
+            transport = connect(self._where(), namespace=None, token=self._token, timeout_ms=TIMEOUT_MS)
+            reply = transport.ask(Ask(verb, intent.job, document))
             if reply.status == 200 or (reply.body or {}).get("code") in SURE:
                 self.acknowledged += 1
                 return reply

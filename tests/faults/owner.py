@@ -15,9 +15,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
-from dibs.client.door import Ask
-from tests.doors import connect
+from dibs.client.transport import Ask
 from tests.programs import WAIT_S_MAX, pause
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from dibs.wire.documents import Reply
@@ -31,23 +31,23 @@ def say(reply: Reply) -> None:
 
 
 def main(url: str, token: str, job: str, ttl: str) -> None:
-    door = connect(url, namespace=None, token=token or None, timeout_ms=10_000)
-    claimed = door.ask(Ask("acquire", job, {"owner": "sleeper", "ttl_seconds": int(ttl)}))
+    transport = connect(url, namespace=None, token=token or None, timeout_ms=10_000)
+    claimed = transport.ask(Ask("acquire", job, {"owner": "sleeper", "ttl_seconds": int(ttl)}))
     say(claimed)
     lease = {"lease_id": (claimed.body or {})["lease_id"]}
     give_up_ms = steady_ms() + int(3 * WAIT_S_MAX * 1000)
     beats = 0
     while steady_ms() < give_up_ms:
         beats += 1
-        renewed = door.ask(Ask("renew", job, {**lease, "checkpoint": f"beat {beats}"}))
+        renewed = transport.ask(Ask("renew", job, {**lease, "checkpoint": f"beat {beats}"}))
         say(renewed)
         if renewed.status != 200:
             break
         if beats == BEATS:
             os.kill(os.getpid(), signal.SIGSTOP)
         pause(HEARTBEAT_S)
-    say(door.ask(Ask("release", job, {**lease, "done_seconds": 3600, "result": "done by a ghost"})))
-    door.close()
+    say(transport.ask(Ask("release", job, {**lease, "done_seconds": 3600, "result": "done by a ghost"})))
+    transport.close()
 
 
 if __name__ == "__main__":

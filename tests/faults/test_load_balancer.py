@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.core.limits import LOGIN_FAILURES_MAX
 from tests.docs.pages import blocks
-from tests.doors import connect
 from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, reserved_ports, wait_until
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,11 +55,11 @@ class Balancer:
 
     def ask(self, verb: str, job: str, *, timeout_ms: int = 30_000, **document: Any) -> Reply:
         """One request, on a connection of its own."""
-        door = connect(self._url, namespace=None, token=self._token, timeout_ms=timeout_ms)
+        transport = connect(self._url, namespace=None, token=self._token, timeout_ms=timeout_ms)
         try:
-            return door.ask(Ask(verb, job, document))
+            return transport.ask(Ask(verb, job, document))
         finally:
-            door.close()
+            transport.close()
 
     def claim(self, job: str, **more: Any) -> dict[str, Any]:
         reply = self.ask("acquire", job, owner="a1", ttl_seconds=60, **more)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.client.door import Ask
-from tests.doors import connect
+from dibs.client.transport import Ask
 from tests.faults.standing import events_of
 from tests.models.history import broken_promises
 from tests.programs import (
@@ -27,12 +26,13 @@ from tests.programs import (
     wait_until,
     wait_until_stopped,
 )
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from dibs.client.door import Door
+    from dibs.client.transport import Transport
 
 pytestmark = pytest.mark.e2e
 
@@ -42,8 +42,8 @@ MORE_MS = 1_500  # an absence that is surely an outage
 OWNER_TTL_S = 5  # enough for a heartbeat on a busy machine
 
 
-def asked(door: Door, verb: str, job: str, **document: Any) -> dict[str, Any]:
-    reply = door.ask(Ask(verb, job, document))
+def asked(transport: Transport, verb: str, job: str, **document: Any) -> dict[str, Any]:
+    reply = transport.ask(Ask(verb, job, document))
     assert reply.status == 200, reply
     return reply.body or {}
 
@@ -51,16 +51,16 @@ def asked(door: Door, verb: str, job: str, **document: Any) -> dict[str, Any]:
 class Rival(threading.Thread):
     """Asks for a job without a pause, also while no server answers, until an answer comes."""
 
-    def __init__(self, door: Callable[[], Door], job: str) -> None:
+    def __init__(self, transport: Callable[[], Transport], job: str) -> None:
         super().__init__(daemon=True)
-        self._door = door
+        self._transport = transport
         self._job = job
         self.told: dict[str, Any] = {}
 
     def run(self) -> None:
         give_up_ms = steady_ms() + int(2 * WAIT_S_MAX * 1000)
         while not self.told and steady_ms() < give_up_ms:
-            reply = self._door().ask(Ask("acquire", self._job, {"owner": "rival", "ttl_seconds": 60}))
+            reply = self._transport().ask(Ask("acquire", self._job, {"owner": "rival", "ttl_seconds": 60}))
             if reply.status == 200:
                 self.told = reply.body or {}
             else:
@@ -90,9 +90,9 @@ def test_an_owner_that_was_live_when_the_server_went_away_gets_time_to_renew(
         tempfile.TemporaryDirectory(prefix="dibs-") as folder,
         ServerProcess(tmp_path, bind=f"unix:{folder}/socket") as server,
     ):
-        door = server.door()
-        kept = asked(door, "acquire", "kept", owner="owner", ttl_seconds=TTL_S)
-        asked(door, "acquire", "lost", owner="owner", ttl_seconds=TTL_S)
+        transport = server.transport()
+        kept = asked(transport, "acquire", "kept", owner="owner", ttl_seconds=TTL_S)
+        asked(transport, "acquire", "lost", owner="owner", ttl_seconds=TTL_S)
         asked_ms = steady_ms()
         token = server.token
         rivals = [
@@ -113,17 +113,17 @@ def test_an_owner_that_was_live_when_the_server_went_away_gets_time_to_renew(
             assert rival.told["status"] == "held", rival.told
             assert rival.told["owner"] == "owner"
             assert 0 <= rival.told["remaining_ms"] <= TTL_S * 1000
-        renewed = asked(door, "renew", "kept", lease_id=kept["lease_id"], ttl_seconds=60)
+        renewed = asked(transport, "renew", "kept", lease_id=kept["lease_id"], ttl_seconds=60)
         assert renewed["fencing_token"] == kept["fencing_token"]
 
         # An owner that does not come back loses the job, but not before its full TTL.
         def taken() -> dict[str, Any] | None:
-            told = asked(door, "acquire", "lost", owner="rival", ttl_seconds=60)
+            told = asked(transport, "acquire", "lost", owner="rival", ttl_seconds=60)
             return told if told["status"] == "acquired" else None
 
         successor = wait_until(taken, "the time of the silent owner is over")
         assert successor["previous"]["how"] == "expired"
-        assert asked(door, "acquire", "kept", owner="rival")["owner"] == "owner"
+        assert asked(transport, "acquire", "kept", owner="rival")["owner"] == "owner"
 
     events = events_of(server.store_url)
     assert broken_promises(events) == []
@@ -137,14 +137,14 @@ def test_an_owner_that_was_live_when_the_server_went_away_gets_time_to_renew(
 @pytest.mark.promise("lease:outage-credit")
 def test_the_shortest_lease_survives_a_pause_that_is_longer_than_itself(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
-        door = server.door()
-        lease = asked(door, "acquire", "job", owner="owner", ttl_seconds=1)
+        transport = server.transport()
+        lease = asked(transport, "acquire", "job", owner="owner", ttl_seconds=1)
         server.pause()
         pass_by(steady_ms() + 1_300)
         server.resume()
-        told = asked(door, "acquire", "job", owner="rival", ttl_seconds=60)
+        told = asked(transport, "acquire", "job", owner="rival", ttl_seconds=60)
         assert (told["status"], told["owner"]) == ("held", "owner"), told
-        assert door.ask(Ask("renew", "job", {"lease_id": lease["lease_id"]})).status == 200
+        assert transport.ask(Ask("renew", "job", {"lease_id": lease["lease_id"]})).status == 200
 
 
 @pytest.fixture(params=["one SQLite file", "one server"])
@@ -165,7 +165,7 @@ def test_an_owner_that_was_stopped_loses_the_job_and_cannot_touch_its_successor(
     place: tuple[str, str, str],
 ) -> None:
     url, token, store_url = place
-    door = connect(url, namespace=None, token=token or None, timeout_ms=10_000)
+    transport = connect(url, namespace=None, token=token or None, timeout_ms=10_000)
     sleeper = start_program(OWNER, url, token, "a job", str(OWNER_TTL_S), stdout=subprocess.PIPE, text=True)
     with sleeper:
         try:
@@ -174,12 +174,12 @@ def test_an_owner_that_was_stopped_loses_the_job_and_cannot_touch_its_successor(
             assert first["status"] == "acquired"
             assert first["attempt"] == 1
             wait_until_stopped(sleeper.pid)
-            seen = asked(door, "inspect", "a job")
+            seen = asked(transport, "inspect", "a job")
             last = (seen if seen["status"] == "held" else seen["previous"])["checkpoint"]
             assert last == "beat 3"
 
             def taken() -> dict[str, Any] | None:
-                told = asked(door, "acquire", "a job", owner="next", ttl_seconds=60)
+                told = asked(transport, "acquire", "a job", owner="next", ttl_seconds=60)
                 assert told["status"] in ("acquired", "held"), told
                 return told if told["status"] == "acquired" else None
 
@@ -189,7 +189,7 @@ def test_an_owner_that_was_stopped_loses_the_job_and_cannot_touch_its_successor(
             assert successor["previous"]["how"] == "expired"
             assert successor["previous"]["owner"] == "sleeper"
             assert successor["previous"]["checkpoint"] == last
-            before = asked(door, "inspect", "a job")
+            before = asked(transport, "inspect", "a job")
 
             sleeper.send_signal(signal.SIGCONT)
             out, _ = sleeper.communicate(timeout=WAIT_S_MAX)
@@ -201,11 +201,11 @@ def test_an_owner_that_was_stopped_loses_the_job_and_cannot_touch_its_successor(
         assert refused["body"]["code"] == "lease_not_current", refused
         assert "expired" in refused["body"]["details"]
         assert "next has the job now" in refused["body"]["details"]
-    after = asked(door, "inspect", "a job")
+    after = asked(transport, "inspect", "a job")
     same = ("status", "owner", "fencing_token", "since", "expires_at", "checkpoint", "attempt")
     assert {field: after[field] for field in same} == {field: before[field] for field in same}
-    assert asked(door, "renew", "a job", lease_id=successor["lease_id"])["remaining_ms"] > 0
-    door.close()
+    assert asked(transport, "renew", "a job", lease_id=successor["lease_id"])["remaining_ms"] > 0
+    transport.close()
     events = events_of(store_url)
     assert broken_promises(events) == []
     kinds = [event.kind for event in events if event.kind != "outage"]

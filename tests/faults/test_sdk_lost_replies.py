@@ -49,17 +49,17 @@ class Face:
 
     def hurry(self) -> None:
         """From now on wait for an answer for half a second."""
-        self.client._doors.timeout_ms = 500 * slowness()
+        self.client._transports.timeout_ms = 500 * slowness()
 
     def until_it_hangs(self, proxy: Proxy) -> None:
         """In a hurry until a request hangs: the one after it gets its answer."""
-        judge, doors = proxy.fault, self.client._doors
-        patient_ms = doors.timeout_ms
+        judge, transports = proxy.fault, self.client._transports
+        patient_ms = transports.timeout_ms
 
         def watched(request: bytes) -> Fault:
             fault = judge(request)
             if fault in HANGING:
-                doors.timeout_ms = patient_ms
+                transports.timeout_ms = patient_ms
             return fault
 
         proxy.fault = watched

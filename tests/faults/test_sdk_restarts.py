@@ -14,7 +14,7 @@ from dibs import AsyncClient, Client
 from dibs.agents.backend import ConnectionSession, ToolBackend
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, JobHeld, Unavailable
-from dibs.sdk.async_doors import open_door
+from dibs.sdk.async_transport import open_transport
 from dibs.sdk.claims import settings_of
 from dibs.sdk.operations import ClaimTerms
 from tests.faults.standing import check_nothing_left, left_behind
@@ -186,7 +186,7 @@ def test_a_session_whose_claim_was_lost_in_an_outage_can_claim_again(server: Ser
             with pytest.raises(Unavailable):
                 session.claim("job").__enter__()
             server.start()
-            client._doors.timeout_ms = int(WAIT_S_MAX * 1000)
+            client._transports.timeout_ms = int(WAIT_S_MAX * 1000)
             with pytest.raises(JobHeld):
                 session.claim("job").__enter__()
             owner.release("job", lease.lease_id)
@@ -213,8 +213,8 @@ def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: Se
     """It never answers "not yours" about a job that the agent's own session keeps."""
 
     async def go() -> None:
-        door = open_door(settings_of(server.url, server.token, "agent", None))
-        backend = ToolBackend(door, "agent", ConnectionSession(door))
+        transport = open_transport(settings_of(server.url, server.token, "agent", None))
+        backend = ToolBackend(transport, "agent", ConnectionSession(transport))
         with Client(server.url, server.token, "owner") as owner:
             lease = owner.acquire("job", ttl=60)
             await backend.claim("acquire", ["another"])  # the session is open
@@ -231,7 +231,7 @@ def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: Se
             assert backend.has("job")
             assert (await backend.status("job")).owner == "agent"
         await backend.close()
-        door.close()
+        transport.close()
 
     asyncio.run(go())
     check_nothing_left(server.store_url, "job")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from tests.build import tries
 from tests.faults.load import Client
 from tests.faults.standing import events_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from dibs.client.door import Door
+    from dibs.client.transport import Transport
     from dibs.core.events import Event
     from tests.faults.load import Intent
 
@@ -104,22 +104,22 @@ def ownership(events: list[Event]) -> dict[str, tuple[str, int, str | None]]:
     }
 
 
-def what_is_claimed(door: Door) -> dict[str, tuple[str, int, str | None]]:
+def what_is_claimed(transport: Transport) -> dict[str, tuple[str, int, str | None]]:
     """The owners of all jobs, by asking."""
-    body: dict[str, Any] = door.ask(Ask("list", "", {"limit": 1000})).body or {}
+    body: dict[str, Any] = transport.ask(Ask("list", "", {"limit": 1000})).body or {}
     return {lock["name"]: (lock["owner"], lock["fencing_token"], lock["checkpoint"]) for lock in body["locks"]}
 
 
 def what_is_claimed_once_events_agree(server: ServerProcess) -> dict[str, tuple[str, int, str | None]]:
     """All clients have ended. Abandoned leases run out, and the sweeper notes it. Then history and answers agree."""
-    door = server.door()
+    transport = server.transport()
     by_history = ownership(events_of(server.store_url))
 
     def only_the_last_are_left() -> bool:
-        return all(job.startswith("last-") for job in what_is_claimed(door))
+        return all(job.startswith("last-") for job in what_is_claimed(transport))
 
     wait_until(only_the_last_are_left, f"what was left behind is over ({by_history})")
-    live = what_is_claimed(door)
+    live = what_is_claimed(transport)
     wait_until(lambda: ownership(events_of(server.store_url)) == live, f"history says the same as {live}")
     return live
 

@@ -109,7 +109,7 @@ def cli_may_not(importer: str, imported: str) -> bool:
     return within(imported, "dibs.stores") or within(imported, "dibs.engine") or is_core_rule(imported)
 
 
-def annex_library_may_not(importer: str, imported: str) -> bool:
+def plugin_library_may_not(importer: str, imported: str) -> bool:
     """What agents, hooks and commands share knows repositories and issues. It knows no coding agent."""
     return sdk_may_not(importer, imported) or within(imported, "dibs.agents.harness")
 
@@ -121,11 +121,11 @@ def contrib_may_not(importer: str, imported: str) -> bool:
     return sdk_may_not(importer, imported) or crosses
 
 
-# The house stands without them: no other part imports them (see `base/annexes.py`).
-ANNEXES = ("dibs.agents", "dibs.compat", "dibs.contrib", "dibs.testing")
-# Where one annex uses another: the MCP tools of Action Llama are made of those of dibs, and the locks of grite and the
+# The house stands without them: no other part imports them (see `base/plugins.py`).
+PLUGINS = ("dibs.agents", "dibs.compat", "dibs.contrib", "dibs.testing")
+# Where one plugin uses another: the MCP tools of Action Llama are made of those of dibs, and the locks of grite and the
 # hooks take the same shell for the same worker.
-ANNEX_DOORS = {
+PLUGIN_ENTRANCES = {
     "dibs.compat.action_llama.tools": "dibs.agents",
     "dibs.compat.action_llama.direct": "dibs.agents.shell_actor",
     "dibs.compat.grite.locks": "dibs.agents.shell_actor",
@@ -142,8 +142,8 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "cli": cli_may_not,
     "agents": cli_may_not,
     "contrib": contrib_may_not,
-    "agents/repository": annex_library_may_not,
-    "agents/tracker": annex_library_may_not,
+    "agents/repository": plugin_library_may_not,
+    "agents/tracker": plugin_library_may_not,
 }
 
 
@@ -192,14 +192,14 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "source"),
     [
-        ("dibs.core.claims", "import time"),
-        ("dibs.core.claims", "def f():\n    from os import path"),
-        ("dibs.core.claims", "import msgspec"),
-        ("dibs.core.claims", "from dibs.base import clock"),
-        ("dibs.core.claims", "from dibs.base.cheap import Sequence, socket"),
-        ("dibs.core.claims", "from ..stores import port"),
+        ("dibs.core.claims.acquire", "import time"),
+        ("dibs.core.claims.acquire", "def f():\n    from os import path"),
+        ("dibs.core.claims.acquire", "import msgspec"),
+        ("dibs.core.claims.acquire", "from dibs.base import clock"),
+        ("dibs.core.claims.acquire", "from dibs.base.cheap import Sequence, socket"),
+        ("dibs.core.claims.acquire", "from ...stores import port"),
         ("dibs.stores.sqlite", "from dibs.core import decide"),
-        ("dibs.stores.sqlite", "from dibs.core.expiry import settle"),
+        ("dibs.stores.sqlite", "from dibs.core.holds.expiry import settle"),
         ("dibs.stores.sqlite", "from . import memory"),
         ("dibs.engine.coordinator", "import_module('dibs.stores.sqlite')"),
         ("dibs.engine.coordinator", "import dibs.server.http_server"),
@@ -222,7 +222,7 @@ def test_a_forbidden_import_is_found_however_it_is_written(importer: str, source
     ("importer", "source"),
     [
         (
-            "dibs.core.claims",
+            "dibs.core.claims.acquire",
             "from dibs.core.records import Lock\nimport dibs.base.errors, re",
         ),
         (
@@ -245,25 +245,25 @@ def test_an_allowed_import_is_left_alone(importer: str, source: str) -> None:
     assert not breaches(layer_of(importer), importer, source)
 
 
-def annex_of(module: str) -> str | None:
-    return next((each for each in ANNEXES if within(module, each)), None)
+def plugin_of(module: str) -> str | None:
+    return next((each for each in PLUGINS if within(module, each)), None)
 
 
-def annex_breaches(importer: str, source: str) -> list[str]:
-    own, door = annex_of(importer), ANNEX_DOORS.get(importer)
+def plugin_breaches(importer: str, source: str) -> list[str]:
+    own, entrance = plugin_of(importer), PLUGIN_ENTRANCES.get(importer)
     return [
         f"{importer}:{line} imports {name}"
         for line, name in imports_of(importer, source)
-        if annex_of(name) not in (None, own) and not (door is not None and within(name, door))
+        if plugin_of(name) not in (None, own) and not (entrance is not None and within(name, entrance))
     ]
 
 
-def test_nothing_imports_an_annex() -> None:
+def test_nothing_imports_a_plugin() -> None:
     found: list[str] = []
     for file in sorted((SOURCE / "dibs").rglob("*.py")):
         path = file.parent if file.name == "__init__.py" else file.with_suffix("")
         importer = ".".join(path.relative_to(SOURCE).parts)
-        found += annex_breaches(importer, file.read_text(encoding="utf-8"))
+        found += plugin_breaches(importer, file.read_text(encoding="utf-8"))
     assert not found, "\n".join(found)
 
 
@@ -278,11 +278,11 @@ def test_nothing_imports_an_annex() -> None:
         ("dibs.agents.stdio", "from dibs.compat.action_llama.tools import TOOLS", True),
         ("dibs.compat.action_llama.tools", "from dibs.agents.tools import Tool", False),
         (
-            "dibs.server.annexes",
+            "dibs.server.plugins",
             "ROUTES = {'gateway': 'dibs.compat.action_llama.routes:open_gateway'}",
             False,
         ),
     ],
 )
-def test_an_import_of_an_annex_is_judged_by_who_imports_it(importer: str, source: str, is_breach: bool) -> None:
-    assert bool(annex_breaches(importer, source)) is is_breach
+def test_an_import_of_an_plugin_is_judged_by_who_imports_it(importer: str, source: str, is_breach: bool) -> None:
+    assert bool(plugin_breaches(importer, source)) is is_breach

@@ -64,10 +64,10 @@ def test_a_bill_of_materials_names_dibs_and_what_it_needs(tmp_path: Path) -> Non
 
 
 def test_what_git_does_not_know_does_not_belong_into_a_wheel_or_an_sdist() -> None:
-    tracked = {"src/dibs/core/claims.py", "README.md"}
+    tracked = {"src/dibs/core/claims/acquire.py", "README.md"}
     fine = [
-        "dibs/core/claims.py",
-        "dibs/core/claims.cpython-313-x86_64-linux-gnu.so",
+        "dibs/core/claims/acquire.py",
+        "dibs/core/claims/acquire.cpython-313-x86_64-linux-gnu.so",
         "dibs__mypyc.cpython-313-x86_64-linux-gnu.so",
         "dibs_lease-0.2.0.dist-info/METADATA",
         "dibs_lease-0.2.0.data/data/share/man/man1/dibs.1",

@@ -125,7 +125,7 @@ def test_no_command_of_a_plugin_is_declared_in_the_house() -> None:
 
 @pytest.mark.parametrize("group", ENTRY_POINTS)
 def test_every_entry_point_of_ours_leads_somewhere(group: str) -> None:
-    from dibs.base.annexes import plugin
+    from dibs.base.plugins import plugin
 
     for word in ENTRY_POINTS[group]:
         assert plugin(group, word, word) is not None

@@ -67,7 +67,7 @@ def test_told_is_what_an_owner_knows_of_its_waiters_and_nothing_is_settled() -> 
                 name = getattr(node, "name", None) or getattr(node, "arg", None) or getattr(node, "id", None)
                 if isinstance(name, str) and re.search(r"(^|_)(told|settled?)($|_)", name):
                     found.add(f"{file.relative_to(SOURCE)}: {name}")
-    assert found == {f"core/{rule}.py: told" for rule in ("leases", "records", "tickets")}
+    assert found == {f"core/{rule}.py: told" for rule in ("claims/leases", "records", "waiting/tickets")}
 
 
 def test_the_glossary_says_each_word_once() -> None:

@@ -152,7 +152,7 @@ class World:
 
     # Who stands in whose way
 
-    def are_kin(self, one: str | None, other: str | None) -> bool:
+    def are_related(self, one: str | None, other: str | None) -> bool:
         """Whether one session is the other's parent. They stand in nobody's way but that of others."""
         pairs = ((one, other), (other, one))
         return any(old and young in self.runs and self.runs[young].parent == old for old, young in pairs)
@@ -164,7 +164,7 @@ class World:
             taken = sum(len(hold.numbers) or 1 for hold in self.of(job))
             fits = taken + wish.units <= facts.slots and all(hold.numbers for hold in self.of(job))
             return [] if fits else self.of(job)
-        same = [hold for hold in self.of(job) if not self.are_kin(wish.session, hold.wish.session)]
+        same = [hold for hold in self.of(job) if not self.are_related(wish.session, hold.wish.session)]
         if wish.shared:
             found = [hold for hold in same if not hold.wish.shared]
         else:
@@ -176,7 +176,7 @@ class World:
             if hold.job != job and overlap(hold.job, job):
                 both_shared = wish.shared and hold.wish.shared
                 own = wish.session is not None and wish.session == hold.wish.session
-                own = own or self.are_kin(wish.session, hold.wish.session)
+                own = own or self.are_related(wish.session, hold.wish.session)
                 found += [] if both_shared or own else [hold]
         return found
 
@@ -230,7 +230,7 @@ class World:
         if self.about(job).pool:
             return False
         at_or_above = [hold.wish for hold in self.holds if job == hold.job or within(job, hold.job)]
-        kin = [other for other in at_or_above if self.are_kin(wish.session, other.session)]
+        kin = [other for other in at_or_above if self.are_related(wish.session, other.session)]
         return any(wish.shared or not other.shared for other in kin)
 
     def otherwise(self, wish: Wish, job: str) -> bool:

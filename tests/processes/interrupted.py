@@ -9,8 +9,8 @@ import os
 import sys
 from typing import Any
 
-from dibs.client.embedded import EmbeddedDoor
-from dibs.client.http import HttpDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.http import HttpTransport
 
 moment, number, program, *words = sys.argv[1:]
 sent: list[str] = []
@@ -38,8 +38,8 @@ def around(kind: type, name: str, before: str, after: str, verbs: tuple[str, ...
 
 
 CLAIMS = ("acquire", "acquire-any", "acquire-all")
-for door in (EmbeddedDoor, HttpDoor):
-    around(door, "ask", "asked", "answered", CLAIMS)
+for transport in (EmbeddedTransport, HttpTransport):
+    around(transport, "ask", "asked", "answered", CLAIMS)
 if moment == "committed":
     from dibs.stores.git.store import GitStore
     from dibs.stores.sqlite.store import SqliteStore

@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dibs.base import ways
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import Ask
 from dibs.system import table
 from tests.programs import WAIT_S_MAX, environment_without_dibs, wait_until
 
@@ -30,7 +30,7 @@ class Machine:
         kept = environment_without_dibs()
         self.env = kept | {"XDG_STATE_HOME": str(folder), "DIBS": f"{sys.executable} -m dibs"}
         (folder / "dibs").mkdir(mode=0o700, exist_ok=True)
-        self.door = EmbeddedDoor.at(f"sqlite://{folder / 'dibs' / 'dibs.db'}")
+        self.transport = EmbeddedTransport.at(f"sqlite://{folder / 'dibs' / 'dibs.db'}")
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
@@ -44,14 +44,14 @@ class Machine:
         return finished(self.start(*words, stderr=subprocess.STDOUT))
 
     def look(self, job: str) -> dict[str, Any]:
-        return self.door.ask(Ask("inspect", job)).body or {}
+        return self.transport.ask(Ask("inspect", job)).body or {}
 
     def until(self, so: Callable[[], bool]) -> None:
         """Wait until a condition holds. Looks again at each change of the store."""
         for _ in range(PATIENCE_SECONDS * 20):
             if so():
                 return
-            self.door.news(50)
+            self.transport.news(50)
         raise AssertionError("it never became so")
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Machine:
                 with contextlib.suppress(BrokenPipeError):
                     if pipe is not None:
                         pipe.close()
-        self.door.close()
+        self.transport.close()
 
 
 def finished(child: subprocess.Popen[str]) -> tuple[int, str]:

@@ -17,36 +17,36 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
-from dibs.client.door import Ask
-from tests.doors import connect
+from dibs.client.transport import Ask
 from tests.programs import pass_by
+from tests.transports import connect
 
 if TYPE_CHECKING:
-    from dibs.client.door import Door
+    from dibs.client.transport import Transport
     from dibs.wire.documents import Reply
 
 TIMEOUT_MS = 20_000
 
 
 def main(number: int, gate: int, answers: int) -> None:
-    doors: dict[str, Door] = {}
+    transports: dict[str, Transport] = {}
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
         url = order["url"]
-        if url not in doors:
-            doors[url] = connect(url, namespace=None, token=order["token"], timeout_ms=TIMEOUT_MS)
-            doors[url].ask(Ask("inspect", order["name"]))  # open it before the race, not in it
+        if url not in transports:
+            transports[url] = connect(url, namespace=None, token=order["token"], timeout_ms=TIMEOUT_MS)
+            transports[url].ask(Ask("inspect", order["name"]))  # open it before the race, not in it
         os.read(gate, 1)
         pass_by(steady_ms() + order["late_ms"])
-        reply = obey(doors[url], order)
+        reply = obey(transports[url], order)
         said = {"racer": number, "status": reply.status, "body": reply.body}
         os.write(answers, json.dumps(said).encode() + b"\n")  # shorter than PIPE_BUF: it arrives in one piece
 
 
-def obey(door: Door, order: dict[str, Any]) -> Reply:
+def obey(transport: Transport, order: dict[str, Any]) -> Reply:
     give_up_ms = steady_ms() + TIMEOUT_MS
     while True:
-        reply = door.ask(Ask(order["verb"], order["name"], order["document"]))
+        reply = transport.ask(Ask(order["verb"], order["name"], order["document"]))
         body = reply.body or {}
         waits = body.get("status") == "held" and body["owner"] == order["while_owner"]
         if not waits or steady_ms() > give_up_ms:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.stores.registry import open_store
 from tests.models.history import all_events, broken_promises
 from tests.processes.racing import Place, Racers, only_winner
@@ -101,10 +101,12 @@ def test_both_see_the_same_jobs_the_same_progress_and_the_same_history(both: Bot
 @pytest.mark.promise("lease:never-early")
 def test_the_server_notes_when_a_claim_made_without_it_runs_out(both: Both, server: ServerProcess) -> None:
     assert both.embedded("claim", "short", "--owner", "embedded", "--ttl", "1s").exit == 0
-    door = server.door()
+    transport = server.transport()
 
     def kinds() -> list[str]:
-        return [event["event"] for event in (door.ask(Ask("history", "short", {"limit": 10})).body or {})["events"]]
+        return [
+            event["event"] for event in (transport.ask(Ask("history", "short", {"limit": 10})).body or {})["events"]
+        ]
 
     wait_until(lambda: kinds() == ["acquired", "expired"], "the server notes the end")
     successor = both.embedded("claim", "short", "--owner", "next").data
@@ -115,7 +117,7 @@ def test_the_server_notes_when_a_claim_made_without_it_runs_out(both: Both, serv
 @pytest.mark.promise("token:rises")
 def test_of_racers_with_and_without_a_server_one_wins_every_round(server: ServerProcess, tmp_path: Path) -> None:
     places = (Place(server.store_url), Place(server.url, server.token))
-    door = server.door()
+    transport = server.transport()
     winners, tokens = set(), []
     with Racers(RACERS, tmp_path / "racers.log") as racers:
         for number in range(ROUNDS):
@@ -133,7 +135,7 @@ def test_of_racers_with_and_without_a_server_one_wins_every_round(server: Server
             # Whoever won lets go the way it came.
             lease = {"lease_id": winner.body["lease_id"]}
             if winner.racer % 2:
-                assert door.ask(Ask("release", f"job-{number % 4}", lease)).status == 200
+                assert transport.ask(Ask("release", f"job-{number % 4}", lease)).status == 200
             else:
                 freed = dibs(
                     clean_env(tmp_path),

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_token
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from tests import etcd
 from tests.programs import ServerProcess, clean_env, dibs, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dibs.client.door import Door
+    from dibs.client.transport import Transport
     from tests.etcd import Cluster
 
 pytestmark = pytest.mark.e2e
 
 
-def asked(door: Door, verb: str, **document: object) -> tuple[int, dict[str, Any]]:
-    reply = door.ask(Ask(verb, "job", document))
+def asked(transport: Transport, verb: str, **document: object) -> tuple[int, dict[str, Any]]:
+    reply = transport.ask(Ask(verb, "job", document))
     return reply.status, reply.body or {}
 
 
@@ -49,24 +49,24 @@ def test_a_job_goes_on_at_another_server_when_one_is_killed(etcd_cluster: Cluste
     for folder in folders:
         folder.mkdir()
     with ServerProcess(folders[0], store=url) as one, ServerProcess(folders[1], store=url) as two:
-        _, mine = asked(one.door(), "acquire", owner="a", ttl_ms=60_000)
+        _, mine = asked(one.transport(), "acquire", owner="a", ttl_ms=60_000)
         one.kill()
-        assert asked(two.door(), "acquire", owner="b")[1]["owner"] == "a"
-        assert asked(two.door(), "renew", lease_id=mine["lease_id"])[0] == 200
+        assert asked(two.transport(), "acquire", owner="b")[1]["owner"] == "a"
+        assert asked(two.transport(), "renew", lease_id=mine["lease_id"])[0] == 200
 
 
 @pytest.mark.promise("lease:outage-credit")
 def test_a_lease_that_was_live_when_etcd_went_is_live_when_it_is_back(etcd_program: str, tmp_path: Path) -> None:
     with etcd.running(etcd_program) as cluster, ServerProcess(tmp_path, store=cluster.url()) as server:
-        _, mine = asked(server.door(), "acquire", owner="a", ttl_ms=3_000)
+        _, mine = asked(server.transport(), "acquire", owner="a", ttl_ms=3_000)
         member = cluster.members[0]
         member.signal(signal.SIGSTOP)
         until = dibs(clean_env(tmp_path), "doctor", cluster.url())
         assert until.exit != 0  # it takes two seconds to say so, or more
-        wait_until(lambda: asked(server.door(2_000), "inspect")[0] == 503, "the server says so")
+        wait_until(lambda: asked(server.transport(2_000), "inspect")[0] == 503, "the server says so")
         member.signal(signal.SIGCONT)
 
         def renewed() -> bool:
-            return asked(server.door(), "renew", lease_id=mine["lease_id"])[0] == 200
+            return asked(server.transport(), "renew", lease_id=mine["lease_id"])[0] == 200
 
         wait_until(renewed, "the lease is renewed")

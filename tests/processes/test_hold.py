@@ -12,7 +12,7 @@ import pytest
 from dibs.base.clock import steady_ms
 from dibs.cli.commands.hold import said
 from dibs.cli.supervise.process_session import claim
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.wire.parts import instant_ms
 from tests.processes.machine import Machine, finished, first_line
 from tests.programs import ServerProcess, wait_until_stopped
@@ -46,7 +46,7 @@ def certain_until(said: dict[str, Any]) -> float:
 
 
 def session_of_ttl(machine: Machine, seconds: int) -> dict[str, Any]:
-    body = machine.door.ask(Ask("sessions")).body or {}
+    body = machine.transport.ask(Ask("sessions")).body or {}
     (found,) = [each for each in body["sessions"] if each["ttl_seconds"] == seconds]
     document: dict[str, Any] = found
     return document

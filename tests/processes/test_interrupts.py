@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from tests.processes.machine import Machine, finished
 from tests.programs import ServerProcess, pause
 
@@ -130,12 +130,12 @@ def test_at_a_server_an_interrupted_claim_leaves_nothing_behind(
     claim: str, machine: Machine, server: ServerProcess
 ) -> None:
     machine.env |= {"DIBS_URL": server.url, "DIBS_TOKEN": server.token}
-    door = server.door()
+    transport = server.transport()
     for moment, number in (("asked", signal.SIGINT), ("answered", signal.SIGTERM)):
         assert strike(machine, moment, number, CLAIMS[claim])[0] == 128 + number
         for job in ("job", KEY):
-            assert (door.ask(Ask("inspect", job)).body or {})["status"] == "free"
-    door.close()
+            assert (transport.ask(Ask("inspect", job)).body or {})["status"] == "free"
+    transport.close()
 
 
 def test_at_a_git_remote_an_interrupted_claim_leaves_nothing_behind(
@@ -173,10 +173,10 @@ def test_at_whatever_moment_it_is_interrupted_it_is_told_or_free(words: tuple[st
 @pytest.mark.slow
 def test_at_a_server_too(machine: Machine, server: ServerProcess) -> None:
     machine.env |= {"DIBS_URL": server.url, "DIBS_TOKEN": server.token}
-    door, chance = server.door(), random.Random(8)
+    transport, chance = server.transport(), random.Random(8)
     for _ in range(250):
-        told_or_free(machine, chance, ("claim", "job", "-q"), lambda job: door.ask(Ask("inspect", job)).body)
-    door.close()
+        told_or_free(machine, chance, ("claim", "job", "-q"), lambda job: transport.ask(Ask("inspect", job)).body)
+    transport.close()
 
 
 HANDLED = """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.system.session_mark import process_mark
 from tests.processes.machine import Machine, finished
 from tests.programs import pause, wait_until
@@ -76,7 +76,7 @@ def test_the_claim_outlives_its_ttl_and_goes_with_the_process(machine: Machine, 
     agent.wait()
     machine.until(lambda: machine.look(job)["status"] == "free")
     wait_until(lambda: not keepers(job), "the keeper has gone")
-    assert machine.door.ask(Ask("history", job, {"limit": 9})).body["events"][-1]["event"] == "released"  # type: ignore[index]
+    assert machine.transport.ask(Ask("history", job, {"limit": 9})).body["events"][-1]["event"] == "released"  # type: ignore[index]
 
 
 def _open_store_files(pid: int) -> list[str]:
@@ -139,7 +139,7 @@ def test_inside_a_session_that_is_kept_as_well_and_not_ended(machine: Machine, a
     assert machine.run(*words)[0] == 0
 
     def session_expiry() -> object:
-        return (machine.door.ask(Ask("session-show", session)).body or {}).get("expires_at")
+        return (machine.transport.ask(Ask("session-show", session)).body or {}).get("expires_at")
 
     first = session_expiry()
     wait_until(lambda: (now := session_expiry()) != first and now, "the session is kept")
@@ -207,13 +207,13 @@ CANNOT_KEEP = """
 import sys
 from dibs.cli import main
 from dibs.cli.supervise import keeper as keeping
-from dibs.client.embedded import EmbeddedDoor
-real = EmbeddedDoor.ask
+from dibs.client.embedded import EmbeddedTransport
+real = EmbeddedTransport.ask
 def ask(self, asked):
     if asked.verb == "renew":
         {fault}
     return real(self, asked)
-EmbeddedDoor.ask = ask
+EmbeddedTransport.ask = ask
 sys.exit(main.entry())
 """
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from tests.processes.machine import Machine, finished
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def test_three_processes_get_the_job_in_the_order_they_came_soon_after_it_is_fre
         waiters.append(machine.start("claim", "job", "-q", "--wait", "60s", "--owner", f"w{number}"))
         in_line(machine, "job", number + 1)
     for number, waiter in enumerate(waiters):
-        assert machine.door.ask(Ask("release", "job", {"lease_id": lease.strip()})).status == 200
+        assert machine.transport.ask(Ask("release", "job", {"lease_id": lease.strip()})).status == 200
         began = time.monotonic()
         code, lease = finished(waiter)
         assert code == 0
@@ -75,7 +75,7 @@ def test_the_job_passes_over_a_waiter_that_was_killed_in_a_session(machine: Mach
     in_line(machine, "job", 2)
     dead.terminate()  # ends the session, and with it the place
     assert finished(dead)[0] == 143
-    machine.door.ask(Ask("release", "job", {"lease_id": lease.strip()}))
+    machine.transport.ask(Ask("release", "job", {"lease_id": lease.strip()}))
     assert finished(live)[0] == 0
 
 

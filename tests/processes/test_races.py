@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_token
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.stores.registry import open_store
 from tests.build import tries
-from tests.doors import connect
 from tests.models.history import all_events, broken_promises
 from tests.processes.racing import Place, Racers, only_winner
 from tests.programs import ServerProcess, wait_until
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from dibs.client.door import Door
+    from dibs.client.transport import Transport
     from dibs.core.events import Event
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -42,7 +42,7 @@ class Ground:
         self.place = place
         self._store_url = store_url
 
-    def door(self) -> Door:
+    def transport(self) -> Transport:
         return connect(self.place.url, namespace=None, token=self.place.token, timeout_ms=10_000)
 
     def events(self) -> list[Event]:
@@ -86,7 +86,7 @@ def leave_behind(ground: Ground, names: list[str], log: Path) -> list[int]:
 @pytest.mark.promise("token:rises")
 @pytest.mark.promise("same-answer")
 def test_of_forty_processes_that_race_for_a_free_name_one_wins_every_round(racers: Racers, ground: Ground) -> None:
-    door = ground.door()
+    transport = ground.transport()
     tokens: list[int] = []
     winners: set[int] = set()
     for _ in range(ROUNDS):
@@ -94,8 +94,8 @@ def test_of_forty_processes_that_race_for_a_free_name_one_wins_every_round(racer
         assert winner.owner == f"racer-{winner.racer}"
         tokens.append(winner.token)
         winners.add(winner.racer)
-        assert door.ask(Ask("release", "one-name", {"lease_id": winner.body["lease_id"]})).status == 200
-    door.close()
+        assert transport.ask(Ask("release", "one-name", {"lease_id": winner.body["lease_id"]})).status == 200
+    transport.close()
     assert tokens == sorted(set(tokens))
     assert len(winners) > 1, "a race that always the same one wins is no race"
     events = ground.events()
@@ -112,12 +112,12 @@ def test_of_forty_processes_that_race_for_an_expired_name_one_wins_every_round(
 ) -> None:
     names = [f"left-{number:03}" for number in range(ROUNDS)]
     left = leave_behind(ground, names, tmp_path / "victim.log")
-    door = ground.door()
+    transport = ground.transport()
     wait_until(
-        lambda: (door.ask(Ask("list", "left-", {"limit": ROUNDS})).body or {})["total"] == 0,
+        lambda: (transport.ask(Ask("list", "left-", {"limit": ROUNDS})).body or {})["total"] == 0,
         "all of them are over",
     )
-    door.close()
+    transport.close()
     for name, token in zip(names, left, strict=True):
         winner = only_winner(racers.race(ground.place, name, ttl_seconds=600))
         assert winner.token > token

@@ -17,7 +17,7 @@ import pytest
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise import process_session
 from dibs.cli.supervise.process_session import CheckpointFile
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.system.session_mark import process_mark
 from tests.processes.machine import SETSID, Machine, finished, first_line
 from tests.programs import WAIT_S_MAX
@@ -108,9 +108,9 @@ def test_in_line_the_session_stays_alive_and_the_turn_comes(machine: Machine) ->
     lease = machine.run("claim", "job", "-q", "--ttl", "1m")[1].strip()
     child = machine.start("run", "job", "-w", "1m", "--ttl", "10s", "--", "echo", "ran")
     machine.until(lambda: machine.look("job").get("waiting") == 1)
-    (session,) = machine.door.ask(Ask("sessions")).body["sessions"]  # type: ignore[index]
+    (session,) = machine.transport.ask(Ask("sessions")).body["sessions"]  # type: ignore[index]
     first = session["expires_at"]
-    machine.until(lambda: machine.door.ask(Ask("sessions")).body["sessions"][0]["expires_at"] != first)  # type: ignore[index]
+    machine.until(lambda: machine.transport.ask(Ask("sessions")).body["sessions"][0]["expires_at"] != first)  # type: ignore[index]
     assert machine.run("release", "job", "--lease", lease)[0] == 0
     assert finished(child) == (0, "ran\n")
 
@@ -195,9 +195,9 @@ def test_a_checkpoint_file_that_becomes_a_pipe_stops_neither_renewals_nor_the_en
     words = ("run", "job", "--ttl", "3s", "--checkpoint-file", str(notes), "--", "/bin/sh", "-c", script)
     child = machine.start(*words, stderr=subprocess.STDOUT)
     assert first_line(child) == "up"
-    (session,) = machine.door.ask(Ask("sessions")).body["sessions"]  # type: ignore[index]
+    (session,) = machine.transport.ask(Ask("sessions")).body["sessions"]  # type: ignore[index]
     first = session["expires_at"]
-    machine.until(lambda: machine.door.ask(Ask("sessions")).body["sessions"][0]["expires_at"] != first)  # type: ignore[index]
+    machine.until(lambda: machine.transport.ask(Ask("sessions")).body["sessions"][0]["expires_at"] != first)  # type: ignore[index]
     child.terminate()
     code, out = finished(child)
     assert code == 143

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.system import table
 from dibs.system.session_mark import process_mark
 from tests.processes.machine import SETSID, Machine, finished, first_line, guards_of
@@ -121,28 +121,28 @@ def test_a_job_that_was_taken_by_force_stops_the_command(machine: Machine) -> No
 
 def waiting_for(machine: Machine) -> list[str]:
     """The sessions that wait for the job."""
-    found = (machine.door.ask(Ask("sessions")).body or {})["sessions"]
+    found = (machine.transport.ask(Ask("sessions")).body or {})["sessions"]
     return [each["session_id"] for each in found if "job" in each["waits"]]
 
 
 @pytest.mark.parametrize("command", ["run", "hold"])
 def test_one_whose_session_ends_while_it_waits_opens_another_and_waits_on(machine: Machine, command: str) -> None:
-    lease = machine.door.ask(Ask("acquire", "job", {"ttl_seconds": 600})).body or {}
+    lease = machine.transport.ask(Ask("acquire", "job", {"ttl_seconds": 600})).body or {}
     words = ("--", "echo", "ran") if command == "run" else ("--for", "1s")
     child = machine.start(command, "job", "--wait", "25s", *words)
     machine.until(lambda: len(waiting_for(machine)) == 1)
     (first,) = waiting_for(machine)
-    machine.door.ask(Ask("session-end", first))
+    machine.transport.ask(Ask("session-end", first))
     machine.until(lambda: len(waiting_for(machine)) == 1)
     assert waiting_for(machine) != [first]
-    machine.door.ask(Ask("release", "job", {"lease_id": lease["lease_id"]}))
+    machine.transport.ask(Ask("release", "job", {"lease_id": lease["lease_id"]}))
     code, out = finished(child)
     assert code == 0
     assert ("ran" if command == "run" else "acquired") in out.lower()
 
 
 def test_one_that_was_paused_past_its_session_while_it_waited_waits_on(machine: Machine) -> None:
-    lease = machine.door.ask(Ask("acquire", "job", {"ttl_seconds": 600})).body or {}
+    lease = machine.transport.ask(Ask("acquire", "job", {"ttl_seconds": 600})).body or {}
     child = machine.start("run", "job", "--ttl", "2s", "--wait", "25s", "--", "echo", "ran")
     machine.until(lambda: len(waiting_for(machine)) == 1)
     child.send_signal(signal.SIGSTOP)
@@ -150,17 +150,17 @@ def test_one_that_was_paused_past_its_session_while_it_waited_waits_on(machine: 
     machine.until(lambda: waiting_for(machine) == [])
     child.send_signal(signal.SIGCONT)
     machine.until(lambda: len(waiting_for(machine)) == 1)
-    machine.door.ask(Ask("release", "job", {"lease_id": lease["lease_id"]}))
+    machine.transport.ask(Ask("release", "job", {"lease_id": lease["lease_id"]}))
     assert finished(child) == (0, "ran\n")
 
 
 def test_one_whose_session_ends_again_and_again_still_stops_waiting_in_time(machine: Machine) -> None:
-    machine.door.ask(Ask("acquire", "job", {"ttl_seconds": 600}))
+    machine.transport.ask(Ask("acquire", "job", {"ttl_seconds": 600}))
     child = machine.start("run", "job", "--wait", "2s", "--", "echo", "ran")
     while child.poll() is None:
         for session in waiting_for(machine):
-            machine.door.ask(Ask("session-end", session))
-        machine.door.news(50)
+            machine.transport.ask(Ask("session-end", session))
+        machine.transport.news(50)
     assert finished(child) == (1, "")
 
 
@@ -181,8 +181,8 @@ def run_at(machine: Machine, server: ServerProcess, *words: str) -> subprocess.P
 
 
 def renewals(server: ServerProcess) -> Callable[[], str]:
-    door = server.door()
-    return lambda: (door.ask(Ask("sessions")).body or {})["sessions"][0]["expires_at"]
+    transport = server.transport()
+    return lambda: (transport.ask(Ask("sessions")).body or {})["sessions"][0]["expires_at"]
 
 
 def test_a_server_that_comes_back_in_time_costs_nothing(machine: Machine, server: ServerProcess) -> None:

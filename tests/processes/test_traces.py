@@ -12,9 +12,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from dibs.client.door import Ask
-from tests.doors import connect
+from dibs.client.transport import Ask
 from tests.programs import WAIT_S_MAX, ServerProcess
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,10 +89,10 @@ def test_a_collector_is_sent_the_callers_trace_and_no_secrets(
     server.env |= {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_RESOURCE_ATTRIBUTES": "rack=7"}
     secret = {"metadata": "hidden-metadata", "checkpoint": "hidden-checkpoint", "request_key": "hidden-key"}
     with server:
-        door = server.door()
-        lease = (door.ask(Ask("acquire", "hidden-job", {"owner": "a1", **secret})).body or {})["lease_id"]
-        assert door.ask(Ask("acquire", "hidden-job", {"owner": "a2"})).body["status"] == "held"  # type: ignore[index]
-        door.close()
+        transport = server.transport()
+        lease = (transport.ask(Ask("acquire", "hidden-job", {"owner": "a1", **secret})).body or {})["lease_id"]
+        assert transport.ask(Ask("acquire", "hidden-job", {"owner": "a2"})).body["status"] == "held"  # type: ignore[index]
+        transport.close()
         stranger = connect(server.url, namespace=None, token="hidden-token", timeout_ms=10_000)
         assert stranger.ask(Ask("acquire", "hidden-job")).status == 401
         stranger.close()

@@ -10,13 +10,13 @@ import pytest
 
 import dibs
 from dibs.base.clock import steady_ms
-from dibs.sdk.async_doors import ThreadedDoor
+from dibs.sdk.async_transport import ThreadedTransport
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.client.door import Ask
+    from dibs.client.transport import Ask
     from dibs.sdk.client import AsyncClient
     from dibs.wire.documents import Reply
 
@@ -255,14 +255,14 @@ def test_who_lets_go_does_not_stand_behind_those_who_ask(
 ) -> None:
     """However many questions wait for a thread: a block and a session end at once."""
     free = threading.Event()
-    asked = ThreadedDoor._ask
+    asked = ThreadedTransport._ask
 
-    def slow(door: ThreadedDoor, step: Ask) -> Reply:
+    def slow(transport: ThreadedTransport, step: Ask) -> Reply:
         if step.verb == "inspect":
             free.wait(PATIENCE_S)
-        return asked(door, step)
+        return asked(transport, step)
 
-    monkeypatch.setattr(ThreadedDoor, "_ask", slow)
+    monkeypatch.setattr(ThreadedTransport, "_ask", slow)
 
     async def main() -> None:
         async with connect_async() as client:

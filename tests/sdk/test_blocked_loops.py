@@ -109,11 +109,11 @@ def test_a_renewal_that_hangs_holds_up_no_other(
     hangs, go_on = threading.Event(), threading.Event()
     beat = heart.beat_once
 
-    def slow(hold: Hold, doors: object) -> None:
+    def slow(hold: Hold, transports: object) -> None:
         if not hangs.is_set():
             hangs.set()
             go_on.wait(WAIT_S_MAX)
-        beat(hold, doors)  # type: ignore[arg-type]  # what it was given
+        beat(hold, transports)  # type: ignore[arg-type]  # what it was given
 
     monkeypatch.setattr(heart, "beat_once", slow)
 

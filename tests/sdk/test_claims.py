@@ -11,7 +11,7 @@ import pytest
 import dibs
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidName
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from tests.programs import wait_until
 from tests.sdk.conftest import over
 
@@ -332,8 +332,10 @@ def test_a_session_does_not_get_twice_what_it_has(client: Client) -> None:
 @pytest.mark.promise("excl")
 def test_a_session_that_has_one_of_two_jobs_does_not_give_back_what_another_process_of_it_has(client: Client) -> None:
     with client.session() as session, session.claim("job"):
-        with client._doors.one() as door:
-            door.ask(Ask("acquire", "other", {"session_id": session.session_id, "request_key": "of another process"}))
+        with client._transports.one() as transport:
+            transport.ask(
+                Ask("acquire", "other", {"session_id": session.session_id, "request_key": "of another process"})
+            )
         with pytest.raises(dibs.JobHeld), session.claim_all(["job", "other"]):
             pytest.fail("two owners")
         assert client.owner("other").held

@@ -1,4 +1,4 @@
-"""Loops and exceptions of client.events: each event once and in order, over every door, for threads and event loops."""
+"""Loops and exceptions of client.events: each event once and in order, over every transport, in threads and loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import dibs
 from dibs.client.urls import ServerAddress
-from dibs.sdk.async_doors import AsyncServerConnection
+from dibs.sdk.async_transport import AsyncServerConnection
 from dibs.sdk.client import AsyncClient, Client
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
@@ -122,7 +122,7 @@ def test_wrong_arguments_are_refused_before_anything_is_asked() -> None:
 @pytest.mark.promise("events:told")
 def test_a_gap_is_an_exception_and_not_the_end(client: Client) -> None:
     happen(client, "a", "b", "c")
-    store = client._doors.store.coordinator().store
+    store = client._transports.store.coordinator().store
     store.prune(keep=2, before_ms=0)
     events = client.events(after=1)
     with pytest.raises(dibs.EventsGone) as gone:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.client.door import Ask
 from dibs.client.flow import Flow
+from dibs.client.transport import Ask
 from dibs.sdk.claim import Claim
 from dibs.sdk.claim_state import failures_in, reason_of
 from dibs.sdk.heart import Grip
@@ -20,7 +20,7 @@ from tests.sdk.conftest import over
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.client.pool import Doors
+    from dibs.client.pool import TransportPool
     from dibs.sdk.client import AsyncClient, Client
     from dibs.sdk.hold import LeaseHold
 
@@ -97,8 +97,8 @@ def test_an_interrupt_after_a_step_of_the_claim_leaves_nothing_claimed(
 def test_an_interrupt_before_a_claim_refers_to_its_grip_leaves_nothing_claimed(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(hold: LeaseHold, doors: Doors) -> None:
-        Grip(hold, doors)
+    def interrupted(hold: LeaseHold, transports: TransportPool) -> None:
+        Grip(hold, transports)
         raise KeyboardInterrupt
 
     client = connect()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import Ask
 from dibs.sdk.client import Client
 from dibs.wire.documents import Reply
 
@@ -13,17 +13,17 @@ from dibs.wire.documents import Reply
 @pytest.mark.fault("F-111")
 @pytest.mark.promise("idem:fresh-id")
 def test_a_transfer_whose_reply_was_lost_gives_the_heirs_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = EmbeddedDoor.ask
+    ask = EmbeddedTransport.ask
     lost: list[str] = []
 
-    def lossy(door: EmbeddedDoor, asked: Ask) -> Reply:
-        reply = ask(door, asked)
+    def lossy(transport: EmbeddedTransport, asked: Ask) -> Reply:
+        reply = ask(transport, asked)
         if asked.verb == "transfer" and len(lost) < 1:
             lost.append(asked.verb)
             return Reply(status=503, body={"code": "upstream_unavailable", "details": "The reply was lost."})
         return reply
 
-    monkeypatch.setattr(EmbeddedDoor, "ask", lossy)
+    monkeypatch.setattr(EmbeddedTransport, "ask", lossy)
     with Client("memory://") as client:
         with client.claim("job") as claim:
             lease = claim.transfer(to_owner="heir")

@@ -60,7 +60,7 @@ def test_no_call_of_the_async_client_looks_a_name_up_in_the_loop(threads: list[i
 def test_no_tool_looks_a_name_up_in_the_loop(threads: list[int]) -> None:
     async def work() -> int:
         async with AsyncClient("memory://") as client:
-            backend = ToolBackend(client._doors)
+            backend = ToolBackend(client._transports)
             assert await backend.one_name("acme/app#42") == ISSUE
             assert await backend.one_names(["acme/app#42", "issue-7"]) == [ISSUE, "issue-7"]
         return threading.get_ident()

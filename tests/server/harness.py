@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.engine.webhooks.sender import Sender
+    from dibs.server.connection import RequestObserver
     from dibs.server.http.admission import Admission
-    from dibs.server.http.protocol import RequestObserver
     from dibs.server.http_server import HttpServer
     from dibs.stores.port import Store
 
@@ -283,7 +283,7 @@ def running(
         server = make_server(
             api,
             on_ready=up.set,
-            annexes=[] if gateway_ttl_ms is None else [Gateway(api, gateway_ttl_ms, gateway_upstream)],
+            plugins=[] if gateway_ttl_ms is None else [Gateway(api, gateway_ttl_ms, gateway_upstream)],
             admission=admission,
             tls=None if tls is None else tls[0],
             observers=observers,

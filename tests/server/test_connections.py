@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.limits import HEADERS_MAX, PARSE_BYTES_MAX
-from dibs.server.http import protocol
+from dibs.server import connection as http_connection
 from dibs.server.http.admission import Admission
 from tests.server.hall import Hall
 from tests.server.harness import AS_JSON, AUTH, masked, read_all, read_response, request, running, wait_until
@@ -248,13 +248,13 @@ def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = [0, 0]
-    begin = protocol.HttpConnection._parse
+    begin = http_connection.HttpConnection._parse
 
-    def watched(self: protocol.HttpConnection) -> None:
+    def watched(self: http_connection.HttpConnection) -> None:
         begin(self)
         most[:] = max(most[0], len(self._queue)), max(most[1], len(self._unread))
 
-    monkeypatch.setattr(protocol.HttpConnection, "_parse", watched)
+    monkeypatch.setattr(http_connection.HttpConnection, "_parse", watched)
     one = request("GET", "/health", head=b"")
     with running(tmp_path) as server, server.raw() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -275,8 +275,8 @@ def test_a_client_that_asks_and_never_reads_is_cut_off(
         for number in range(300):
             server.acquire(f"job-{number}", {"metadata": "m" * 1000})
         server._connection.close()
-        monkeypatch.setattr(protocol, "REQUEST_S", 0.1)
-        monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.2)
+        monkeypatch.setattr(http_connection, "REQUEST_S", 0.1)
+        monkeypatch.setattr(http_connection.HttpConnection, "keep_alive_s", 0.2)
         with server.raw() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.settimeout(0.5)
@@ -414,15 +414,15 @@ def test_one_slow_client_does_not_hold_up_the_others(server: Server, name: str) 
     "sent", [b"", b"POST /locks/x/acq", acquire("x")[:-1]], ids=["nothing", "half a head", "half a body"]
 )
 def test_a_client_that_keeps_us_waiting_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_S", 0.05)
-    monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.1)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 0.05)
+    monkeypatch.setattr(http_connection.HttpConnection, "keep_alive_s", 0.1)
     with running(tmp_path) as server, server.raw() as connection:
         connection.sendall(sent)
         assert read_all(connection) == b""
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.2)
+    monkeypatch.setattr(http_connection.HttpConnection, "keep_alive_s", 0.2)
     with running(tmp_path) as server:
         wait_until(lambda: _is_kept_while_busy(server, 0.2), "we are never busy enough")
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.core.limits import HEAD_BYTES_MAX
-from dibs.server.http import protocol
+from dibs.server import connection as http_connection
 from tests.programs import ServerProcess
 from tests.server.harness import read_all, read_response, running
 
@@ -206,7 +206,7 @@ def drip(connection: socket.socket) -> None:
 def test_a_client_that_sends_a_byte_now_and_then_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
 ) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_S", 0.2)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 0.2)
     with running(tmp_path) as server, server.raw() as connection:
         connection.sendall(begin)
         with pytest.raises(OSError, match=r"reset|pipe"):
@@ -240,17 +240,17 @@ def test_connections_that_only_connect_cost_little_and_hold_up_nobody(tmp_path: 
     connections: list[socket.socket] = []
     try:
         with ServerProcess(tmp_path) as server:
-            door = server.door()
-            assert door.ask(Ask("acquire", "before")).status == 200
+            transport = server.transport()
+            assert transport.ask(Ask("acquire", "before")).status == 200
             before = memory_bytes(server.process.pid)
             connections += idle(server, count)
-            assert door.ask(Ask("acquire", "after")).status == 200
+            assert transport.ask(Ask("acquire", "after")).status == 200
             used = memory_bytes(server.process.pid) - before
             assert used < count * IDLE_BYTES_MAX, used // count
             while connections:
                 connections.pop().close()
-            assert door.ask(Ask("inspect", "after")).status == 200
-            door.close()
+            assert transport.ask(Ask("inspect", "after")).status == 200
+            transport.close()
             assert server.stop() == 0
     finally:
         for connection in connections:

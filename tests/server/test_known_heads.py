@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from dibs.base.errors import InvalidInput
 from dibs.engine.auth import TokenGuard
+from dibs.server.connection import HttpConnection
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
-from dibs.server.http.protocol import HttpConnection
 from dibs.server.http.request import KEPT_BYTES_MAX, KEPT_MAX, KnownHeads, RequestHead, block_of
 from dibs.server.http_server import make_server
 from dibs.stores.memory import MemoryStore

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.agents.http_endpoint import ApiDoor
+from dibs.agents.http_endpoint import ApiTransport
 from dibs.agents.stdio import HANDSHAKE
-from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import Ask
 from dibs.engine.coordinator import Coordinator
-from tests.annexes.agents.connection import LEGACY, MODERN, Agent
-from tests.annexes.agents.test_protocol import ENVELOPE
+from tests.plugins.agents.connection import LEGACY, MODERN, Agent
+from tests.plugins.agents.test_protocol import ENVELOPE
 from tests.server.harness import TOKENS, running, wait_until
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ async def test_a_claim_that_came_too_late_for_its_caller_is_let_go(
 ) -> None:
     async with agent(fast) as one:
         with monkeypatch.context() as patch:
-            patch.setattr(ApiDoor, "is_gone", True)
+            patch.setattr(ApiTransport, "is_gone", True)
             assert "The client left" in await one.error("claim_job", job=name)
             assert "The client left" in await one.error("claim_all_jobs", jobs=[name, f"{name}-too"])
             assert [status(fast, each)["status"] for each in (name, f"{name}-too")] == ["free", "free"]
@@ -226,8 +226,8 @@ async def test_who_waits_when_the_server_stops_is_told_so_and_leaves_the_line(tm
             await until(lambda: status(server, "job")["waiting"] == 1)
             server.begin_stop()
             assert "The server is stopping" in await waiting
-        door = EmbeddedDoor(lambda: Coordinator(server.store))
-        assert (door.ask(Ask("inspect", "job")).body or {})["waiting"] == 0
+        transport = EmbeddedTransport(lambda: Coordinator(server.store))
+        assert (transport.ask(Ask("inspect", "job")).body or {})["waiting"] == 0
 
 
 def hang_on(server: Server, name: str, mode: str) -> Any:
@@ -255,7 +255,7 @@ async def until(is_so: Any) -> None:
     await asyncio.to_thread(wait_until, is_so, "it is so")
 
 
-# The door
+# The transport
 
 
 def test_without_a_token_nobody_is_let_in(fast: Server) -> None:

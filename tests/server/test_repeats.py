@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.client.door import Ask
 from dibs.client.requests import is_repeatable
+from dibs.client.transport import Ask
 
 if TYPE_CHECKING:
     from tests.server.harness import Server

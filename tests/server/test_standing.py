@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core import limits
-from dibs.server.http import protocol
+from dibs.server import connection as http_connection
 from dibs.server.http.admission import Admission
 from tests.build import tries
 from tests.server.certificates import Authority
@@ -165,16 +165,16 @@ def test_answers_that_nobody_reads_take_little_over_tls_and_without(
     written: list[int] = []
     early: list[bool] = []
     state = server._inner.server_state
-    begin = protocol.HttpConnection._begin
+    begin = http_connection.HttpConnection._begin
 
-    def watched(self: protocol.HttpConnection, call: HttpRequest) -> None:
+    def watched(self: http_connection.HttpConnection, call: HttpRequest) -> None:
         early.append(self.is_write_paused)
         begin(self, call)
         written.append(self.transport.get_write_buffer_size())
 
     with server.raw_from("127.0.0.7") as plain:
         lazy = plain if trust is None else trust.wrap_socket(plain, server_hostname="127.0.0.1")
-        monkeypatch.setattr(protocol.HttpConnection, "_begin", watched)
+        monkeypatch.setattr(http_connection.HttpConnection, "_begin", watched)
         lazy.settimeout(0.05)
 
         def is_stuck() -> bool:
@@ -260,15 +260,15 @@ class StuckTransport(asyncio.Transport):
 def test_who_reads_nothing_is_cut_off_after_its_time_and_not_after_twice_that(tmp_path: Path, after_s: float) -> None:
     with running(tmp_path) as server:
         loop, transport = TimedLoop(), StuckTransport()
-        connection = protocol.HttpConnection(server._inner.server_state, loop)  # type: ignore[arg-type]  # what it needs
+        connection = http_connection.HttpConnection(server._inner.server_state, loop)  # type: ignore[arg-type]  # what it needs
         connection.connection_made(transport)
         loop.now_s += after_s
         began_s = loop.now_s
         connection.pause_writing()
         while not transport.is_aborted:
             loop.go_on()
-            assert loop.now_s <= began_s + protocol.REQUEST_S + 0.01
-        assert loop.now_s >= began_s + protocol.REQUEST_S
+            assert loop.now_s <= began_s + http_connection.REQUEST_S + 0.01
+        assert loop.now_s >= began_s + http_connection.REQUEST_S
         connection.connection_lost(None)
 
 

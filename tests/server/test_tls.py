@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import InvalidInput
-from dibs.server.http import protocol, tls
+from dibs.server import connection as http_connection
+from dibs.server.http import tls
 from dibs.server.http.admission import Admission
 from dibs.server.http.tls import ServerTls, TlsFiles, validity_of
 from dibs.wire.parts import timestamp
@@ -101,8 +102,8 @@ def test_a_server_that_ends_gives_waiters_and_streams_their_last_word(files: Fil
 def test_a_reader_that_never_reads_is_cut_off_over_tls_too(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_S", 0.3)
-    monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.3)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 0.3)
+    monkeypatch.setattr(http_connection.HttpConnection, "keep_alive_s", 0.3)
     contexts = files.tls().context, files.authority.trusted()
     with running(tmp_path, tls=contexts) as server, server.raw_from("127.0.0.1") as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -19,11 +19,11 @@ from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
 from dibs.client.store_admin import backup, miscounted, restore, thaw
 from dibs.core.commands import Acquire, BeginCount, Close, OpenSession, Release
-from dibs.core.credentials import CreateToken, Credential, RevokeToken, RotateToken, credential_key
 from dibs.core.identity import LOCAL
 from dibs.core.lease_outcomes import ClosureSet
 from dibs.core.outcomes import Granted, Queued, QuotaExceeded
 from dibs.core.records import META_KEY, Meta, lock_key
+from dibs.core.service.credentials import CreateToken, Credential, RevokeToken, RotateToken, credential_key
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import credentials

@@ -17,9 +17,9 @@ from dibs.base.errors import DibsError, InvalidInput, StoreFull, StoreUnavailabl
 from dibs.base.ids import new_id
 from dibs.client.store_admin import backup, restore
 from dibs.core.commands import Acquire, Identify, Inspect
-from dibs.core.credentials import CreateToken, RevokeToken, RotateToken, credential_key
 from dibs.core.lease_outcomes import Identified
 from dibs.core.outcomes import Granted, Status
+from dibs.core.service.credentials import CreateToken, RevokeToken, RotateToken, credential_key
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import credentials
 from dibs.engine.event_log import EventFilter, read_page

@@ -46,7 +46,7 @@ def test_a_python_without_its_private_modules_claims_and_lists(tmp_path: Path) -
 def test_a_python_without_its_private_modules_has_all_parts() -> None:
     script = """
 from dibs.base import cheap, ids, jsontext
-from dibs.client import transport
+from dibs.client import connection
 from dibs.cli.supervise import child, guardian, keeper, warden
 print(cheap.socket is socket, cheap.ref is weakref.ref, cheap.blake2b is hashlib.blake2b)
 print(jsontext.decode(jsontext.encode({"a": [1, None]})), len(ids.digest("x")))

@@ -1,4 +1,4 @@
-"""One module says what a reply says; the doors add their next step."""
+"""One module says what a reply says; the transports add their next step."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_end_that_this_version_does_not_know_is_still_told() -> None:
     assert ended({"owner": "w1", "how": "absorbed", "at": _FAILED["at"]}, None).startswith("w1, absorbed on 2025")
 
 
-def test_every_door_says_the_same_of_a_job_that_rests() -> None:
+def test_every_transport_says_the_same_of_a_job_that_rests() -> None:
     document = {"name": "job", "status": "delayed", **_DELAYED}
     reply = Reply(status=409, body=document)
     fact = sentence(document)

@@ -26,14 +26,13 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
 from dibs.base.ids import new_id
 from dibs.base.logger import log
-from dibs.client.door import Ask
 from dibs.client.flow import Flow, name_in_use
 from dibs.client.naming import Naming
+from dibs.client.transport import Ask
 from dibs.core.names import check_name
-from dibs.core.references import is_plain
 from dibs.sdk import operations
 from dibs.sdk.answers import JobStatus, Lease, body_of
-from dibs.sdk.async_doors import LEAVING, AsyncDoor, drive, shielded
+from dibs.sdk.async_transport import LEAVING, AsyncTransport, drive, shielded
 from dibs.sdk.claim import on_loop, taken
 from dibs.sdk.claim_state import ClaimEnd, finish_hold, release_at_exit
 from dibs.sdk.client import AsyncSession
@@ -41,6 +40,7 @@ from dibs.sdk.hold import LeaseHold, SessionLeaseHold
 from dibs.sdk.operations import NO_TERMS, ClaimTerms, claim_request
 from dibs.wire.codes import NOT_ANY_MORE, row_of_error
 from dibs.wire.documents import Reply
+from dibs.wire.references import is_plain
 
 FindsSession = Callable[[], Callable[[], str] | None]
 
@@ -55,12 +55,12 @@ class ConnectionSession:
     the connection. `finds` looks for the agent that the connection belongs to; if there is one, it gives what opens the
     agent's session. The agent's commands and hooks use that, too, so it is not ended."""
 
-    def __init__(self, door: AsyncDoor, finds: FindsSession = lambda: None) -> None:
+    def __init__(self, transport: AsyncTransport, finds: FindsSession = lambda: None) -> None:
         # The client's name, with pid and host to tell two apart.
         self.client: str | None = None
         self.joins: Callable[[], str] | None = None
         self._finds = finds
-        self._door = door
+        self._transport = transport
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[AsyncSession] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -97,7 +97,7 @@ class ConnectionSession:
         try:
             self.joins = await asyncio.to_thread(self._finds)
             owner = owner or (self.client if self.joins is None else None)
-            opening = AsyncSession(self._door, owner, None, "mcp", None)
+            opening = AsyncSession(self._transport, owner, None, "mcp", None)
             opening._joins = self.joins
             async with opening as session:
                 ready.set_result(session)
@@ -130,8 +130,10 @@ class ToolBackend:
     """For one caller. With a `session`, claims are kept there until `close`. Without one, a lease id proves each call.
     Raises what the SDK raises: NotClaimed and its subclasses, LeaseLost, DibsError."""
 
-    def __init__(self, door: AsyncDoor, owner: str | None = None, session: ConnectionSession | None = None) -> None:
-        self.door = door
+    def __init__(
+        self, transport: AsyncTransport, owner: str | None = None, session: ConnectionSession | None = None
+    ) -> None:
+        self.transport = transport
         self.owner = owner
         self._session = session
         # Only over stdio is the caller's folder known, and with it the repository and its tracker.
@@ -164,7 +166,8 @@ class ToolBackend:
             own = [hold for name, hold in self._kept.items() if name not in self._elsewhere and hold.let_go()]
             over = asyncio.CancelledError()
             ends = [
-                asyncio.create_task(drive(self.door, release_at_exit(hold, hold.leases, over), LEAVING)) for hold in own
+                asyncio.create_task(drive(self.transport, release_at_exit(hold, hold.leases, over), LEAVING))
+                for hold in own
             ]
             if ends:
                 await asyncio.wait(ends, timeout=CLOSE_SECONDS_MAX)
@@ -183,7 +186,7 @@ class ToolBackend:
         return await asyncio.to_thread(self._names.of_all, jobs)
 
     async def run(self, flow: Flow[T]) -> T:
-        return await drive(self.door, flow)
+        return await drive(self.transport, flow)
 
     # Claiming
 
@@ -241,9 +244,9 @@ class ToolBackend:
         if session is not None:
             terms = replace(terms, owner=terms.owner or session._owner, session_id=session.session_id)
             tracker = self._names
-        request = claim_request(verb, names, terms, slice_seconds=self.door.slice_seconds, tracker=tracker)
+        request = claim_request(verb, names, terms, slice_seconds=self.transport.slice_seconds, tracker=tracker)
         within = None if session is None or verb == ALL else session._hold
-        return await taken(self.door, request, within)
+        return await taken(self.transport, request, within)
 
     async def _held_elsewhere(self, session: AsyncSession) -> set[str]:
         """The names that a command, a hook or another connection of the same agent may have claimed in its session."""
@@ -356,7 +359,7 @@ class ToolBackend:
             return finish_hold(kept, kept.leases, ClaimEnd(flow))
 
         try:
-            (result,) = await shielded(lambda: drive(self.door, end(), LEAVING))
+            (result,) = await shielded(lambda: drive(self.transport, end(), LEAVING))
         except LeaseLost:
             self._forget(kept)
             raise

@@ -19,15 +19,15 @@ from dibs.agents.backend import ToolBackend
 from dibs.agents.mcp import INVALID_PARAMS, METHOD_NOT_FOUND, Methods, ProtocolError
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.base.jsontext import Document
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.sdk.answers import Lease
-from dibs.sdk.async_doors import AsyncDoor
+from dibs.sdk.async_transport import AsyncTransport
 from dibs.sdk.operations import NO_TERMS, ClaimTerms
-from dibs.server.annexes import FixedRoutes
 from dibs.server.handlers import CHARGED, Api
 from dibs.server.http.parse import Headers, check_head
 from dibs.server.http.request import HttpRequest, RequestHead
 from dibs.server.http.response import ClientGone, HttpError, answer_document, answer_for_error
+from dibs.server.plugins import FixedRoutes
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.operations import Operation
 from dibs.wire.requests import shape
@@ -55,7 +55,7 @@ _STATUSES = {stdio.PARSE_ERROR: 400, stdio.INVALID_REQUEST: 400, HEADER_MISMATCH
 _MODERN_STATUSES = {**_STATUSES, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
 
 
-class ApiDoor(AsyncDoor):
+class ApiTransport(AsyncTransport):
     """The server's own API, asked on behalf of one HTTP request."""
 
     slice_seconds = 20
@@ -104,11 +104,11 @@ class ApiDoor(AsyncDoor):
 
 
 class HttpBackend(ToolBackend):
-    door: ApiDoor
+    transport: ApiTransport
 
     async def claim(self, verb: str, jobs: Sequence[str], asked: ClaimTerms = NO_TERMS) -> tuple[Sequence[Lease], bool]:
         leases, again = await super().claim(verb, jobs, asked)
-        if self.door.is_gone and asked.request_key is None:  # with a key it can ask again
+        if self.transport.is_gone and asked.request_key is None:  # with a key it can ask again
             for lease in leases:
                 await self.release(lease.name, lease.lease_id, done=None, result=None, checkpoint=None)
             raise Unavailable("The client left.")
@@ -173,7 +173,7 @@ def open_mcp(api: Api) -> FixedRoutes:
         kinds = [part.partition(b";")[0].strip().lower() for part in call.headers.get(b"accept", b"").split(b",")]
         if not _JSON.intersection(kinds):
             raise HttpError("The answer is JSON: send the header Accept: application/json, text/event-stream.", 406)
-        dialogue = HttpDialogue(methods, HttpBackend(ApiDoor(api, call)), call.head)
+        dialogue = HttpDialogue(methods, HttpBackend(ApiTransport(api, call)), call.head)
         check_head(call.headers)
         body = await call.rest(lambda headers: None)  # the caller is known
         try:

@@ -28,12 +28,12 @@ from dibs._version import __version__
 from dibs.agents.backend import CLOSE_SECONDS_MAX, ConnectionSession, FindsSession, ToolBackend
 from dibs.agents.mcp import INSTRUCTIONS, INVALID_PARAMS, Methods, ProtocolError, complete, invalid_params
 from dibs.agents.tools import TOOLS, Tool
-from dibs.base.annexes import part
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
+from dibs.base.plugins import part
 from dibs.base.terminal import log_lines
 from dibs.client.settings import Settings
-from dibs.sdk.async_doors import open_door
+from dibs.sdk.async_transport import open_transport
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -296,8 +296,8 @@ async def _serve(settings: Settings, tools: tuple[Tool, ...], finds: FindsSessio
     for number in SIGNALS:
         loop.add_signal_handler(number, leave, 128 + number)
     wire = _Wire(loop, leave)
-    door = open_door(settings)
-    backend = ToolBackend(door, settings.pick("owner", "DIBS_OWNER"), ConnectionSession(door, finds))
+    transport = open_transport(settings)
+    backend = ToolBackend(transport, settings.pick("owner", "DIBS_OWNER"), ConnectionSession(transport, finds))
     connection = Connection(Methods(tools, kept=True), backend, wire.send)
     wire.open(connection.receive)
     code = await ended
@@ -307,4 +307,4 @@ async def _serve(settings: Settings, tools: tuple[Tool, ...], finds: FindsSessio
         if code:
             os._exit(code)  # a thread that reads or writes may block for ever
         wire.close()
-        door.close()
+        transport.close()

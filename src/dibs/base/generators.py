@@ -2,7 +2,7 @@
 what is too much at once.
 
 Flows and protocols are written as such generators, so that they do no I/O of their own. What answers them is the
-caller's: a door, a connection, an event loop.
+caller's: a transport, a connection, an event loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The entry points of the plugins in dibs' own wheel, and what their commands do. Looked up by `base/annexes.py`.
+"""The entry points of the plugins in dibs' own wheel, and what their commands do. Looked up by `base/plugins.py`.
 
 Made from pyproject.toml: DIBS_REWRITE=1 scripts/test tests/meta/test_rank.py
 """

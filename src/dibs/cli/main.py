@@ -78,7 +78,7 @@ def run(
             answer.exit, as_json = 0, False
         elif answer.code == "upstream_unavailable":
             if not _is_work(argv):
-                from dibs.client.transport import DO_NOT_BEGIN
+                from dibs.client.connection import DO_NOT_BEGIN
 
                 answer.text = answer.text.replace(DO_NOT_BEGIN, "Try again later.")
                 answer.message = answer.message.replace(DO_NOT_BEGIN, "Try again later.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dibs.base.cheap import Any, Callable, FrameType, signal
-from dibs.client.door import Door
 from dibs.client.flow import drive
 from dibs.client.pending import PendingClaim
+from dibs.client.transport import Transport
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 ENDING = (signal.SIGINT, *SIGNALS)
@@ -54,15 +54,15 @@ DOOR_MS = 2_000  # how long a server may take to answer when a claim is given ba
 
 class UnconfirmedClaims:
     def __init__(self) -> None:
-        self._claims: list[tuple[PendingClaim, Callable[[], Door]]] = []
+        self._claims: list[tuple[PendingClaim, Callable[[], Transport]]] = []
         self._stops: StopSignals | None = None
         self._before: set[int] | None = None  # the signals that were blocked before the answer was printed
 
-    def begin(self, pending: PendingClaim, open_door: Callable[[], Door]) -> None:
-        """A claim is about to be requested. `open_door` opens a door to give it back through."""
+    def begin(self, pending: PendingClaim, open_transport: Callable[[], Transport]) -> None:
+        """A claim is about to be requested. `open_transport` opens a transport to give it back through."""
         if self._stops is None:
             self._stops = StopSignals().__enter__()
-        self._claims.append((pending, open_door))
+        self._claims.append((pending, open_transport))
 
     def __bool__(self) -> bool:
         """Tell whether there are claims that the caller does not know of."""
@@ -74,14 +74,14 @@ class UnconfirmedClaims:
             return
         self._hold_signals()
         claims, self._claims = self._claims, []
-        for pending, open_door in claims:
-            door = open_door()
+        for pending, open_transport in claims:
+            transport = open_transport()
             try:
-                drive(door, pending.withdraw())
+                drive(transport, pending.withdraw())
             except Exception:  # a claim that cannot be withdrawn expires
                 pass
             finally:
-                door.close()
+                transport.close()
 
     def confirm(self) -> None:
         """The answer was printed: nothing is given back any more, and signals are blocked until the process ends."""

@@ -11,7 +11,7 @@ from _thread import allocate_lock
 from dibs.base.cheap import Any, Callable, Iterator, Sequence, signal
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
-from dibs.client.door import ANYWHERE, Ask, JobNamespaces, Jobs, OneNamespace, Streamed
+from dibs.client.transport import ANYWHERE, Ask, JobNamespaces, Jobs, OneNamespace, Streamed
 from dibs.core.commands import EndSession, Sweep
 from dibs.core.identity import LOCAL, Caller
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
@@ -100,8 +100,8 @@ def default_store_url() -> str:
 CLAIMS = ("acquire", "acquire-any", "acquire-all")
 
 
-class EmbeddedDoor:
-    """A door to a store. `open_it` is called on first use, so that a failure to open the store is a reply, too."""
+class EmbeddedTransport:
+    """A transport to a store. `open_it` is called on first use, so that a failure to open the store is a reply, too."""
 
     def __init__(
         self, open_it: Callable[[], Coordinator], naming: JobNamespaces = ANYWHERE, caller: Caller = LOCAL
@@ -114,7 +114,7 @@ class EmbeddedDoor:
         self._seen_seq: int | None = None
 
     @classmethod
-    def at(cls, url: str | None, namespace: str | None = None) -> EmbeddedDoor:
+    def at(cls, url: str | None, namespace: str | None = None) -> EmbeddedTransport:
         """The store at `url`; None is the default one."""
         return cls(lambda: open_coordinator(url), OneNamespace(namespace))
 
@@ -262,17 +262,17 @@ class EmbeddedDoor:
 
 
 # What is no command of the rules, by the first word of its verb. A store alone knows no callers and no runs.
-_QUERIES: dict[str, Callable[[EmbeddedDoor, Ask, str], Reply]] = {
-    "list": EmbeddedDoor._list,
-    "history": EmbeddedDoor._history,
-    "overdue": EmbeddedDoor._overdue,
-    "events": EmbeddedDoor._events,
-    "waiters": EmbeddedDoor._waiters,
-    "sessions": EmbeddedDoor._sessions,
-    "rights": EmbeddedDoor._rights,
-    **dict.fromkeys(("token", "tokens"), EmbeddedDoor._tokens),
-    **dict.fromkeys(("webhook", "webhooks"), EmbeddedDoor._webhooks),
-    **dict.fromkeys(("whoami", "run", "runs"), EmbeddedDoor._not_here),
+_QUERIES: dict[str, Callable[[EmbeddedTransport, Ask, str], Reply]] = {
+    "list": EmbeddedTransport._list,
+    "history": EmbeddedTransport._history,
+    "overdue": EmbeddedTransport._overdue,
+    "events": EmbeddedTransport._events,
+    "waiters": EmbeddedTransport._waiters,
+    "sessions": EmbeddedTransport._sessions,
+    "rights": EmbeddedTransport._rights,
+    **dict.fromkeys(("token", "tokens"), EmbeddedTransport._tokens),
+    **dict.fromkeys(("webhook", "webhooks"), EmbeddedTransport._webhooks),
+    **dict.fromkeys(("whoami", "run", "runs"), EmbeddedTransport._not_here),
 }
 
 

@@ -1,4 +1,4 @@
-"""Reads a server's stream of events, and follows events through any door."""
+"""Reads a server's stream of events, and follows events through any transport."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dibs.base.errors import BadReply, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost, ReplyReader
 from dibs.base.jsontext import Document, decode
-from dibs.client.door import Ask, Door, Streamed
-from dibs.client.transport import DO_NOT_BEGIN, Deadline, ServerConnection, receive, send
+from dibs.client.connection import DO_NOT_BEGIN, Deadline, ServerConnection, receive, send
+from dibs.client.transport import Ask, Streamed, Transport
 from dibs.core import limits
 from dibs.wire.documents import Reply
 from dibs.wire.parts import DROPPED, GAP
@@ -195,7 +195,7 @@ def read_events(
         return
 
 
-def follow(door: Door, cursor: EventCursor, *, for_ms: int | None = None) -> Iterator[Document | Reply]:
+def follow(transport: Transport, cursor: EventCursor, *, for_ms: int | None = None) -> Iterator[Document | Reply]:
     """Events and gaps as they happen, each once and in order, for ever or for `for_ms`. Each reply is yielded as well:
     it may be a failure. Whoever goes on after it comes back to the same position, at whichever server answers."""
     until_ms = steady_ms() + (AWAIT_MS * 3650 if for_ms is None else for_ms)
@@ -207,12 +207,12 @@ def follow(door: Door, cursor: EventCursor, *, for_ms: int | None = None) -> Ite
                 return
             if cursor.is_refused:  # a server that begins no stream is asked for pages instead
                 _pause(until_ms)
-            for streamed in door.await_events(cursor.stream(), min(left_ms, AWAIT_MS)):
+            for streamed in transport.await_events(cursor.stream(), min(left_ms, AWAIT_MS)):
                 cursor.take_streamed(streamed)
                 yield from iter(cursor.pop, None)
             cursor.end_stream()
             continue
-        reply = door.ask(cursor.question())
+        reply = transport.ask(cursor.question())
         yield reply
         if reply.status == 200:
             cursor.take_page(reply.body or {})

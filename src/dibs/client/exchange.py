@@ -1,6 +1,6 @@
 """One question and its answer, from whichever server answers. A flow without I/O: it yields attempts.
 
-The doors carry attempts out, in a thread or on an event loop. This decides what comes next: the same server again when
+Transports carry attempts out, in a thread or on an event loop. This decides what comes next: the same server again when
 the connection broke, another one when a server is away, hangs, drains or has lost its store, and when to give up.
 
 A lost reply is not lost ownership. What may be asked twice without doing it twice (`requests.py`) is asked again,
@@ -15,10 +15,10 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN, NOTHING_HERE, BadReply, DibsError, ServerUnreachable
 from dibs.base.http1 import ConnectionLost
 from dibs.base.jsontext import Document, decode
-from dibs.client.door import Ask
+from dibs.client.connection import CLOSED, DO_NOT_BEGIN, NotConnected, TimedOut
 from dibs.client.requests import ROW_FIELDS, VERBS, RequestBuilder, is_repeatable, method_of, waits_ms, within
 from dibs.client.servers import PATIENCE_MS, Servers, moved_away
-from dibs.client.transport import CLOSED, DO_NOT_BEGIN, NotConnected, TimedOut
+from dibs.client.transport import Ask
 from dibs.client.urls import ServerAddress
 from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply
@@ -82,7 +82,7 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
     status = body.get("status") if body is not None else None
     own = _OWN_FIELDS.get(verb)
     if body is not None and reply.status < 300 and own is not None and own not in body:
-        from dibs.base.annexes import part
+        from dibs.base.plugins import part
 
         completed = part("octostore-answers")
         body = body if completed is None else completed(verb, body)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dibs.base.cheap import Any, Callable, Generator, TypeVar
 from dibs.base.clock import steady_ms
 from dibs.base.jsontext import Document
-from dibs.client.door import Ask, Door
+from dibs.client.transport import Ask, Transport
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import is_resource
 from dibs.wire.codes import NOT_NOW, kind_of
@@ -53,8 +53,8 @@ class StillWaiting:
 Step = Ask | Pause | StillWaiting | Work
 
 
-def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] | None = None) -> T:
-    """Run a flow on a door, in this thread."""
+def drive(transport: Transport, flow: Flow[T], show: Callable[[StillWaiting], int | None] | None = None) -> T:
+    """Run a flow on a transport, in this thread."""
     answer: Any = None
     while True:
         try:
@@ -64,11 +64,11 @@ def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] 
             return result
         answer = None
         if isinstance(step, Ask):
-            answer = door.ask(step)
+            answer = transport.ask(step)
         elif isinstance(step, Work):
             answer = step.do()
         elif isinstance(step, Pause):
-            door.news(step.ms)
+            transport.news(step.ms)
         elif show is not None:
             answer = show(step)
 
@@ -134,7 +134,7 @@ _OF_JOBS = frozenset(("done", "done_seconds", "result", "failed", "reason", "ret
 def ending_of(name: str, fields: Document) -> Document:
     """The fields of a release, for an ending that was not chosen for this name: how a command exited, or that a block
     raised, or of several names together. Work on a resource says nothing about it, so after a failure it counts as
-    nothing. Who says of a resource itself that it is done is refused (`core/leases.py`)."""
+    nothing. Who says of a resource itself that it is done is refused (`core/claims/leases.py`)."""
     if not is_resource(name):
         return fields
     kept = {field: value for field, value in fields.items() if field not in _OF_JOBS}

@@ -1,4 +1,4 @@
-"""dibs over HTTP: a door to a server."""
+"""dibs over HTTP: a transport to a server."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dibs.base.errors import BadReply, DibsError, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost
 from dibs.base.jsontext import Document
-from dibs.client.door import ANYWHERE, Ask, JobNamespaces, Streamed
+from dibs.client.connection import CLOSED, Deadline, NotConnected, ServerConnection, needs_https, speaks_tls
 from dibs.client.exchange import Attempts, Result, ask_servers, document_of
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import Servers
-from dibs.client.transport import CLOSED, Deadline, NotConnected, ServerConnection, needs_https, speaks_tls
+from dibs.client.transport import ANYWHERE, Ask, JobNamespaces, Streamed
 from dibs.wire.documents import Reply, reply_for_error
 
 TIMEOUT_MS_DEFAULT = 10_000
 
 
-class HttpDoor:
-    """A door to a server, or to several of one store. `timeout_ms` bounds each call, its retries included, and may be
+class HttpTransport:
+    """A transport to a server, or to several of one store. `timeout_ms` bounds each call with its retries, and may be
     changed between calls.
 
     With `keep` a connection stays open for the next call, which a program wants and a command does not need."""

@@ -4,7 +4,7 @@ A flag, an argument or DIBS_NAMESPACE applies to all names. Otherwise `path:`, `
 namespace of the repository around a folder, so that two repositories never conflict. Other names are not affected, and
 cost nothing. Inside `dibs run`, the name in DIBS_JOB is the run's own job, whatever folder is the current one.
 
-Issues and files can be written in several ways, and have one name. The rule for issues is `core/references.py`.
+Issues and files can be written in several ways, and have one name. The rule for issues is `wire/references.py`.
 
 What is around a folder is known to a plugin, RESOLVER. It is imported for the first such name in a git work
 tree, and runs git then. Without it issues have their one name, files are taken as they are written, and names of a
@@ -17,13 +17,13 @@ from dibs.base.cheap import Iterable, Mapping
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
 from dibs.base.jsontext import Document
-from dibs.client.door import Surroundings
+from dibs.client.transport import Surroundings
 from dibs.core.names import DEFAULT_NAMESPACE, RESOURCES, check_name, is_resource
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.references import JobName
+    from dibs.wire.references import JobName
 
 # The plugin that makes `Surroundings` of an environment and a folder.
 RESOLVER = "job-names"
@@ -62,7 +62,7 @@ class Namespaces:
         found = self._place(inside)
         if found is None:
             if inside and self._folder is not None and root_around(self._env, self._folder) is not None:
-                from dibs.base.annexes import part
+                from dibs.base.plugins import part
 
                 # Raises MissingExtra: without a resolver such a name would keep nobody out.
                 part(RESOLVER, "A path:, repo: or branch: name in a git work tree, without a namespace,")
@@ -139,7 +139,7 @@ def surroundings(env: Mapping[str, str], folder: str | None) -> Surroundings | N
     """The work tree around a folder; None outside of one, and without a resolver."""
     if folder is None or root_around(env, folder) is None:
         return None
-    from dibs.base.annexes import part
+    from dibs.base.plugins import part
 
     resolver = part(RESOLVER)
     found: Surroundings | None = None if resolver is None else resolver(env, folder)
@@ -169,7 +169,7 @@ class Naming:
 
     def of(self, name: str) -> str:
         """The one name. Raises InvalidInput where settings or clone cannot be read, and InvalidName for a password."""
-        from dibs.core.references import is_plain
+        from dibs.wire.references import is_plain
 
         as_it_is = self._exact or name == self._env.get(RUN_JOB)  # by the run, maybe in another folder
         return name if as_it_is or is_plain(name) else self.explained(name).name
@@ -178,7 +178,7 @@ class Naming:
         return [self.of(name) for name in names]
 
     def explained(self, name: str) -> JobName:
-        from dibs.core.references import JobName, is_plain, job_name
+        from dibs.wire.references import JobName, is_plain, job_name
 
         if self._exact:
             return JobName(name, name, "Names are taken as they are written.")

@@ -4,7 +4,7 @@ A long wait is split into slices. The first slice is short, so that the place in
 ticket keeps the place, even if the server was gone for a moment.
 
 Whoever gives up sends one request, `withdraw`, and leaves nothing behind, whatever came of the claim: it may wait, have
-the job, or not have arrived (`core/withdraw.py`).
+the job, or not have arrived (`core/claims/withdraw.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
-from dibs.client.door import Ask
 from dibs.client.flow import POLL_MS_MAX, RETRY_MS, Flow, Pause, StillWaiting, Work, name_in_use, status_of
+from dibs.client.transport import Ask
 from dibs.core.limits import WAIT_MS_MAX
 from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of, kind_of_word
 from dibs.wire.documents import Reply
@@ -231,7 +231,7 @@ class PendingClaim:
             yield from self.look_up()
         around = None
         if self._tracker is not None:
-            from dibs.core.references import is_tracked
+            from dibs.wire.references import is_tracked
 
             around = self._tracker.around() if is_tracked(self.names) else None
         if around is None:

@@ -1,4 +1,4 @@
-"""A pool of doors for many threads: each door is lent to one caller at a time.
+"""A pool of transports for many threads: each transport is lent to one caller at a time.
 
 A forked child has its own, and neither uses nor closes its parent's: two processes cannot share a connection.
 """
@@ -11,37 +11,37 @@ from collections.abc import Callable
 from weakref import finalize
 
 from dibs.base.errors import StoreUnavailable
-from dibs.client.door import Door
-from dibs.client.embedded import EmbeddedDoor, SharedStore, close_all
-from dibs.client.http import HttpDoor
+from dibs.client.embedded import EmbeddedTransport, SharedStore, close_all
+from dibs.client.http import HttpTransport
 from dibs.client.pending import SLICE_SECONDS
 from dibs.client.settings import Settings, naming_of, servers_of
+from dibs.client.transport import Transport
 
 IDLE_MAX = 8
-_left_alone: list[object] = []  # the parent's doors; dropping them would close them
+_left_alone: list[object] = []  # the parent's transports; dropping them would close them
 
 
-class LentDoor:
-    """A door for this caller alone until the block ends."""
+class LentTransport:
+    """A transport for this caller alone until the block ends."""
 
-    __slots__ = ("_door", "_doors", "_timeout_ms")
+    __slots__ = ("_timeout_ms", "_transport", "_transports")
 
-    def __init__(self, doors: Doors, timeout_ms: int) -> None:
-        self._doors = doors
+    def __init__(self, transports: TransportPool, timeout_ms: int) -> None:
+        self._transports = transports
         self._timeout_ms = timeout_ms
 
-    def __enter__(self) -> Door:
-        door = self._door = self._doors.take()
-        if isinstance(door, HttpDoor):
-            door.timeout_ms = self._timeout_ms
-        return door
+    def __enter__(self) -> Transport:
+        transport = self._transport = self._transports.take()
+        if isinstance(transport, HttpTransport):
+            transport.timeout_ms = self._timeout_ms
+        return transport
 
     def __exit__(self, *_: object) -> None:
-        self._doors.give_back(self._door)  # in any case: a broken connection has closed itself
+        self._transports.give_back(self._transport)  # in any case: a broken connection has closed itself
 
 
-class Doors:
-    """As many doors as there are callers at a time. `timeout_ms` is for doors to a server."""
+class TransportPool:
+    """As many transports as there are callers at a time. `timeout_ms` is for transports to a server."""
 
     slice_seconds = SLICE_SECONDS
 
@@ -49,30 +49,30 @@ class Doors:
         self.timeout_ms = timeout_ms
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._idle: list[Door] = []
+        self._idle: list[Transport] = []
         self._closed = False
         naming = naming_of(settings)
         servers = self.servers = servers_of(settings)
-        self._open: Callable[[bool], Door]
+        self._open: Callable[[bool], Transport]
         if servers is not None:
-            self._open = lambda keep: HttpDoor(servers, naming=naming, timeout_ms=self.timeout_ms, keep=keep)
+            self._open = lambda keep: HttpTransport(servers, naming=naming, timeout_ms=self.timeout_ms, keep=keep)
             finalize(self, close_all, self._idle, self._pid).atexit = False
         else:
             self.store = SharedStore(settings.url)
-            self._open = lambda _: EmbeddedDoor(self.store.coordinator, naming)
+            self._open = lambda _: EmbeddedTransport(self.store.coordinator, naming)
 
-    def one(self, timeout_ms: int | None = None) -> LentDoor:
-        """`with doors.one() as door:`. `timeout_ms` limits calls to a server in this block."""
+    def one(self, timeout_ms: int | None = None) -> LentTransport:
+        """`with transports.one() as transport:`. `timeout_ms` limits calls to a server in this block."""
         most_ms = self.timeout_ms
-        return LentDoor(self, most_ms if timeout_ms is None else max(1, min(timeout_ms, most_ms)))
+        return LentTransport(self, most_ms if timeout_ms is None else max(1, min(timeout_ms, most_ms)))
 
-    def own(self) -> Door:
-        """A door that is never lent to anybody else. It keeps no connection, so it may be dropped without a word."""
+    def own(self) -> Transport:
+        """A transport that is never lent to anybody else. It keeps no connection, so it may be dropped at any time."""
         if self._closed:
             raise StoreUnavailable("This client was closed. Connect again.")
         return self._open(False)
 
-    def take(self) -> Door:
+    def take(self) -> Transport:
         if os.getpid() != self._pid:
             _left_alone.append(self._idle)
             self._pid, self._idle, self._lock = os.getpid(), [], threading.Lock()
@@ -81,13 +81,13 @@ class Doors:
                 raise StoreUnavailable("This client was closed. Connect again.")
             return self._idle.pop() if self._idle else self._open(True)
 
-    def give_back(self, door: Door) -> None:
+    def give_back(self, transport: Transport) -> None:
         with self._lock:
             if not self._closed and len(self._idle) < IDLE_MAX:
-                self._idle.append(door)
+                self._idle.append(transport)
                 return
         if self.servers is not None:
-            door.close()
+            transport.close()
 
     def close(self) -> None:
         if os.getpid() != self._pid:
@@ -95,7 +95,7 @@ class Doors:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        for door in idle:
-            door.close()
+        for transport in idle:
+            transport.close()
         if self.servers is None:
             self.store.close()

@@ -1,4 +1,4 @@
-"""The HTTP request for each verb. Pure: the doors send and receive; `exchange.py` checks the reply.
+"""The HTTP request for each verb. Pure: the transports send and receive; `exchange.py` checks the reply.
 
 A lost reply is not lost ownership: renew and release may be repeated, and acquire, transfer and the opening of a
 session with the key or fresh id that they have. So when a connection breaks after the request was sent, it is sent
@@ -17,8 +17,8 @@ from dibs.base.ids import is_id
 from dibs.base.jsontext import encode, is_unicode
 from dibs.base.traceparent import HEADER as TRACE_HEADER
 from dibs.base.traceparent import inherited_traceparent, span_traceparent
-from dibs.client.door import Ask, JobNamespaces
 from dibs.client.servers import SLICE_MS, Servers
+from dibs.client.transport import Ask, JobNamespaces
 from dibs.client.urls import ServerAddress, quote
 from dibs.core.names import check_name, check_namespace
 from dibs.wire import OWN_TYPE
@@ -165,8 +165,8 @@ def _terms(asked: Ask) -> str:
 
 
 class RequestBuilder:
-    """Makes the requests of a door: for its namespace, and for a connection that stays or not. Each server is sent the
-    token that is for it (`ServerAddress.token`), and no other."""
+    """Makes the requests of a transport: for its namespace, and for a connection that stays or not. Each server is sent
+    the token that is for it (`ServerAddress.token`), and no other."""
 
     def __init__(self, servers: Servers, *, naming: JobNamespaces, keep: bool) -> None:
         self.keep = keep

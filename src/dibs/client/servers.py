@@ -33,7 +33,7 @@ OUT_OF_ORDER = 500  # and above
 
 
 class Servers:
-    """For all doors of one client. `changed` is called when something is learned that the next process can use."""
+    """For all transports of one client. `changed` is called when something is learned that the next process can use."""
 
     def __init__(self, addresses: tuple[ServerAddress, ...], chance: float = 0.0) -> None:
         self.addresses = addresses

@@ -8,7 +8,7 @@ import stat
 from dibs.base.cheap import Any, Mapping
 from dibs.base.errors import InvalidInput, ServerUnreachable
 from dibs.base.files import config_path, logins_path, state_folder, token_path
-from dibs.client.door import Door, JobNamespaces, OneNamespace
+from dibs.client.transport import JobNamespaces, OneNamespace, Transport
 from dibs.core.durations import parse_duration
 from dibs.core.limits import SETTINGS_BYTES_MAX
 
@@ -311,7 +311,7 @@ def place_of(settings: Settings) -> str:
     return where if settings.namespace is None else f"{where}, namespace {settings.namespace}"
 
 
-# Opening the door for a URL. Schemes of servers are known here; those of stores are in the registry of stores.
+# Opening the transport for a URL. Schemes of servers are known here; those of stores are in the registry of stores.
 
 
 def servers_at(url: str | None) -> tuple[ServerAddress, ...]:
@@ -323,16 +323,16 @@ def servers_at(url: str | None) -> tuple[ServerAddress, ...]:
     return server_addresses(url)
 
 
-def connect_as(settings: Settings) -> Door:
-    """The door that the settings name, with the token that they have for it."""
+def connect_as(settings: Settings) -> Transport:
+    """The transport that the settings name, with the token that they have for it."""
     servers = servers_of(settings)
     if servers is None:
-        from dibs.client.embedded import EmbeddedDoor
+        from dibs.client.embedded import EmbeddedTransport
 
-        return EmbeddedDoor.at(settings.url, settings.namespace)
-    from dibs.client.http import HttpDoor
+        return EmbeddedTransport.at(settings.url, settings.namespace)
+    from dibs.client.http import HttpTransport
 
-    return HttpDoor(servers, naming=OneNamespace(settings.namespace), timeout_ms=settings.timeout_ms)
+    return HttpTransport(servers, naming=OneNamespace(settings.namespace), timeout_ms=settings.timeout_ms)
 
 
 def servers_of(settings: Settings) -> Servers | None:
@@ -455,15 +455,15 @@ def is_heard(path: str) -> bool:
 
 def _own_store_in_use() -> str | None:
     """The user's own file, if it has live claims: using the service as well would make two stores."""
-    from dibs.client.embedded import EmbeddedDoor, default_store_url
+    from dibs.client.embedded import EmbeddedTransport, default_store_url
 
     url = default_store_url()
     if not os.path.exists(url.removeprefix("sqlite://")):
         return None
-    door = EmbeddedDoor.at(None, None)
+    transport = EmbeddedTransport.at(None, None)
     try:
         from dibs.client.store_admin import holds_anything
 
-        return url if holds_anything(door.store()) else None
+        return url if holds_anything(transport.store()) else None
     finally:
-        door.close()
+        transport.close()

@@ -27,15 +27,15 @@ from dibs.base.errors import (
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document, encode
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
 from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
-from dibs.core.credentials import CredentialRegister, credential_key
 from dibs.core.identity import LOCAL
 from dibs.core.lease_outcomes import Frozen, Raised, Thawed
 from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Outcome
 from dibs.core.records import LOCK_PREFIX, META_KEY, REGISTER_KEY, LockRecord, Meta, Stored, lock_key
-from dibs.core.upkeep import is_swept
+from dibs.core.service.credentials import CredentialRegister, credential_key
+from dibs.core.upkeep.due import is_swept
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential
@@ -248,12 +248,14 @@ def _replace(store: Store, puts: Mapping[str, Stored]) -> None:
 # Pushes a branch together with the claim on its job: the remote accepts both or neither.
 
 
-def push_branch(door: EmbeddedDoor, name: str, document: dict[str, Any], branch: str | None, folder: str) -> Reply:
+def push_branch(
+    transport: EmbeddedTransport, name: str, document: dict[str, Any], branch: str | None, folder: str
+) -> Reply:
     """Renew a claim that is kept at a git remote, and push a branch there, in one step. Raises HookRefused."""
     try:
-        command = command_for("renew", door.namespace((name,)), name, shape("renew", document), LOCAL)
+        command = command_for("renew", transport.namespace((name,)), name, shape("renew", document), LOCAL)
         assert isinstance(command, Renew)  # the verb makes a Renew
-        outcome, pushed = push_with_claim(door.store(), command, branch, folder)
+        outcome, pushed = push_with_claim(transport.store(), command, branch, folder)
     except HookRefused:
         raise
     except DibsError as error:

@@ -20,7 +20,10 @@ def class_of(key: str) -> type[Stored]:
 
         _CLASSES.update(records.CLASSES)
     if kind not in _CLASSES:
-        from dibs.core import credentials, webhooks  # rare: a claim should not wait for them
+        from dibs.core.service import (
+            credentials,
+            webhooks,  # rare: a claim should not wait for them
+        )
 
         _CLASSES.update(credentials.CLASSES)
         _CLASSES.update(webhooks.CLASSES)

@@ -1,47 +1,59 @@
 """The only entry to the rules: `decide(view, command) -> Decision`.
 
 Pure. Time is `view.now_ms`, fresh ids come with the command, records through the view. The same inputs give the same
-decision, so every rule can be tested in microseconds, and replayed. The other files:
+decision, so every rule can be tested in microseconds, and replayed. The other files, by the question they answer:
 
-    claims.py     who owns a job: acquire, and how a job stands
+What callers ask for: `claims/`
+    acquire.py    who owns a job: acquire, and how a job stands
+    several.py    the first free of several; all or none
     leases.py     keeping a job and letting it go: renew, release, transfer, break; freeing a parked job, access
                   lists, pools
+    withdraw.py   what an ask is, the one way in which a claim is undone, and what refuses its late copies
+    sessions.py   one run of one worker, and what ends with it
+    closures.py   maintenance stops: jobs that nobody is granted for a while
+
+Who may have it, and until when: `holds/`
     grants.py     the one way in which an owner is made, and how much the owners of one job may note together
     proof.py      what proves "that was me"; who may claim: access lists, through the tree
     exclusion.py  who stands in whose way: modes, slots, trees
-    names.py      what a name may be; which names of a tree overlap
-    overlap.py    the claims and places of a tree that overlap a name
     tree_claims.py  the claims of a tree, in pages
     expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
+    quota.py      how much a principal has, for those that have a limit
+
+Who waits: `waiting/`
     queue.py      who is served when, and the one way in which a waiter is given the job
     groups.py     of a group only the newest waits
     tickets.py    places in a line; a refused ask that counts as waiting; what an owner is told of those who wait
     deadlock.py   would waiting ever end; places that a loss of their session closed a circle with
-    several.py    the first free of several; all or none
-    withdraw.py   what an ask is, the one way in which a claim is undone, and what refuses its late copies
-    closures.py   maintenance stops: jobs that nobody is granted for a while
-    sessions.py   one run of one worker, and what ends with it
+
+What time does: `upkeep/`
+    due.py        sweeping, forgetting; counting anew; a store that is being moved; outages, which are when no server
+                  could serve: pulses, and how a gap is noted
+    moved.py      a record for another store
+
+What a service needs besides: `service/`
+    credentials.py  making, replacing and revoking tokens
     webhooks.py   making and removing webhooks, and which server delivers
     delivery.py   what a webhook is sent, in which order, and when it is tried again
-    credentials.py  making, replacing and revoking tokens
-    quota.py      how much a principal has, for those that have a limit
-    upkeep.py     what time brings: sweeping, forgetting; counting anew; a store that is being moved; outages, which
-                  are when no server could serve: pulses, and how a gap is noted
+
+What is kept and said, beside this file: `records.py`, `events.py`, `commands.py`, `outcomes.py`, `lease_outcomes.py`;
+`draft.py` is a decision in progress, `overlap.py` its index of the names of a tree; `names.py` says what a name may be
+and which names overlap, `limits.py` how long, how many and how large.
 """
 
 from __future__ import annotations
 
 from dibs.base.cheap import Any, Callable
 from dibs.core import commands, records
-from dibs.core.claims import acquire, inspect
+from dibs.core.claims.acquire import acquire, inspect
 from dibs.core.commands import Command
 from dibs.core.draft import Decision, Draft, View
-from dibs.core.expiry import shown
+from dibs.core.holds.expiry import shown
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Deadlock, Granted, GrantedAll, JobOutcome, Outcome, Refused
-from dibs.core.queue import keep_places, leave, queued
 from dibs.core.records import Holder, LockRecord, Ticket, ticket_key
-from dibs.core.tickets import note_want, note_wanted
+from dibs.core.waiting.queue import keep_places, leave, queued
+from dibs.core.waiting.tickets import note_want, note_wanted
 
 # A rule answers with an outcome, or with the place that its caller has in line: `decide` says where that is.
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]] = {
@@ -58,7 +70,7 @@ def decide(view: View, command: Command) -> Decision:
     if type(command) not in commands.UNFROZEN:
         frozen = draft.meta().frozen
         if frozen is not None:
-            from dibs.core.upkeep import while_frozen  # rare: a store is frozen while it is moved
+            from dibs.core.upkeep.due import while_frozen  # rare: a store is frozen while it is moved
 
             return Decision(outcome=while_frozen(draft, command, frozen))
     rule = _RULES.get(type(command)) or _rule_of(command)
@@ -66,7 +78,7 @@ def decide(view: View, command: Command) -> Decision:
     cycles: dict[str, tuple[str, ...]] = {}
     seen: set[str] = set()
     while losses := _losses(draft, seen):  # a place that is given up is a loss, too
-        from dibs.core.deadlock import leave_circles  # rare: most sessions have one place for a job
+        from dibs.core.waiting.deadlock import leave_circles  # rare: most sessions have one place for a job
 
         cycles.update(leave_circles(draft, losses))
     outcome = _placed(draft, command, answer, cycles) if isinstance(answer, Ticket) else answer
@@ -203,17 +215,17 @@ def _present(draft: Draft, held: dict[tuple[str, str], Holder], outcome: Outcome
 def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome | Ticket]:
     """The rule of a command that comes for the first time: `dibs claim` should not wait for the import of all."""
     if isinstance(command, commands.AcquireAny | commands.AcquireAll):
-        from dibs.core import several
+        from dibs.core.claims import several
 
         _RULES.update({commands.AcquireAny: several.acquire_any, commands.AcquireAll: several.acquire_all})
     elif isinstance(command, commands.OpenSession | commands.KeepSession):
-        from dibs.core import sessions
+        from dibs.core.claims import sessions
 
         _RULES.update({commands.OpenSession: sessions.open_session, commands.KeepSession: sessions.keep_session})
     elif commands.Release not in _RULES:
         _RULES.update(_other_rules())
     if type(command) not in _RULES:
-        from dibs.core import credentials, webhooks
+        from dibs.core.service import credentials, webhooks
 
         _RULES.update(credentials.RULES)
         _RULES.update(webhooks.RULES)
@@ -221,7 +233,8 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome | Ticket]:
 
 
 def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]]:
-    from dibs.core import closures, leases, sessions, upkeep, withdraw
+    from dibs.core.claims import closures, leases, sessions, withdraw
+    from dibs.core.upkeep import due
 
     return {
         commands.Renew: leases.renew,
@@ -236,14 +249,14 @@ def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]]:
         commands.SetPool: leases.set_pool,
         commands.EndSession: sessions.end_session,
         commands.InspectSession: sessions.inspect_session,
-        commands.Sweep: upkeep.sweep,
-        commands.Beat: upkeep.beat,
-        commands.RaiseFloor: upkeep.raise_floor,
-        commands.Identify: upkeep.identify,
-        commands.BeginCount: upkeep.begin_count,
-        commands.CountUsage: upkeep.count,
-        commands.Freeze: upkeep.freeze,
-        commands.Thaw: upkeep.thaw,
+        commands.Sweep: due.sweep,
+        commands.Beat: due.beat,
+        commands.RaiseFloor: due.raise_floor,
+        commands.Identify: due.identify,
+        commands.BeginCount: due.begin_count,
+        commands.CountUsage: due.count,
+        commands.Freeze: due.freeze,
+        commands.Thaw: due.thaw,
     }
 
 

@@ -90,7 +90,7 @@ SLOTS_MAX = 10_000
 TOKEN_FLOOR_MAX = 10**15
 
 # Memory of asks that are over, so that late copies and repeats are recognised: how long a job remembers an ending or a
-# withdrawn ask, and how many of each at most (`core/withdraw.py`).
+# withdrawn ask, and how many of each at most (`core/claims/withdraw.py`).
 REMEMBERED_MS = 10 * 60 * 1000
 REMEMBERED_MAX = 32
 # How long an idle job's record is kept before its fencing number moves into the store's floor.

@@ -33,11 +33,9 @@ from dibs.base.generators import in_parts
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.commands import Freeze, Thaw
-from dibs.core.credentials import Usage
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.limits import CLOSURES_MAX, TOKEN_FLOOR_MAX, WEBHOOKS_MAX
-from dibs.core.moved import Renumbering, moved, relabelled, without_history
 from dibs.core.records import (
     META_KEY,
     SESSION_PREFIX,
@@ -55,7 +53,9 @@ from dibs.core.records import (
     shifted,
     tree_key,
 )
-from dibs.core.webhooks import WebhookRegister
+from dibs.core.service.credentials import Usage
+from dibs.core.service.webhooks import WebhookRegister
+from dibs.core.upkeep.moved import Renumbering, moved, relabelled, without_history
 from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import scan_records

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command
-from dibs.core.delivery import COUNTED
 from dibs.core.events import ACQUIRED, KINDS, OWNERSHIP_ENDS, Event
 from dibs.core.limits import WRITE_FAILED_MS, WRITE_SLOW_MS
 from dibs.core.outcomes import Outcome
+from dibs.core.service.delivery import COUNTED
 from dibs.stores.port import Busy
 from dibs.wire.codes import OUTCOMES
 

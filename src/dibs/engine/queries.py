@@ -10,18 +10,18 @@ from dibs.base.record import Record
 from dibs.core import events as kinds
 from dibs.core import limits, records
 from dibs.core.commands import BeginCount, CountUsage, InspectSession
-from dibs.core.credentials import Usage
 from dibs.core.decide import decide
 from dibs.core.draft import Draft, Missing, View
 from dibs.core.events import Event
-from dibs.core.exclusion import blockers, closure_of, live_holders, state_of
-from dibs.core.expiry import ticket_over
+from dibs.core.holds.exclusion import blockers, closure_of, live_holders, state_of
+from dibs.core.holds.expiry import ticket_over
+from dibs.core.holds.proof import may_use
+from dibs.core.holds.quota import payer_of
 from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
-from dibs.core.proof import may_use
-from dibs.core.queue import ahead
-from dibs.core.quota import payer_of
 from dibs.core.records import Stored
+from dibs.core.service.credentials import Usage
 from dibs.core.successes import LastRun, Success, success_in, success_of
+from dibs.core.waiting.queue import ahead
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import position_at, read_on
 from dibs.stores.port import RecordCorrupt, Store
@@ -154,9 +154,9 @@ def _state(draft: Draft, listed: records.Ticket) -> TicketState | None:
     return TicketState(ticket=ticket, position=position, blockers=in_the_way, closure=closed)
 
 
-# Counts again what principals with a limit have. The rules keep these records right (`core/quota.py`). This is needed
-# when a limit is set for somebody who already holds something. It counts record by record while others work; what is
-# taken or ended meanwhile is counted correctly. Until it has finished, the count is too low.
+# Counts again what principals with a limit have. The rules keep these records right (`core/holds/quota.py`). This is
+# needed when a limit is set for somebody who already holds something. It counts record by record while others work;
+# what is taken or ended meanwhile is counted correctly. Until it has finished, the count is too low.
 
 _TICKET_PREFIX = "ticket/"
 

@@ -8,9 +8,9 @@ that the ticket is gone (`on_gone`): then one look says whether the job is the c
 The place itself is a record of the store. The waiters here keep their places alive, and answer with position and ticket
 when the wait times out, so that a caller can come back.
 
-The claim of a caller that hangs up is withdrawn (`core/withdraw.py`), unless the caller has other servers: it may be
-on its way to one of them, or wait there already. Then its place ends by silence, or the caller withdraws it. A job that
-was handed over stays with a request key, which can ask for it.
+The claim of a caller that hangs up is withdrawn (`core/claims/withdraw.py`), unless the caller has other servers: it
+may be on its way to one of them, or wait there already. Then its place ends by silence, or the caller withdraws it. A
+job that was handed over stays with a request key, which can ask for it.
 """
 
 from __future__ import annotations

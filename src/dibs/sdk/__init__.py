@@ -7,7 +7,7 @@ claims       what clients and sessions take, for both faces; methods gives a met
 claim_state  how a claim begins and ends, and what it says about itself, for both faces
 client, claim                   clients, sessions, claims and leaders, for threads and for event loops
 heart        the threads that renew what is held
-async_doors  how an event loop reaches a server or a store
+async_transport  how an event loop reaches a server or a store
 events       what happens to jobs as it happens, for both faces
 fence        refuses late writes, over each kind of database
 default      what needs no client of its own: the one that the environment names; locks are shapes that people know

@@ -14,10 +14,10 @@ from dibs.base.errors import DibsError, LeaseLost, Unavailable
 from dibs.base.logger import log
 from dibs.client.flow import drive
 from dibs.client.pending import PendingClaim
-from dibs.client.pool import Doors
-from dibs.sdk import async_doors, claim_state
+from dibs.client.pool import TransportPool
+from dibs.sdk import async_transport, claim_state
 from dibs.sdk.answers import Lease
-from dibs.sdk.async_doors import LEAVING, AsyncDoor, shielded
+from dibs.sdk.async_transport import LEAVING, AsyncTransport, shielded
 from dibs.sdk.claim_state import ClaimEnd, Join
 from dibs.sdk.heart import WATCHDOG, Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import Hold, LeaseHold, SessionHold
@@ -41,12 +41,12 @@ class LostEvent(SafeEvent):
         return super().is_set()
 
 
-def given_up(doors: Doors, request: PendingClaim, session: SessionHold | None = None) -> None:
+def given_up(transports: TransportPool, request: PendingClaim, session: SessionHold | None = None) -> None:
     """Withdraw the claim. If nobody answers now, its session does it later; without a session it expires."""
     withdrawn = False
     try:
-        with doors.one(claim_state.GIVE_UP_MS) as door:
-            withdrawn = drive(door, request.withdraw())
+        with transports.one(claim_state.GIVE_UP_MS) as transport:
+            withdrawn = drive(transport, request.withdraw())
     except DibsError:
         pass
     finally:
@@ -54,7 +54,7 @@ def given_up(doors: Doors, request: PendingClaim, session: SessionHold | None = 
             session.withdraw_later(request)
 
 
-class Claim(claim_state.ClaimState["Doors"]):
+class Claim(claim_state.ClaimState["TransportPool"]):
     """`with client.claim(name) as claim:`. Its attributes are valid inside the block.
 
     When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of
@@ -63,8 +63,8 @@ class Claim(claim_state.ClaimState["Doors"]):
     _lost: LostEvent | None = None
 
     @property
-    def _renewed_by(self) -> Doors:
-        return self._doors
+    def _renewed_by(self) -> TransportPool:
+        return self._transports
 
     @property
     def lost(self) -> LostEvent:
@@ -86,7 +86,7 @@ class Claim(claim_state.ClaimState["Doors"]):
                 claim_state.end_claim(span, None, error)
             elif left := self._held.leave(self, self.leases):
                 self._held.let_go_of(left)
-                given_up(self._doors, request, self._session)
+                given_up(self._transports, request, self._session)
             raise
         return self
 
@@ -94,17 +94,19 @@ class Claim(claim_state.ClaimState["Doors"]):
         if self._on_lost is not None:
             hold.listen(in_own_thread(self._on_lost))
         if self._session is None and self._grip is None:
-            self._grip = Grip(hold, self._doors)
+            self._grip = Grip(hold, self._transports)
 
     def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
-            with self._doors.one() as door:
-                self._held = drive(door, claim_state.take(request, self._session, self._join if self._nested else None))
+            with self._transports.one() as transport:
+                self._held = drive(
+                    transport, claim_state.take(request, self._session, self._join if self._nested else None)
+                )
                 self._enter(self._held)
                 return self._held
         except BaseException as error:
             if not claim_state.is_refusal(error):
-                given_up(self._doors, request, self._session)
+                given_up(self._transports, request, self._session)
             raise
         finally:
             if self._session is not None:
@@ -146,8 +148,10 @@ class Claim(claim_state.ClaimState["Doors"]):
         self, hold: LeaseHold, leases: tuple[Lease, ...], error: BaseException | None, timeout_ms: int | None = None
     ) -> LeaseLost | None:
         try:
-            with self._doors.one(timeout_ms) as door:
-                return drive(door, claim_state.release_at_exit(hold, leases, error, fail_on_error=self._fail_on_error))
+            with self._transports.one(timeout_ms) as transport:
+                return drive(
+                    transport, claim_state.release_at_exit(hold, leases, error, fail_on_error=self._fail_on_error)
+                )
         except Unavailable as trouble:  # the client was closed inside the block
             log.warning("%s could not be released and will expire: %s", leases[0].name, trouble.details)
             return None
@@ -161,7 +165,7 @@ class Claim(claim_state.ClaimState["Doors"]):
         if self._grip is not None:
             self._grip.heart.beat()
         else:
-            beat_once(self._hold, self._doors)
+            beat_once(self._hold, self._transports)
         self.check()
         self._hold.check_noted()
 
@@ -179,15 +183,15 @@ class Claim(claim_state.ClaimState["Doors"]):
     def share(self) -> None:
         """Share the job from now on, in one step: who waits to share it gets it at once, and nobody has it alone in
         between. A shared claim never becomes exclusive."""
-        with self._doors.one() as door:
-            drive(door, claim_state.share_hold(self._hold, self.leases))
+        with self._transports.one() as transport:
+            drive(transport, claim_state.share_hold(self._hold, self.leases))
 
     def _finish(self, ending: ClaimEnd[T]) -> list[T]:
-        with self._doors.one() as door:
-            return drive(door, claim_state.finish_hold(self._hold, self.leases, ending))
+        with self._transports.one() as transport:
+            return drive(transport, claim_state.finish_hold(self._hold, self.leases, ending))
 
 
-class Leader(claim_state.LeaderState["Doors"], Claim):
+class Leader(claim_state.LeaderState["TransportPool"], Claim):
     """`with client.leader(name) as leader:`. A loss is told as that of a claim: by `lost`, `on_lost`, `check()`, and at
     the end of the block."""
 
@@ -214,8 +218,8 @@ def on_loop(listener: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], No
     return tell
 
 
-async def renewed_now(doors: Doors, beat: Callable[[], None]) -> None:
-    """Wait until a thread that renews holds of `doors` has called `beat`."""
+async def renewed_now(transports: TransportPool, beat: Callable[[], None]) -> None:
+    """Wait until a thread that renews holds of `transports` has called `beat`."""
     done: Future[None] = Future()
     context = copy_context()  # the trace that the request belongs to
 
@@ -224,7 +228,7 @@ async def renewed_now(doors: Doors, beat: Callable[[], None]) -> None:
             context.run(beat)
             done.set_result(None)
 
-    WATCHDOG.renew_soon(doors, renew)
+    WATCHDOG.renew_soon(transports, renew)
     await asyncio.wrap_future(done)
 
 
@@ -279,25 +283,25 @@ class BlockGuard:
 
 
 async def taken(
-    door: AsyncDoor, request: PendingClaim, session: SessionHold | None, join: Join | None = None
+    transport: AsyncTransport, request: PendingClaim, session: SessionHold | None, join: Join | None = None
 ) -> LeaseHold:
     """Take the job. If anything fails, including a cancellation at any moment, nothing is left behind."""
     try:
-        return await async_doors.drive(door, claim_state.take(request, session, join))
+        return await async_transport.drive(transport, claim_state.take(request, session, join))
     except BaseException as error:
         if not claim_state.is_refusal(error):
-            await shielded(lambda: given_up_async(door, request, session))
+            await shielded(lambda: given_up_async(transport, request, session))
         raise
     finally:
         if session is not None:
             session.answered(request)
 
 
-async def given_up_async(door: AsyncDoor, request: PendingClaim, session: SessionHold | None = None) -> None:
+async def given_up_async(transport: AsyncTransport, request: PendingClaim, session: SessionHold | None = None) -> None:
     """Withdraw the claim. If nobody answers now, its session does it later; without a session it expires."""
     withdrawn = False
     try:
-        withdrawn = await async_doors.drive(door, request.withdraw(), LEAVING, claim_state.GIVE_UP_MS)
+        withdrawn = await async_transport.drive(transport, request.withdraw(), LEAVING, claim_state.GIVE_UP_MS)
     except DibsError:
         pass
     finally:
@@ -305,15 +309,15 @@ async def given_up_async(door: AsyncDoor, request: PendingClaim, session: Sessio
             session.withdraw_later(request)
 
 
-class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
+class AsyncClaim(claim_state.ClaimState["AsyncTransport"]):
     """`async with client.claim(name) as claim:`. When it is lost, the block is cancelled and raises LeaseLost."""
 
     _block = "async with"
     _guard: BlockGuard | None = None
 
     @property
-    def _renewed_by(self) -> Doors:
-        return self._doors.doors
+    def _renewed_by(self) -> TransportPool:
+        return self._transports.transports
 
     @property
     def lost(self) -> asyncio.Event:
@@ -326,7 +330,9 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
         request = self._begun()
         span = claim_state.begin_claim()
         try:
-            hold = self._held = await taken(self._doors, request, self._session, self._join if self._nested else None)
+            hold = self._held = await taken(
+                self._transports, request, self._session, self._join if self._nested else None
+            )
         except BaseException as error:
             if self._held is not None:
                 self._held.leave(self, self.leases)
@@ -337,11 +343,11 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
             self._enter(hold)
             self._guard = BlockGuard(hold, self._on_lost)
             if self._session is None and self._grip is None:
-                self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
+                self._grip = Grip(hold, self._transports.transports, asyncio.get_running_loop())
         except BaseException:  # no thread, or an interrupt: nothing would renew it
             if left := hold.leave(self, self.leases):
                 hold.let_go_of(left)
-                await shielded(lambda: given_up_async(self._doors, request, self._session))
+                await shielded(lambda: given_up_async(self._transports, request, self._session))
             raise
         self._span = claim_state.begin_hold(hold)
         return self
@@ -371,7 +377,7 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
         self, hold: LeaseHold, leases: tuple[Lease, ...], error: BaseException | None
     ) -> LeaseLost | None:
         flow = claim_state.release_at_exit(hold, leases, error, fail_on_error=self._fail_on_error)
-        return await async_doors.drive(self._doors, flow, LEAVING)
+        return await async_transport.drive(self._transports, flow, LEAVING)
 
     @explained
     async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
@@ -379,8 +385,8 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
         stored raises InvalidInput, and the claim goes on."""
         self.check()
         self._hold.note(self.leases, text, metadata)
-        hold, doors, grip = self._hold, self._doors.doors, self._grip
-        await renewed_now(doors, grip.heart.beat if grip is not None else lambda: beat_once(hold, doors))
+        hold, transports, grip = self._hold, self._transports.transports, self._grip
+        await renewed_now(transports, grip.heart.beat if grip is not None else lambda: beat_once(hold, transports))
         self.check()
         hold.check_noted()
 
@@ -399,18 +405,18 @@ class AsyncClaim(claim_state.ClaimState["AsyncDoor"]):
         """Share the job from now on, in one step: who waits to share it gets it at once, and nobody has it alone in
         between. A shared claim never becomes exclusive."""
         hold, leases = self._hold, self.leases
-        await shielded(lambda: async_doors.drive(self._doors, claim_state.share_hold(hold, leases)))
+        await shielded(lambda: async_transport.drive(self._transports, claim_state.share_hold(hold, leases)))
 
     async def _finish(self, ending: ClaimEnd[T]) -> list[T]:
         hold, leases = self._hold, self.leases
 
         def finish() -> Coroutine[Any, Any, list[T]]:  # perhaps more than once
-            return async_doors.drive(self._doors, claim_state.finish_hold(hold, leases, ending), LEAVING)
+            return async_transport.drive(self._transports, claim_state.finish_hold(hold, leases, ending), LEAVING)
 
         return await shielded(finish)
 
 
-class AsyncLeader(claim_state.LeaderState["AsyncDoor"], AsyncClaim):
+class AsyncLeader(claim_state.LeaderState["AsyncTransport"], AsyncClaim):
     """`async with client.leader(name) as leader:`. When the leadership is lost, the block is cancelled and raises
     LeaseLost."""
 

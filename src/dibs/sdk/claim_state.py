@@ -16,7 +16,7 @@ from dibs.base.logger import log
 from dibs.base.traceparent import tracing
 from dibs.client.flow import Flow, Pause
 from dibs.client.pending import PendingClaim
-from dibs.client.pool import Doors
+from dibs.client.pool import TransportPool
 from dibs.core.durations import Duration
 from dibs.core.names import ELECTION_PREFIX, is_resource
 from dibs.sdk import operations
@@ -131,7 +131,7 @@ def _of_first(field: str, about: str) -> Any:
 
 
 class ClaimState(Handle, Generic[D]):
-    """What claims of both faces are made of. `D` is what their requests go through: `Doors`, or an `AsyncDoor`."""
+    """What claims of both faces are made of. Requests go through `D`: a `TransportPool` or an `AsyncTransport`."""
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
@@ -143,14 +143,14 @@ class ClaimState(Handle, Generic[D]):
 
     def __init__(
         self,
-        doors: D,
+        transports: D,
         request: PendingClaim,
         on_lost: Callable[[LeaseLost], object] | None = None,
         session: SessionHold | None = None,
         *,
         fail_on_error: bool,
     ) -> None:
-        self._doors = doors
+        self._transports = transports
         self._request: PendingClaim | None = request
         self._on_lost = on_lost
         self._session = session
@@ -222,8 +222,8 @@ class ClaimState(Handle, Generic[D]):
         return [(each.hold, each.grip()) for each in hearts if isinstance(each.hold, LeaseHold)]
 
     @property
-    def _renewed_by(self) -> Doors:
-        """The doors through which its holds are renewed."""
+    def _renewed_by(self) -> TransportPool:
+        """The transports through which its holds are renewed."""
         raise NotImplementedError
 
     def _join(self, request: PendingClaim) -> LeaseHold | None:

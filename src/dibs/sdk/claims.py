@@ -14,13 +14,13 @@ from dibs.base.errors import InvalidInput, LeaseLost
 from dibs.client.flow import Flow
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
-from dibs.client.pool import Doors
+from dibs.client.pool import TransportPool
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import Duration, duration_ms
 from dibs.core.limits import ELECTION_TTL_MS_DEFAULT, TTL_MS_DEFAULT
 from dibs.core.names import election_job
 from dibs.sdk import operations
-from dibs.sdk.async_doors import AsyncDoor
+from dibs.sdk.async_transport import AsyncTransport
 from dibs.sdk.claim_state import ClaimState, LeaderState
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import Handle, explained, name_given
@@ -33,7 +33,7 @@ C = TypeVar("C", bound="ClaimState[Any]")
 S = TypeVar("S", bound="SessionClaims[Any, Any]")
 L = TypeVar("L", bound="LeaderState[Any]")
 E = TypeVar("E")
-D = TypeVar("D", bound="Doors | AsyncDoor")
+D = TypeVar("D", bound="TransportPool | AsyncTransport")
 TTL_SECONDS = TTL_MS_DEFAULT / 1000
 LEADER_TTL_SECONDS = ELECTION_TTL_MS_DEFAULT / 1000
 TIMEOUT_SECONDS = 10.0
@@ -44,7 +44,7 @@ class Claims(Handle, Generic[C, D]):
     the session."""
 
     _claim_type: type[C]
-    _doors: D
+    _transports: D
     _names: Naming | None = None  # None: names are taken as they are, and no tracker is asked
 
     def _one_name(self, name: str) -> str:
@@ -68,7 +68,7 @@ class Claims(Handle, Generic[C, D]):
     ) -> C:
         """A claim that is not taken yet."""
         request = self._request(verb, names, terms)
-        claim = self._claim_type(self._doors, request, on_lost, self._within, fail_on_error=fail_on_error)
+        claim = self._claim_type(self._transports, request, on_lost, self._within, fail_on_error=fail_on_error)
         if nested:
             claim._nested = True
         return claim
@@ -79,7 +79,7 @@ class Claims(Handle, Generic[C, D]):
 
     def _request(self, verb: str, names: Sequence[str], terms: ClaimTerms) -> PendingClaim:
         terms = self._completed(terms)
-        seconds = self._doors.slice_seconds
+        seconds = self._transports.slice_seconds
         return claim_request(verb, names, terms, slice_seconds=seconds, naming=self._names, tracker=self._names)
 
     @explained
@@ -200,7 +200,7 @@ class Claims(Handle, Generic[C, D]):
 
 
 class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
-    """What both clients take. `C`, `S`, `L`, `E`: their claims, sessions, leaders and events; `D`: their doors."""
+    """What both clients take. `C`, `S`, `L`, `E`: their claims, sessions, leaders and events; `D`: their transports."""
 
     _session_type: type[S]
     _leader_type: type[L]
@@ -225,7 +225,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         self._open(settings)
 
     def _open(self, settings: Settings) -> None:
-        """Make the doors. Nothing is opened before the first request."""
+        """Make the transports. Nothing is opened before the first request."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -249,7 +249,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         on_lost: OnLost | None = None,
     ) -> S:
         """`with client.session() as session:` and then `session.claim(…)`. One heartbeat for all its claims."""
-        session = self._session_type(self._doors, owner or self.owner_name, ttl, metadata, on_lost)
+        session = self._session_type(self._transports, owner or self.owner_name, ttl, metadata, on_lost)
         session._names = self._names
         return session
 
@@ -269,7 +269,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         too."""
         terms = ClaimTerms(owner=owner, ttl=ttl, wait=wait, metadata=metadata)
         request = self._request("acquire", [election_job(name)], terms)
-        return self._leader_type(self._doors, request, on_lost, fail_on_error=False)
+        return self._leader_type(self._transports, request, on_lost, fail_on_error=False)
 
     @explained
     def events(
@@ -330,9 +330,9 @@ class SessionClaims(Claims[C, D]):
     """The state of a session, and how to claim in it."""
 
     def __init__(
-        self, doors: D, owner: str | None, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None
+        self, transports: D, owner: str | None, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None
     ) -> None:
-        self._doors = doors
+        self._transports = transports
         self._owner = owner
         self._ttl = ttl
         self._metadata = metadata

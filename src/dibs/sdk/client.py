@@ -12,11 +12,11 @@ from dibs.base.errors import DibsError
 from dibs.base.logger import log
 from dibs.client.flow import Flow, drive
 from dibs.client.pending import PendingClaim
-from dibs.client.pool import Doors
+from dibs.client.pool import TransportPool
 from dibs.client.settings import Settings
-from dibs.sdk import async_doors, operations
+from dibs.sdk import async_transport, operations
 from dibs.sdk.answers import Lease
-from dibs.sdk.async_doors import LEAVING, AsyncDoor, open_door, shielded
+from dibs.sdk.async_transport import LEAVING, AsyncTransport, open_transport, shielded
 from dibs.sdk.claim import AsyncClaim, AsyncLeader, BlockGuard, Claim, Leader, given_up, given_up_async
 from dibs.sdk.claim_state import is_refusal
 from dibs.sdk.claims import ClientFace, SessionClaims
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _NOT_ENDED = "A session could not be ended and will expire: %s"
 
 
-class Session(SessionClaims[Claim, Doors]):
+class Session(SessionClaims[Claim, TransportPool]):
     """Claims made through it need no heartbeats of their own: the session has one for all of them."""
 
     _claim_type = Claim
@@ -38,11 +38,11 @@ class Session(SessionClaims[Claim, Doors]):
     def __enter__(self) -> Session:
         self._check_first()
         try:
-            with self._doors.one() as door:
-                hold = self._held = drive(door, self._opening())
+            with self._transports.one() as transport:
+                hold = self._held = drive(transport, self._opening())
             if self._on_lost is not None:
                 hold.listen(in_own_thread(self._on_lost))
-            self._grip = Grip(hold, self._doors)
+            self._grip = Grip(hold, self._transports)
         except BaseException:  # no thread could start, or an interrupt: nothing would renew it
             self._abandon()
             raise
@@ -73,13 +73,13 @@ class Session(SessionClaims[Claim, Doors]):
 
     def _end(self, hold: SessionHold) -> None:
         try:
-            with self._doors.one() as door:
-                drive(door, operations.end_session(hold.session_id))
+            with self._transports.one() as transport:
+                drive(transport, operations.end_session(hold.session_id))
         except DibsError as trouble:
             log.warning(_NOT_ENDED, trouble.details)
 
 
-class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
+class Client(ClientFace[Claim, Session, Leader, Events, TransportPool]):
     """A client of a server (`http://`, `https://`, `unix://`) or of a store (`sqlite:///`, `memory://`, …).
 
     Without a URL: DIBS_URL, else your own store, the same that the `dibs` command uses. Nothing is opened before the
@@ -90,7 +90,7 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     _leader_type = Leader
 
     def _open(self, settings: Settings) -> None:
-        self._doors = Doors(settings, self._timeout_ms)
+        self._transports = TransportPool(settings, self._timeout_ms)
 
     def __enter__(self) -> Client:
         return self
@@ -101,14 +101,14 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     def close(self) -> None:
         """Close files and connections. Claims stay held: leave their blocks first."""
         self._closed = True
-        self._doors.close()
+        self._transports.close()
 
     def _run(self, flow: Flow[T]) -> T:
-        with self._doors.one() as door:
-            return drive(door, flow)
+        with self._transports.one() as transport:
+            return drive(transport, flow)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> Events:
-        return Events(self._doors.own, prefix, None if name is None else self._one_name(name), *where)
+        return Events(self._transports.own, prefix, None if name is None else self._one_name(name), *where)
 
     @given(ClientFace._acquire)
     def acquire(self, request: PendingClaim) -> Lease:
@@ -116,7 +116,7 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
             return self._run(operations.acquire(request))[0]
         except BaseException as error:
             if request.own_key and not is_refusal(error):  # a caller with its own key can repeat the request
-                given_up(self._doors, request)
+                given_up(self._transports, request)
             raise
 
     renew = asks("renew", operations.renew)
@@ -135,7 +135,7 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     pools = asks("pools", operations.list_pools)
 
 
-class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
+class AsyncSession(SessionClaims[AsyncClaim, AsyncTransport]):
     """Claims made through it need no heartbeats of their own. When it is lost, the block is cancelled."""
 
     _claim_type = AsyncClaim
@@ -148,7 +148,7 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
         try:
             hold = await shielded(self._open)
             self._guard = BlockGuard(hold, self._on_lost)
-            self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
+            self._grip = Grip(hold, self._transports.transports, asyncio.get_running_loop())
         except BaseException:  # cancelled; or no thread, or an interrupt: nothing would renew it
             held = self._held
             if held is not None and held.let_go():
@@ -158,11 +158,11 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
 
     async def _open(self) -> SessionHold:
         if self._joins is None:
-            self._held = await async_doors.drive(self._doors, self._opening())
+            self._held = await async_transport.drive(self._transports, self._opening())
         else:
             sent_ms = steady_ms()
             session_id = await asyncio.to_thread(self._joins)
-            found = await async_doors.drive(self._doors, operations.join_session(session_id))
+            found = await async_transport.drive(self._transports, operations.join_session(session_id))
             self._owner = self._owner or found["owner"]
             self._held = SessionHold(found, sent_ms)
         return self._held
@@ -181,12 +181,12 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
         if self._joins is not None:
             return
         try:
-            await async_doors.drive(self._doors, operations.end_session(hold.session_id), LEAVING)
+            await async_transport.drive(self._transports, operations.end_session(hold.session_id), LEAVING)
         except DibsError as trouble:
             log.warning(_NOT_ENDED, trouble.details)
 
 
-class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents, AsyncDoor]):
+class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents, AsyncTransport]):
     """`Client` for asyncio. Requests to a server use the event loop; a store is called in threads."""
 
     _claim_type = AsyncClaim
@@ -194,7 +194,7 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
     _leader_type = AsyncLeader
 
     def _open(self, settings: Settings) -> None:
-        self._doors = open_door(settings, self._timeout_ms)
+        self._transports = open_transport(settings, self._timeout_ms)
         self._finishing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> AsyncClient:
@@ -211,7 +211,7 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
         if tasks:
             await shielded(lambda: asyncio.wait(tasks))
         self._closed = True
-        self._doors.close()
+        self._transports.close()
 
     def _finish(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Release something in a task that `close` waits for."""
@@ -221,10 +221,10 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
         return task
 
     async def _run(self, flow: Flow[T]) -> T:
-        return await async_doors.drive(self._doors, flow)
+        return await async_transport.drive(self._transports, flow)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> AsyncEvents:
-        return AsyncEvents(self._doors, self._one_name, prefix, name, *where)
+        return AsyncEvents(self._transports, self._one_name, prefix, name, *where)
 
     @given(ClientFace._acquire)
     async def acquire(self, request: PendingClaim) -> Lease:
@@ -232,7 +232,7 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
             return (await self._run(operations.acquire(request)))[0]
         except BaseException as error:
             if request.own_key and not is_refusal(error):  # a caller with its own key can repeat the request
-                await shielded(lambda: given_up_async(self._doors, request))
+                await shielded(lambda: given_up_async(self._transports, request))
             raise
 
     renew = awaits("renew", operations.renew)

@@ -10,12 +10,12 @@ from typing import Any
 from dibs.base.clock import steady_ms
 from dibs.base.errors import EventsGone, InvalidInput
 from dibs.base.jsontext import Document
-from dibs.client.door import Door
 from dibs.client.event_reader import EventCursor, follow
+from dibs.client.transport import Transport
 from dibs.core.durations import Duration, duration_ms
 from dibs.core.limits import STREAM_RETRY_MS
 from dibs.sdk.answers import JobEvent, event_from, refusal_of
-from dibs.sdk.async_doors import WAITING, AsyncDoor, ServerStream, StoreNews
+from dibs.sdk.async_transport import WAITING, AsyncTransport, ServerStream, StoreNews
 from dibs.sdk.methods import Handle, prefix_given
 from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply
@@ -76,10 +76,10 @@ class Events(EventReading):
     """An iterator of events, for one thread at a time. It never ends by itself. An error does not end it, either: the
     next call continues after the last event that was handed out."""
 
-    def __init__(self, open_door: Callable[[], Door], *wanted: Any) -> None:
+    def __init__(self, open_transport: Callable[[], Transport], *wanted: Any) -> None:
         super().__init__(*wanted)
-        self._open_door = open_door
-        self._door: Door | None = None
+        self._open_transport = open_transport
+        self._transport: Transport | None = None
         self._found: Iterator[Document | Reply] | None = None
         self._parents: list[object] = []  # dropping them would end the parent's reading
 
@@ -88,13 +88,13 @@ class Events(EventReading):
 
     def __next__(self) -> JobEvent:
         if self._is_forked():
-            self._parents += [self._found, self._door]
-            self._found = self._door = None
+            self._parents += [self._found, self._transport]
+            self._found = self._transport = None
         if self._is_closed:
             raise StopIteration
         if self._found is None:
-            self._door = self._open_door()
-            self._found = follow(self._door, self._cursor)
+            self._transport = self._open_transport()
+            self._found = follow(self._transport, self._cursor)
         try:
             item = next(self._found)
             while not isinstance(item, dict):
@@ -115,7 +115,7 @@ class Events(EventReading):
         found, self._found = self._found, None
         if found is not None:
             found.close()  # type: ignore[attr-defined]  # a generator's
-        self._door = None
+        self._transport = None
 
     def __enter__(self) -> Events:
         return self
@@ -133,9 +133,9 @@ class AsyncEvents(EventReading):
     """An asynchronous iterator of events, for one task at a time. It never ends by itself. An error or a cancellation
     does not end it, either: the next call continues after the last event that was handed out."""
 
-    def __init__(self, door: AsyncDoor, spelled: Callable[[str], str], *wanted: Any) -> None:
+    def __init__(self, transport: AsyncTransport, spelled: Callable[[str], str], *wanted: Any) -> None:
         super().__init__(*wanted)
-        self._door = door
+        self._transport = transport
         self._spelled: Callable[[str], str] | None = spelled  # it may run git, so it is called in a thread, once
         self._stream: ServerStream | StoreNews | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -174,7 +174,7 @@ class AsyncEvents(EventReading):
         if self._spelled is not None and self._cursor.name is not None:
             self._cursor.name = await asyncio.to_thread(self._spelled, self._cursor.name)
         self._spelled = None
-        reply = await self._door.ask(self._cursor.question(), self._door.timeout_ms, WAITING)
+        reply = await self._transport.ask(self._cursor.question(), self._transport.timeout_ms, WAITING)
         self._heed(reply)
         if reply.status == 200:
             self._cursor.take_page(reply.body or {})
@@ -185,7 +185,7 @@ class AsyncEvents(EventReading):
         if self._stream is None:
             if self._cursor.is_refused:  # a server that begins no stream is asked for pages instead
                 await asyncio.sleep(RETRY_S)
-            self._stream = self._door.awaited_events(self._cursor.stream())
+            self._stream = self._transport.awaited_events(self._cursor.stream())
         found = await self._stream.next()
         for streamed in found or ():
             self._cursor.take_streamed(streamed)

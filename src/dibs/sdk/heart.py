@@ -21,7 +21,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, LeaseLost
 from dibs.base.logger import log
 from dibs.client.flow import drive
-from dibs.client.pool import Doors
+from dibs.client.pool import TransportPool
 from dibs.sdk.hold import Hold
 
 # Threads and events that an interrupt cannot break.
@@ -162,9 +162,9 @@ class Heart:
 
     grip: ref[Grip]
 
-    def __init__(self, hold: Hold, doors: Doors, loop: AbstractEventLoop | None) -> None:
+    def __init__(self, hold: Hold, transports: TransportPool, loop: AbstractEventLoop | None) -> None:
         self.hold = hold
-        self.doors = doors
+        self.transports = transports
         self._loop = loop
         self._beating = threading.Lock()
         self._is_queued = False
@@ -197,7 +197,7 @@ class Heart:
     def beat(self) -> None:
         """Renew now, in the calling thread."""
         with self._beating:
-            beat_once(self.hold, self.doors)
+            beat_once(self.hold, self.transports)
 
 
 class Grip:
@@ -206,9 +206,9 @@ class Grip:
 
     __slots__ = ("__weakref__", "_hold", "heart")
 
-    def __init__(self, hold: Hold, doors: Doors, loop: AbstractEventLoop | None = None) -> None:
+    def __init__(self, hold: Hold, transports: TransportPool, loop: AbstractEventLoop | None = None) -> None:
         self._hold = hold
-        self.heart = Heart(hold, doors, loop)
+        self.heart = Heart(hold, transports, loop)
         self.heart.grip = ref(self)
         WATCHDOG.watch(self.heart)
 
@@ -219,12 +219,12 @@ class Grip:
             hold.let_go()
 
 
-def beat_once(hold: Hold, doors: Doors) -> None:
+def beat_once(hold: Hold, transports: TransportPool) -> None:
     if hold.lost() is not None:
         return  # released, or expired while we waited for the lock
     try:
-        with doors.one(hold.call_ms()) as door:
-            drive(door, hold.heartbeat())
+        with transports.one(hold.call_ms()) as transport:
+            drive(transport, hold.heartbeat())
     except DibsError as error:  # no connection: the next attempt may have one
         hold.failed(error.details)
     except Exception as error:  # after an unexpected error, keep trying
@@ -239,7 +239,7 @@ class Watchdog:
         self._hearts: WeakSet[Heart] = WeakSet()
         self._new: list[Heart] = []  # those that its thread has not seen yet
         self._new_max = 1  # with more, it looks which of them are over
-        self._threads: WeakKeyDictionary[Doors, HeartThreads] = WeakKeyDictionary()
+        self._threads: WeakKeyDictionary[TransportPool, HeartThreads] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._news = Waker()
         self._looks_ms = 0  # when it will look next, if there are no news
@@ -265,18 +265,18 @@ class Watchdog:
             self._runs = False
             raise
 
-    def hearts_of(self, doors: Doors) -> list[Heart]:
+    def hearts_of(self, transports: TransportPool) -> list[Heart]:
         with self._lock:
-            return [heart for heart in self._hearts if heart.doors is doors and not heart.hold.is_over]
+            return [heart for heart in self._hearts if heart.transports is transports and not heart.hold.is_over]
 
-    def renew_soon(self, doors: Doors, renew: Callable[[], object]) -> None:
+    def renew_soon(self, transports: TransportPool, renew: Callable[[], object]) -> None:
         """Have a thread of a client call `renew`, which has a hold that is watched."""
-        self._threads_of(doors).add(renew)
+        self._threads_of(transports).add(renew)
         self._news.wake()
 
-    def _threads_of(self, doors: Doors) -> HeartThreads:
+    def _threads_of(self, transports: TransportPool) -> HeartThreads:
         with self._lock:
-            return self._threads.setdefault(doors, HeartThreads())
+            return self._threads.setdefault(transports, HeartThreads())
 
     def _run(self) -> None:
         due: list[tuple[int, int, Heart]] = []
@@ -299,7 +299,7 @@ class Watchdog:
             heart = heappop(due)[2]
             try:
                 if not heart.hold.is_over:
-                    heart.look(self._threads_of(heart.doors))
+                    heart.look(self._threads_of(heart.transports))
             except Exception:  # a listener failed; the others must still be called
                 log.exception("Looking after %s failed.", heart.hold.name)
             if not heart.hold.is_over:

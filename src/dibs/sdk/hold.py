@@ -23,11 +23,11 @@ from dibs.base.errors import InvalidInput, JobHeld, LeaseLost
 from dibs.base.ids import new_fraction
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
-from dibs.client.door import Ask, is_over
 from dibs.client.event_reader import why_away
 from dibs.client.flow import Flow
 from dibs.client.pending import PendingClaim
 from dibs.client.plan import CEILING_REACHED, RenewalPlan
+from dibs.client.transport import Ask, is_over
 from dibs.core.durations import format_duration
 from dibs.sdk.answers import Lease
 from dibs.wire.codes import NEVER_LIKE_THIS, kind_of

@@ -10,8 +10,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.client.flow import Flow, Work, name_in_use
-from dibs.core.references import is_plain
-from dibs.sdk.async_doors import shielded
+from dibs.sdk.async_transport import shielded
+from dibs.wire.references import is_plain
 from dibs.wire.request_fields import parameter_texts
 
 # The meanings of the SDK's parameters. `explained` adds them to a function's help.

@@ -10,18 +10,18 @@ from datetime import datetime
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
-from dibs.client.door import Ask, is_over
 from dibs.client.flow import Flow, all_pages
 from dibs.client.naming import Naming
 from dibs.client.pending import FOR_EVER_MS, SLICE_SECONDS, PendingClaim
+from dibs.client.transport import Ask, is_over
 from dibs.core import limits
 from dibs.core.durations import Duration, duration_ms
 from dibs.core.names import RESOURCES, is_resource
-from dibs.core.references import is_plain
 from dibs.sdk import answers
 from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
 from dibs.sdk.methods import name_given, prefix_given
 from dibs.wire.documents import Reply
+from dibs.wire.references import is_plain
 from dibs.wire.sentences import not_a_job
 from dibs.wire.values import check_texts
 

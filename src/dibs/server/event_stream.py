@@ -27,7 +27,7 @@ from dibs.server.http.response import NO_STORE, TOO_MANY, HttpError
 from dibs.wire.lease_documents import frame, gap_document, position_frame, retry_frame
 from dibs.wire.parts import DROPPED, GAP
 
-HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
+HttpConnection = Any  # dibs.server.connection.HttpConnection, which knows these
 # The streams of events that are open here: how many there may be, their signs of life, and their end.
 
 

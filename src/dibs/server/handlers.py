@@ -38,7 +38,7 @@ from dibs.wire.operations import Operation
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
 Document = dict[str, Any]
-HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
+HttpConnection = Any  # dibs.server.connection.HttpConnection, which knows these
 Wait = Callable[[Acquire | AcquireAll, int, Callable[[Outcome | BaseException], bool]], Waiter]
 Headers = Mapping[bytes, bytes]
 Found = TypeVar("Found")

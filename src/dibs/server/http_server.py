@@ -17,18 +17,18 @@ from dibs.base.errors import DibsError
 from dibs.base.logger import log
 from dibs.base.reply import Reply
 from dibs.core import limits
-from dibs.core.upkeep import live_servers
+from dibs.core.upkeep.due import live_servers
 from dibs.engine.liveness import pulses_of
-from dibs.server.annexes import AnnexRoutes, shared_routes
+from dibs.server.connection import HttpConnection, RequestObserver, ServerState
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.admission import LOG_EVERY_MS, Admission
 from dibs.server.http.listen import BACKLOG
 from dibs.server.http.parse import MOVED_HEADER, STORE_HEADER
-from dibs.server.http.protocol import HttpConnection, RequestObserver, ServerState
 from dibs.server.http.response import Header, HttpError, answer_for_error
 from dibs.server.http.tls import TlsListener
 from dibs.server.monitor.server_log import RequestLog
+from dibs.server.plugins import PluginRoutes, shared_routes
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.health import health_routes, metrics_routes
@@ -51,7 +51,7 @@ class HttpServer:
     def __init__(
         self,
         state: ServerState,
-        annexes: Sequence[AnnexRoutes],
+        plugins: Sequence[PluginRoutes],
         on_ready: Callable[[], None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -61,7 +61,7 @@ class HttpServer:
         self.force_exit = False  # without waiting for the answers under way
         self.connect = functools.partial(HttpConnection, state)
         self._tls = tls
-        self._annexes = annexes
+        self._plugins = plugins
         self._on_ready = on_ready
         self._next_line_ms = 0  # about files that are used up
 
@@ -117,7 +117,7 @@ class HttpServer:
         """Give each waiter its ticket, and end each stream, so that they can continue here or at another server."""
         self.api.engine.waiters.close()
         self.api.streams.close()
-        for each in self._annexes:
+        for each in self._plugins:
             each.close()
 
     def close_idle_connections(self) -> None:
@@ -235,18 +235,18 @@ def make_server(
     *,
     observers: Sequence[RequestObserver] = (),
     on_ready: Callable[[], None] = lambda: None,
-    annexes: Sequence[AnnexRoutes] = (),
+    plugins: Sequence[PluginRoutes] = (),
     admission: Admission | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> HttpServer:
-    """An HTTP server for `api` and the routes of `annexes`. `admission` bounds its connections."""
+    """An HTTP server for `api` and the routes of `plugins`. `admission` bounds its connections."""
     if api.settings.access_log:
         observers = [*observers, RequestLog()]
     api.notes_callers = bool(observers)
     safe = [NO_SNIFF, *([] if tls is None else [HSTS])]
-    state = ServerState(api, build_router(api, annexes), lambda: [*_names(api.engine), *safe], admission, observers)
+    state = ServerState(api, build_router(api, plugins), lambda: [*_names(api.engine), *safe], admission, observers)
     api.engine.on_named = state.set_headers
-    return HttpServer(state, annexes, on_ready, tls)
+    return HttpServer(state, plugins, on_ready, tls)
 
 
 def _names(engine: Engine) -> list[Header]:
@@ -255,8 +255,8 @@ def _names(engine: Engine) -> list[Header]:
     return [own, *([(MOVED_HEADER, ",".join(engine.moved_from).encode())] if engine.moved_from else [])]
 
 
-def build_router(api: Api, annexes: Sequence[AnnexRoutes] = ()) -> Router:
-    table = [*served_table(api), *(route for each in annexes for route in each.routes())]
+def build_router(api: Api, plugins: Sequence[PluginRoutes] = ()) -> Router:
+    table = [*served_table(api), *(route for each in plugins for route in each.routes())]
     api.operations = [operation for operation, _ in table]
 
     def refuse(refusal: HttpError) -> Reply:

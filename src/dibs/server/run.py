@@ -32,16 +32,16 @@ except ImportError as error:
 from dibs.base import ways
 from dibs.engine.credentials import CredentialDirectory
 from dibs.engine.webhooks import TargetPolicy
-from dibs.server.annexes import open_routes
+from dibs.server.connection import RequestObserver
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.admission import Admission, TrustedProxies
 from dibs.server.http.browser import OwnNames
 from dibs.server.http.listen import BindAddress, check_address, open_socket, parse_bind, publish, url_of, withdraw
-from dibs.server.http.protocol import RequestObserver
 from dibs.server.http.tls import ServerTls, TlsFiles
 from dibs.server.http_server import Lifecycle, make_server
 from dibs.server.monitor.server_log import change_level, flush_log, open_spans, set_up_logging
+from dibs.server.plugins import open_routes
 from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE, ServerSettings
 from dibs.stores import codec
 from dibs.stores.port import Opening, Store
@@ -160,7 +160,7 @@ async def _serve(
             api,
             observers=observers,
             on_ready=on_ready,
-            annexes=open_routes(api, settings.routes),
+            plugins=open_routes(api, settings.routes),
             tls=None if tls is None else tls.context,
             admission=Admission(
                 connections_max(settings.connections),

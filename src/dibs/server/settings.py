@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dibs.core import limits
 
 if TYPE_CHECKING:
-    from dibs.server.annexes import Contract
+    from dibs.server.plugins import Contract
 
 DEFAULT_BIND = "127.0.0.1:3427"
 SYSTEM_SOCKET = "/run/dibs/dibs.sock"
@@ -43,7 +43,7 @@ class ServerSettings:
     open_metrics: bool = False  # metrics need no token
     metric_jobs: tuple[tuple[str, str], ...] = ()  # namespace and name: they may be labels of metrics
     access_log: bool = False
-    # Words for routes of annexes and of other packages (`server/annexes.py`).
+    # Words for routes of plugins and of other packages (`server/plugins.py`).
     routes: tuple[str, ...] = ()
     gateway_upstream: str | None = None
     rlock_ttl_ms: int = limits.RLOCK_TTL_MS_DEFAULT

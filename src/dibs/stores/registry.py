@@ -43,7 +43,7 @@ def open_store(url: str, opening: Opening = _FOR_ANYBODY) -> Store:
     if module is not None:
         opener = __import__(module, fromlist=["open_url"]).open_url
     else:
-        from dibs.base.annexes import plugin
+        from dibs.base.plugins import plugin
 
         opener = plugin(GROUP, scheme, f"the store for {scheme}: URLs")
     if opener is None:

@@ -369,9 +369,9 @@ class Checker:
         locks = [each for each in records if isinstance(each, LockRecord)]
         sessions = {each.token: each.session for lock in locks for each in lock.endings}
         sessions |= {each.token: each.session for lock in locks for each in lock.holders}
-        return [self._are_kin(sessions.get(event.token), sessions.get(token), puts) for token in live]
+        return [self._are_related(sessions.get(event.token), sessions.get(token), puts) for token in live]
 
-    def _are_kin(self, one: str | None, other: str | None, puts: Puts) -> bool:
+    def _are_related(self, one: str | None, other: str | None, puts: Puts) -> bool:
         for young, old in ((one, other), (other, one)):
             child = self._now(session_key(young), puts) if young and old else None
             if isinstance(child, SessionRecord) and child.parent == old:
@@ -413,12 +413,14 @@ class Checker:
             locks = [self._now(lock_key(NS, name), each) for name in names for each in (puts, {})]
             found = [(lock.name, each) for lock in locks if isinstance(lock, LockRecord) for each in lock.holders]
             others = [each.session for name, each in found if (name, each.token) != (event.job, event.token)]
-            return session is not None and any(each == session or self._are_kin(each, session, puts) for each in others)
+            return session is not None and any(
+                each == session or self._are_related(each, session, puts) for each in others
+            )
 
-        def is_kin(other: str) -> bool:
-            return other == session or self._are_kin(other, session, puts) or has_some(other)
+        def is_related(other: str) -> bool:
+            return other == session or self._are_related(other, session, puts) or has_some(other)
 
-        passed = "" if has_some(session) else self.waits.passed_over(event, puts, is_kin)
+        passed = "" if has_some(session) else self.waits.passed_over(event, puts, is_related)
         if passed:
             self._say("queue:fifo", f"{event.owner} was given {event.job} before {passed} and came first.")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dibs.client.pool import Doors
+from dibs.client.pool import TransportPool
 from dibs.core.durations import Duration, duration_ms
 from dibs.engine.coordinator import Coordinator
 from dibs.sdk import default
@@ -22,30 +22,30 @@ class MemoryDibs:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self._store = MemoryStore(self.clock)
-        self._doors: list[Doors] = []
+        self._transports: list[TransportPool] = []
 
     def client(self, owner: str = "test", namespace: str | None = None) -> Client:
         """A client for threads. All clients of one MemoryDibs see the same jobs, and exclude each other."""
         client = Client("memory://", owner=owner, namespace=namespace)
-        self._share(client._doors)
+        self._share(client._transports)
         return client
 
     def async_client(self, owner: str = "test", namespace: str | None = None) -> AsyncClient:
         """A client for event loops, with the same jobs."""
         client = AsyncClient("memory://", owner=owner, namespace=namespace)
-        self._share(client._doors.doors)
+        self._share(client._transports.transports)
         return client
 
-    def _share(self, doors: Doors) -> None:
-        doors.store = _Shared(self._store)  # type: ignore[assignment]  # it has what is asked of it
-        self._doors.append(doors)
+    def _share(self, transports: TransportPool) -> None:
+        transports.store = _Shared(self._store)  # type: ignore[assignment]  # it has what is asked of it
+        self._transports.append(transports)
 
     def advance(self, time: Duration) -> None:
         """Let time pass for every lease. A claim that runs out learns of it at once: `check()` raises LeaseLost."""
         ms = duration_ms(time, "time")
         self.clock.advance(ms)
-        for doors in self._doors:
-            for heart in WATCHDOG.hearts_of(doors):
+        for transports in self._transports:
+            for heart in WATCHDOG.hearts_of(transports):
                 heart.pass_time(ms)
 
     @contextmanager

@@ -15,17 +15,17 @@ from contextlib import contextmanager, suppress
 from dibs.core import decide as decide_module
 from dibs.core import events as kinds
 from dibs.core import lease_outcomes, outcomes
-from dibs.core.claims import ABOUT_THE_ASK
+from dibs.core.claims.acquire import ABOUT_THE_ASK
 from dibs.core.commands import Command
-from dibs.core.deadlock import find_own_cycle
 from dibs.core.draft import Decision, Draft, Missing, View
-from dibs.core.expiry import live_now, shown, ticket_over
+from dibs.core.holds.expiry import live_now, shown, ticket_over
+from dibs.core.holds.tree_claims import unclaimed
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Outcome, Queued
-from dibs.core.queue import queued
 from dibs.core.records import Holder, LockRecord, SessionRecord, Stored, Ticket, lock_key
-from dibs.core.tickets import parts_of
-from dibs.core.tree_claims import unclaimed
+from dibs.core.waiting.deadlock import find_own_cycle
+from dibs.core.waiting.queue import queued
+from dibs.core.waiting.tickets import parts_of
 
 # Outcomes that say "no". Every other says what was done (`tests/core/test_decisions.py` holds both lists together).
 REFUSALS = (

@@ -129,9 +129,9 @@ class LineChecker:
 
     # What a commit writes
 
-    def passed_over(self, event: Event, puts: Puts, is_kin: Callable[[str], bool]) -> str:
-        """Who waits for what overlaps the job of a new owner, came before it, and was passed over. `is_kin` says of a
-        session that it does not keep the new owner out."""
+    def passed_over(self, event: Event, puts: Puts, is_related: Callable[[str], bool]) -> str:
+        """Who waits for what overlaps the job of a new owner, came before it, and was passed over. `is_related` says of
+        a session that it does not keep the new owner out."""
         mine = self.line(event.job).get(event.ticket)
         came = mine.came if mine is not None and event.ticket else next(self._numbers)
         for name, line in self.lines.items():
@@ -141,7 +141,7 @@ class LineChecker:
                 ticket = self._now(ticket_key(NS, name, number), puts)
                 if not isinstance(ticket, Ticket) or ticket.expires_ms <= event.at_ms:
                     continue
-                if ticket.session is None or not is_kin(ticket.session):
+                if ticket.session is None or not is_related(ticket.session):
                     return f"{place.owner}, who waits for {name} at place {number}"
         return ""
 

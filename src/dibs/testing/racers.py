@@ -1,7 +1,7 @@
 """Clients that race for a few jobs on purpose, for `dibs verify`: each call and its answer is a line for the judge.
 
-A `Racer` does what `workload.py` says, through any door; answers are thrown away, and requests sent twice. A `CliDoor`
-runs the dibs command, an `SdkRacer` has claims of the SDK. `Trouble` pauses and kills servers meanwhile.
+A `Racer` does what `workload.py` says, through any transport; answers are thrown away, and requests sent twice. A
+`CliTransport` runs the dibs command, an `SdkRacer` has claims of the SDK. `Trouble` pauses and kills servers meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput, LeaseLost, S
 from dibs.base.generators import run_generator
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
-from dibs.client.door import Ask
+from dibs.client.transport import Ask
 from dibs.sdk.client import Client
 from dibs.testing.judge import KILL, OK, PAUSE, REFUSED, UNKNOWN
 from dibs.testing.workload import RaceTerms, Stage, Steps, Workload
@@ -30,7 +30,7 @@ from dibs.wire.documents import Reply, reply_for_error
 
 
 class Asking(Protocol):
-    """What a racer needs of a door."""
+    """What a racer needs of a transport."""
 
     def ask(self, asked: Ask) -> Reply: ...
 
@@ -93,11 +93,11 @@ class RaceThread(threading.Thread):
 
 
 class Racer(RaceThread):
-    """The stage of one client. `doors` makes a new one for a request that is sent twice."""
+    """The stage of one client. `transports` makes a new one for a request that is sent twice."""
 
-    def __init__(self, name: str, doors: Callable[[], Asking], *common: Any, may_break: bool) -> None:
+    def __init__(self, name: str, transports: Callable[[], Asking], *common: Any, may_break: bool) -> None:
         super().__init__(name, *common)
-        self._doors, self._door = doors, doors()
+        self._transports, self._transport = transports, transports()
         self.chance, self.now, self.fresh_id, self.is_over = self._chance, now, new_id, self._over.is_set
         self.note = self._recorder.note
         self._beside: list[threading.Thread] = []  # requests that are under way a second time
@@ -110,7 +110,7 @@ class Racer(RaceThread):
         finally:
             for again in self._beside:
                 again.join()
-            self._door.close()
+            self._transport.close()
 
     def _step(self, step: Ask | int) -> Reply | None:
         if isinstance(step, Ask):
@@ -125,7 +125,7 @@ class Racer(RaceThread):
         """Ask, and sometimes lose the answer. Sometimes it is asked twice at once."""
         if asked.verb != "break" and self.strikes("doubled", DOUBLED):  # a second break is another
             self.beside(asked, 0)
-        reply = self._door.ask(Ask(asked.verb, asked.name, dict(asked.document)))
+        reply = self._transport.ask(Ask(asked.verb, asked.name, dict(asked.document)))
         if reply.status >= 500:
             self._over.wait(PAUSE_S)
         return lost() if self.strikes("lost", LOST) else reply
@@ -143,12 +143,12 @@ class Racer(RaceThread):
 
     def _ask_beside(self, asked: Ask, delay_ms: int) -> None:
         self._over.wait(delay_ms / 1000)
-        began, door = now(), self._doors()
+        began, transport = now(), self._transports()
         try:
-            door.ask(Ask(asked.verb, asked.name, dict(asked.document)))
+            transport.ask(Ask(asked.verb, asked.name, dict(asked.document)))
         finally:
             self._client.note(asked, began, lost())
-            door.close()
+            transport.close()
 
 
 class SdkRacer(RaceThread):
@@ -187,7 +187,7 @@ class SdkRacer(RaceThread):
             self._over.wait(PAUSE_S)
 
 
-class CliDoor:
+class CliTransport:
     """Asks by the dibs command: a process for each question. `words` are its flags for the store."""
 
     _COMMANDS: Mapping[str, tuple[str, ...]] = {

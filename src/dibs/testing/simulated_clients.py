@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from dibs.base.errors import DibsError, Overloaded
-from dibs.client.door import Ask
+from dibs.client.connection import TimedOut
 from dibs.client.exchange import Attempts
 from dibs.client.requests import waits_ms
-from dibs.client.transport import TimedOut
+from dibs.client.transport import Ask
 from dibs.client.urls import ServerAddress
 from dibs.core import commands
 from dibs.core.identity import AGENT, OPERATOR, Caller

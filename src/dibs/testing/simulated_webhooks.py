@@ -10,9 +10,9 @@ from random import Random  # noqa: TID251 - of the world's seed
 from types import SimpleNamespace, coroutine
 from typing import Any
 
-from dibs.core.delivery import DeliveryPlan, LaneState
 from dibs.core.events import Event
-from dibs.core.webhooks import CreateWebhook, Webhook
+from dibs.core.service.delivery import DeliveryPlan, LaneState
+from dibs.core.service.webhooks import CreateWebhook, Webhook
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks.dispatcher import FAILED_MS, DeliveryRounds, WebhookLedger
 from dibs.engine.webhooks.sender import DeliveryResult

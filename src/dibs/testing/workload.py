@@ -16,9 +16,9 @@ from random import Random  # noqa: TID251 - of whoever has the seed
 from typing import Any, NamedTuple, Protocol
 
 from dibs.base.jsontext import Document
-from dibs.client.door import Ask, is_over
 from dibs.client.flow import Pause, StillWaiting, status_of
 from dibs.client.pending import PendingClaim
+from dibs.client.transport import Ask, is_over
 from dibs.core.names import is_resource
 from dibs.testing.judge import OK, REFUSED, UNKNOWN
 from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of

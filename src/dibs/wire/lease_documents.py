@@ -7,11 +7,11 @@ from dibs.base.cheap import Any, Callable
 from dibs.base.jsontext import Document, encode
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.events import CLOSED, LOCK_CHANGES, Event
-from dibs.core.exclusion import longest, state_of, units_of
+from dibs.core.holds.exclusion import longest, state_of, units_of
 from dibs.core.lease_outcomes import TicketPage, TicketState
 from dibs.core.names import in_tree
 from dibs.core.records import Closure, Done, LockRecord
-from dibs.core.tickets import names_of
+from dibs.core.waiting.tickets import names_of
 from dibs.wire import parts
 
 TYPE_CHECKING = False

@@ -1,7 +1,7 @@
 """An operation of the HTTP API as it is declared, for each method at each path, and JSON schemas of its documents.
 
 The router, the list of routes on the page and the OpenAPI document are made from the declarations, which stand in
-`server/routes/operations.py` and in annexes. The id of an operation is its verb: its request fields are in
+`server/routes/operations.py` and in plugins. The id of an operation is its verb: its request fields are in
 `request_fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in `answer_fields.ANSWERS`. Pure.
 """
 

@@ -185,7 +185,7 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> com
         return commands.AcquireAny(names=checked, count=count, **_ask(ns, document, caller))
     ordered = tuple(sorted(checked))
     ask = _ask(ns, document, caller)
-    from dibs.core.several import overlapping_pair
+    from dibs.core.claims.several import overlapping_pair
 
     pair = overlapping_pair(ordered, ask.get("mode", EXCLUSIVE))
     if pair is not None:

@@ -8,7 +8,7 @@ from dibs.core import events as kinds
 from dibs.core.events import LOCK_CHANGES, Event
 from dibs.core.identity import Caller
 from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
-from dibs.core.webhooks import EVERY, GAP, TEST, DeadLetter, Webhook, WebhookProgress
+from dibs.core.service.webhooks import EVERY, GAP, TEST, DeadLetter, Webhook, WebhookProgress
 from dibs.wire.lease_documents import named_event
 from dibs.wire.parts import holder_id, moment, offset_timestamp, timestamp
 

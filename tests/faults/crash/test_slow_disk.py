@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.client.door import Ask
-from tests.doors import connect
+from dibs.client.transport import Ask
 from tests.faults.crash import shim
 from tests.faults.standing import events_of
 from tests.models.history import broken_promises
 from tests.programs import WAIT_S_MAX, ServerProcess
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,9 +40,9 @@ def asked_at_once(server: ServerProcess, asks: list[Ask]) -> list[dict[str, Any]
     token = server.token
 
     def ask(number: int) -> None:
-        door = connect(server.url, namespace=None, token=token, timeout_ms=int(WAIT_S_MAX * 1000))
-        told[number] = door.ask(asks[number]).body or {}
-        door.close()
+        transport = connect(server.url, namespace=None, token=token, timeout_ms=int(WAIT_S_MAX * 1000))
+        told[number] = transport.ask(asks[number]).body or {}
+        transport.close()
 
     threads = [threading.Thread(target=ask, args=[number], daemon=True) for number in range(len(asks))]
     for thread in threads:
@@ -55,8 +55,8 @@ def asked_at_once(server: ServerProcess, asks: list[Ask]) -> list[dict[str, Any]
 @pytest.mark.promise("lease:outage-credit")
 @pytest.mark.promise("excl")
 def test_who_could_not_renew_because_the_disk_hung_is_still_the_owner(server: ServerProcess, tmp_path: Path) -> None:
-    door = server.door()
-    mine = door.ask(Ask("acquire", "job", {"owner": "owner", "ttl_seconds": TTL_S})).body or {}
+    transport = server.transport()
+    mine = transport.ask(Ask("acquire", "job", {"owner": "owner", "ttl_seconds": TTL_S})).body or {}
     disk = shim.Shim(str(tmp_path / "shim"))
     disk.arm(sync_us=(TTL_S + 1) * 1_000_000)
     began_ms = steady_ms()
@@ -67,7 +67,7 @@ def test_who_could_not_renew_because_the_disk_hung_is_still_the_owner(server: Se
     assert steady_ms() - began_ms > TTL_S * 1000, "the disk did not hang"
     assert other["status"] == "acquired"
     assert (rival["status"], rival.get("owner")) == ("held", "owner"), rival
-    renewed = door.ask(Ask("renew", "job", {"lease_id": mine["lease_id"], "ttl_seconds": 60})).body or {}
+    renewed = transport.ask(Ask("renew", "job", {"lease_id": mine["lease_id"], "ttl_seconds": 60})).body or {}
     assert renewed["fencing_token"] == mine["fencing_token"]
     assert broken_promises(events_of(server.store_url)) == []
 

@@ -11,10 +11,10 @@ import pytest
 
 from dibs import Client, WouldDeadlock
 from dibs.base.ids import new_token
-from dibs.client.door import Ask
-from tests.doors import connect
+from dibs.client.transport import Ask
 from tests.faults.cluster import TOKEN, Cluster
 from tests.programs import pause, slowness, wait_until
+from tests.transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,9 +85,9 @@ def test_a_circle_over_three_servers_is_seen(clients: list[Client]) -> None:
 def test_what_a_silent_session_held_goes_to_who_waits_at_another_server(
     cluster: Cluster, clients: list[Client]
 ) -> None:
-    door = connect(cluster.servers[0].url, namespace=None, token=TOKEN, timeout_ms=5_000)
-    session = (door.ask(Ask("session-open", "", {"owner": "silent", "ttl_ms": 1_000})).body or {})["session_id"]
-    assert door.ask(Ask("acquire", "left", {"owner": "silent", "session_id": session})).status == 200
+    transport = connect(cluster.servers[0].url, namespace=None, token=TOKEN, timeout_ms=5_000)
+    session = (transport.ask(Ask("session-open", "", {"owner": "silent", "ttl_ms": 1_000})).body or {})["session_id"]
+    assert transport.ask(Ask("acquire", "left", {"owner": "silent", "session_id": session})).status == 200
     lease = clients[1].acquire("left", wait=10)
     assert [event.event for event in clients[2].history("left")][-2:] == ["expired", "acquired"]
     clients[2].release("left", lease.lease_id)

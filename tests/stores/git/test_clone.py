@@ -220,7 +220,7 @@ def test_a_chain_is_begun_anew_and_takes_its_newest_history_along(
 
 @pytest.mark.promise("token:rises")
 def test_what_is_long_over_is_cleared_away_and_numbers_still_rise(remote: Remote) -> None:
-    from dibs.client.embedded import EmbeddedDoor
+    from dibs.client.embedded import EmbeddedTransport
     from dibs.client.store_admin import sweep
 
     machine = Machine()
@@ -228,16 +228,16 @@ def test_what_is_long_over_is_cleared_away_and_numbers_still_rise(remote: Remote
     lease = granted(store, "job").lease
     release(store, "job", lease.lease_id)
     lease = granted(store, "job").lease
-    door = EmbeddedDoor(lambda: Coordinator(store))
+    transport = EmbeddedTransport(lambda: Coordinator(store))
     pass_time([machine], lease.ttl_ms + 1)
-    assert sweep(door.store())["expired"] == 1
+    assert sweep(transport.store())["expired"] == 1
     pass_time([machine], IDLE_RECORD_MS + 1)
-    assert sweep(door.store())["forgotten"] == 1
+    assert sweep(transport.store())["forgotten"] == 1
     version = max(store.tips.look([""]).values(), key=lambda each: each.version).version
     name = f"refs/dibs/{tail_of(key_of('job'))}"
     assert name in remote.refs()
     pass_time([machine], GIT_TOMBSTONE_MS)
-    assert sweep(door.store())["removed"] >= 1
+    assert sweep(transport.store())["removed"] >= 1
     assert name not in remote.refs()
     again = granted(store_at(remote.clone("two"), machine=machine), "job").lease
     assert again.token > lease.token

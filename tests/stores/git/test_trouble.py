@@ -11,7 +11,7 @@ import pytest
 from dibs.base.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.base.git_program import GitResult
 from dibs.base.redact import without_secrets
-from dibs.core import tree_claims
+from dibs.core.holds import tree_claims
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, Held
 from dibs.core.records import Tree

@@ -122,7 +122,7 @@ def _failed(call: Call, guard: AgentGuard | None, event: HookEvent | None, why: 
 def _why(error: BaseException) -> str:
     if isinstance(error, HookOverdue):
         return f"it took longer than {_MS_MAX // 1000} s"
-    from dibs.client.transport import DO_NOT_BEGIN  # advice for who waits for a job; here the work goes on
+    from dibs.client.connection import DO_NOT_BEGIN  # advice for who waits for a job; here the work goes on
 
     told = error.details if isinstance(error, DibsError) else f"{type(error).__name__}: {error}"
     return " ".join(str(told).replace(DO_NOT_BEGIN, "").split())[:300]

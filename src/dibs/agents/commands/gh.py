@@ -17,8 +17,8 @@ from dibs.cli.framework.result import Answer, is_failure, no, refusal_exit
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.text.words import plain
 from dibs.core.limits import NAMES_MAX, TRACKER_ISSUES_MAX, TRACKER_LIST_MS_MAX
-from dibs.core.references import GITHUB, GITHUB_HOST, Trackers, tracker_at
 from dibs.wire.codes import NO
+from dibs.wire.references import GITHUB, GITHUB_HOST, Trackers, tracker_at
 
 
 def gh_next(call: Call) -> Answer:

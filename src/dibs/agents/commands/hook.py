@@ -16,7 +16,7 @@ from dibs.cli.framework.flags import PROOF, TTL, proof, put, ttl_seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
 from dibs.wire.codes import NO
 
 # git push: pushes the branch and the claim together, so that the remote refuses the code of a former owner.
@@ -37,17 +37,17 @@ def push(call: Call) -> Answer:
         raise InvalidInput(
             f"The claim is at {without_secrets(url)} and the branch goes to {remote}. Both must be at one remote."
         )
-    door = EmbeddedDoor.at(url, call.settings.namespace)
+    transport = EmbeddedTransport.at(url, call.settings.namespace)
     try:
         from dibs.client.store_admin import push_branch
 
-        reply = push_branch(door, name, document, branch, os.getcwd())
+        reply = push_branch(transport, name, document, branch, os.getcwd())
     except HookRefused as error:
         text = f"{error.details} {_NOTHING}"
         return Answer(NO, {}, text, code="hook_refused", message=text, is_error=True)
     finally:
-        say_notices(door, call.stderr)
-        door.close()
+        say_notices(transport, call.stderr)
+        transport.close()
     if is_failure(reply):
         answer = failure(reply)
         if FATE_UNKNOWN not in answer.text:

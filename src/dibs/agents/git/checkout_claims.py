@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.guard_door import guarded
+from dibs.agents.git.guard_transport import guarded
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
@@ -209,7 +209,7 @@ def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> 
         "metadata": metadata,
         "request_key": new_id(),
     }
-    reply = drive(call.door(), PendingClaim("acquire-all", "", asked, own_key=True).ask_once())
+    reply = drive(call.transport(), PendingClaim("acquire-all", "", asked, own_key=True).ask_once())
     body = reply.body or {}
     if "refused" in body:
         return list(body["refused"])

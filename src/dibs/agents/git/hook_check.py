@@ -20,8 +20,8 @@ from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.text.words import plain, span
-from dibs.client.door import Door
 from dibs.client.flow import all_pages, drive
+from dibs.client.transport import Transport
 from dibs.core.names import above
 from dibs.wire.codes import NO, UNREACHABLE, YES
 from dibs.wire.sentences import few, life
@@ -254,7 +254,7 @@ def run(call: Call) -> Answer:
         return yes(document(hook, policy.policy, {}, (), 0), "")
     call.fall_back_on(policy.place)
     complain_not_heeded(call, policy, repository)
-    holds = _live_holds(call.door())
+    holds = _live_holds(call.transport())
     if isinstance(holds, Answer):
         refuse = policy.unreachable == BLOCK
         text = unreachable(hook, holds.text, refuse=refuse)
@@ -276,11 +276,11 @@ def complain_not_heeded(call: Call, policy: Policy, repository: Repository) -> N
 def _mention(call: Call, answer: Answer, paths: list[str]) -> None:
     """Add a note about claims on these paths outside of any repository's namespace. HTTP clients make such claims.
     They may be meant for another repository, so they are mentioned and refuse nothing."""
-    door = call.another_door(namespace=None)
+    transport = call.another_transport(namespace=None)
     try:
-        holds = _live_holds(door)
+        holds = _live_holds(transport)
     finally:
-        door.close()
+        transport.close()
     touched = {} if isinstance(holds, Answer) else _touched(call, PathClaims(holds), paths)[0]
     if touched:
         said = mentioned(touched)
@@ -317,11 +317,11 @@ def _touched(call: Call, tree: PathClaims, paths: list[str]) -> tuple[dict[PathC
     return others_touched(tree, paths, mine), mine
 
 
-def _live_holds(door: Door) -> list[PathClaim] | Answer:
+def _live_holds(transport: Transport) -> list[PathClaim] | Answer:
     """All live claims on paths or on the whole repository, or the reason why they cannot be read."""
     found: list[PathClaim] = []
     for prefix in ("path:", "repo:"):
-        reply = drive(door, all_pages(prefix))
+        reply = drive(transport, all_pages(prefix))
         if is_failure(reply):
             return failure(reply)
         for lock in (reply.body or {})["locks"]:

@@ -19,8 +19,8 @@ from dibs.cli.framework.context import Call
 from dibs.client.flow import drive, status_of
 from dibs.client.pending import withdrawal
 from dibs.core.limits import TRACKER_MS_MAX
-from dibs.core.references import is_tracked
 from dibs.wire.documents import Reply
+from dibs.wire.references import is_tracked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def ask_tracked(call: Call, verb: str, names: list[str], document: Document, ask
     guard = guard_of(call)
     own_key = call.values.get("request_key") is None
     tracked = TrackedClaim(guard, verb, names, again=bool(document.get("again")), own_key=own_key)
-    if not drive(call.door(), tracked.is_asked_for()):
+    if not drive(call.transport(), tracked.is_asked_for()):
         return ask(document)
-    return drive(call.door(), tracked.look_first()) or _claimed(call, guard, tracked, names, document, ask)
+    return drive(call.transport(), tracked.look_first()) or _claimed(call, guard, tracked, names, document, ask)
 
 
 def claim_page(call: Call, guard: TrackerGuard, page: list[IssueState], document: Document) -> Reply:
@@ -114,7 +114,7 @@ def _claimed(
         sent_ms = steady_ms()
         got = ask(asked)
         undo = withdrawal(asked.get("names") or names, asked["request_key"])
-        reply = drive(call.door(), tracked.confirm(got, sent_ms, undo))
+        reply = drive(call.transport(), tracked.confirm(got, sent_ms, undo))
         document["request_key"] = new_id() if reply is None else asked["request_key"]
     _tell(call, tracked)
     announce(call, guard, reply)
@@ -125,10 +125,10 @@ def confirm_grant(session: ProcessSession, job: str, document: Document, reply: 
     """Ask the tracker about a job that `run` or `hold` has claimed in its session."""
     call = session.call
     tracked = TrackedClaim(guard_of(call), "acquire", [job], again=bool(document.get("again")), own_key=True)
-    if not drive(call.door(), tracked.is_asked_for()):
+    if not drive(call.transport(), tracked.is_asked_for()):
         return reply
     undo = withdrawal([job], document["request_key"])
-    confirmed = drive(call.door(), tracked.confirm(reply, sent_ms, undo))
+    confirmed = drive(call.transport(), tracked.confirm(reply, sent_ms, undo))
     _tell(call, tracked)
     session.renew_idle()
     return confirmed or reply

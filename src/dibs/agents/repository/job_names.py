@@ -1,6 +1,6 @@
 """The one name of a job in a git work tree, for `client/naming.py`.
 
-The rule for issues, pull requests and tickets is `core/references.py`, that for files is `file_paths.py`. This module
+The rule for issues, pull requests and tickets is `wire/references.py`, that for files is `file_paths.py`. This module
 finds what they must know: the clone around a folder, and the team's settings, the table `[names]` in `.dibs.toml`. git
 is asked only for a name that needs the clone's origin.
 
@@ -17,8 +17,8 @@ from dibs.agents.repository.work_tree import normalised, repository_around
 from dibs.base.cheap import Any, Callable, Mapping, Sequence
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
-from dibs.core import references
-from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Tracker, Trackers, is_plain
+from dibs.wire import references
+from dibs.wire.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Tracker, Trackers, is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

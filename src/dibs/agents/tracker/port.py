@@ -1,4 +1,4 @@
-"""What dibs asks of a tracker, which knows an issue by its one name (`core/references.py`), and how it answers claims.
+"""What dibs asks of a tracker, which knows an issue by its one name (`wire/references.py`), and how it answers claims.
 
 Each question takes a bounded time and raises NoAnswer, and nothing else. No credentials are stored: the tracker's own
 program has them. Texts of a tracker are a stranger's texts: they are cut here, and escaped where they are printed.

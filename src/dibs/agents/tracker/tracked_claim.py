@@ -16,11 +16,11 @@ from dibs.base.cheap import Callable, Mapping, Sequence
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.jsontext import Document
-from dibs.client.door import Ask
 from dibs.client.flow import Flow, Work, status_of
+from dibs.client.transport import Ask
 from dibs.core.limits import TRACKER_MS_MAX
-from dibs.core.references import GITHUB_HOST, TRACKED, is_tracked
 from dibs.wire.documents import Reply, reply_for_error
+from dibs.wire.references import GITHUB_HOST, TRACKED, is_tracked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dibs.cli.signals import StopSignals
 from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import job_command, plain, span
-from dibs.client.embedded import EmbeddedDoor, default_store_url
+from dibs.client.embedded import EmbeddedTransport, default_store_url
 from dibs.client.flow import all_pages, drive
 from dibs.client.settings import servers_at
 from dibs.core.limits import CLOSURE_MS_MAX, SLOTS_MAX, TOKEN_FLOOR_MAX
@@ -211,14 +211,14 @@ def present_store(call: Call) -> Any:
 
 def store_of(call: Call, refusal: str = "") -> Any:
     """The named store. A server is refused: the user must name its store."""
-    door = call.door()
-    if not isinstance(door, EmbeddedDoor):
+    transport = call.transport()
+    if not isinstance(transport, EmbeddedTransport):
         raise InvalidInput(
             refusal
             or f"dibs {call.command} works on a store, not through a server. Name the server's store, "
             "such as sqlite:///var/lib/dibs/dibs.db."
         )
-    return door.store()
+    return transport.store()
 
 
 def _counted(done: Document) -> str:
@@ -306,7 +306,9 @@ def _pool_removed(call: Call, body: Document) -> Answer:
 
 
 def list_pools(call: Call) -> Answer:
-    pools: list[Document] = body_of(drive(call.door(), all_pages(call.values.get("prefix") or "", pools=True)))["locks"]
+    pools: list[Document] = body_of(drive(call.transport(), all_pages(call.values.get("prefix") or "", pools=True)))[
+        "locks"
+    ]
     rows = [("POOL", "SLOTS", "TAKEN", "WAITING")]
     for pool in pools:
         slots = str(pool["slots"]) if pool["slots"] else "paused"

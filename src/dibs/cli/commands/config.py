@@ -18,9 +18,8 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.client.authors import USER_KEYS
-from dibs.client.door import Ask
 from dibs.client.embedded import default_store_url
-from dibs.client.http import HttpDoor
+from dibs.client.http import HttpTransport
 from dibs.client.servers import Servers
 from dibs.client.settings import (
     TOKEN_FILE_BYTES_MAX,
@@ -33,6 +32,7 @@ from dibs.client.settings import (
     token_in,
     user_config,
 )
+from dibs.client.transport import Ask
 from dibs.client.urls import ServerAddress
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.names import check_namespace
@@ -244,7 +244,7 @@ def _asked(call: Call, addresses: tuple[ServerAddress, ...], token: str | None) 
 
 
 def _whoami(call: Call, address: ServerAddress) -> Reply:
-    return HttpDoor(Servers((address,)), timeout_ms=call.settings.timeout_ms).ask(Ask("whoami"))
+    return HttpTransport(Servers((address,)), timeout_ms=call.settings.timeout_ms).ask(Ask("whoami"))
 
 
 def logout(call: Call) -> Answer:

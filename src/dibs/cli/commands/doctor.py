@@ -19,11 +19,11 @@ from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command, Option
 from dibs.cli.text.words import plain
 from dibs.client import store_admin
-from dibs.client.door import Ask, Door
-from dibs.client.embedded import EmbeddedDoor, default_store_url
+from dibs.client.embedded import EmbeddedTransport, default_store_url
 from dibs.client.event_reader import why_away
-from dibs.client.http import HttpDoor
+from dibs.client.http import HttpTransport
 from dibs.client.settings import is_heard, servers_at, socket_path
+from dibs.client.transport import Ask, Transport
 from dibs.client.urls import ServerAddress
 from dibs.core.durations import format_duration
 from dibs.core.names import DEFAULT_NAMESPACE
@@ -56,8 +56,8 @@ WAIT_MS_MAX = 600_000
 TOKEN_LEFT_MS_MIN = 7 * 86_400_000
 
 
-def look_at_jobs(found: Findings, door: Door) -> None:
-    reply = door.ask(Ask("list", "", {"limit": 1_000, "status": "parked"}))
+def look_at_jobs(found: Findings, transport: Transport) -> None:
+    reply = transport.ask(Ask("list", "", {"limit": 1_000, "status": "parked"}))
     if reply.status < 300 and reply.body is not None:
         names = [str(job["name"]) for job in reply.body["locks"]]
         if names:
@@ -67,7 +67,7 @@ def look_at_jobs(found: Findings, door: Door) -> None:
                 f"{few(names, SHOWN_MAX)}{more} failed too often. `dibs history` says why, `dibs free` lets it be "
                 "claimed",
             )
-    reply = door.ask(Ask("waiters", "", {"limit": WAITERS_MAX}))
+    reply = transport.ask(Ask("waiters", "", {"limit": WAITERS_MAX}))
     body: Document = reply.body or {}
     waits = [each for each in body.get("waiters", ()) if each["waiting_ms"] > WAIT_MS_MAX]
     if waits:
@@ -107,21 +107,21 @@ def check_server(found: Findings, call: Call, address: ServerAddress) -> list[st
         source = "this machine's service, for all its users"
     found.good("server", f"{address.url} ({source})")
     _token(found, call, address)
-    door = call.another_door(url=address.url)
-    if not isinstance(door, HttpDoor):
+    transport = call.another_transport(url=address.url)
+    if not isinstance(transport, HttpTransport):
         return []
     try:
-        health = _health(found, door)
+        health = _health(found, transport)
     except DibsError as error:
         found.bad("answers", error.details)
         return []
     finally:
-        door.close()
+        transport.close()
     return [str(health["store"]), *health["moved_from"]] if health.get("store") else []
 
 
-def _health(found: Findings, door: HttpDoor) -> Document:
-    health = door.health()
+def _health(found: Findings, transport: HttpTransport) -> Document:
+    health = transport.health()
     if health.get("damaged"):
         found.bad("records", f"{health['damaged']} cannot be read. Run dibs doctor at the server's store")
     if health.get("details"):
@@ -137,22 +137,22 @@ def _health(found: Findings, door: HttpDoor) -> Document:
                 f"the server runs dibs {health['dibs']}, this is {__version__}. They work together; upgrade the older "
                 "one when you can, servers first",
             )
-        now_ms = _clock(found, door) if "now" in health else wall_ms()
-        reply = door.ask(Ask("list", "", {"limit": 1}))
+        now_ms = _clock(found, transport) if "now" in health else wall_ms()
+        reply = transport.ask(Ask("list", "", {"limit": 1}))
         if reply.status < 300:
             found.good("allowed", "the token is accepted")
-            _work(found, door, now_ms)
+            _work(found, transport, now_ms)
         else:
             found.bad("allowed", str((reply.body or {}).get("details")))
     return health
 
 
-def _clock(found: Findings, door: HttpDoor) -> int:
+def _clock(found: Findings, transport: HttpTransport) -> int:
     """Compare the clocks, and tell how long a request takes. Returns the time of the store's clock."""
     trips: list[tuple[int, int]] = []
     for _ in range(ROUND_TRIPS):
         began_us, began_ms = stopwatch_us(), wall_ms()
-        told_ms = instant_ms(str(door.health()["now"]))
+        told_ms = instant_ms(str(transport.health()["now"]))
         took_us = stopwatch_us() - began_us
         trips.append((took_us, told_ms - began_ms - took_us // 2_000))
     trips.sort()
@@ -176,8 +176,8 @@ def _clock(found: Findings, door: HttpDoor) -> int:
     return wall_ms() + skew_ms
 
 
-def _work(found: Findings, door: HttpDoor, now_ms: int) -> None:
-    reply = door.ask(Ask("whoami"))
+def _work(found: Findings, transport: HttpTransport, now_ms: int) -> None:
+    reply = transport.ask(Ask("whoami"))
     caller = reply.body
     if reply.status < 300 and caller is not None:
         namespace = caller.get("namespace") or f"any namespace, {DEFAULT_NAMESPACE} unless told"
@@ -187,8 +187,8 @@ def _work(found: Findings, door: HttpDoor, now_ms: int) -> None:
                 "expires", f"your token ends {caller['expires_at']}. An admin makes a new one: dibs token rotate"
             )
         if caller.get("role") == "admin":
-            look_at_tokens(found, (door.ask(Ask("tokens")).body or {}).get("tokens", []), now_ms)
-    look_at_jobs(found, door)
+            look_at_tokens(found, (transport.ask(Ask("tokens")).body or {}).get("tokens", []), now_ms)
+    look_at_jobs(found, transport)
 
 
 def check_one_store(found: Findings, stores: dict[str, list[str]]) -> None:
@@ -236,12 +236,12 @@ FREE_BYTES_MIN = 64 * 1024 * 1024
 def check_store(found: Findings, call: Call) -> None:
     source = call.settings.source("url", "DIBS_URL")
     source = "your own store" if source == "the default" else source
-    door = call.door()
-    if not isinstance(door, EmbeddedDoor):
+    transport = call.transport()
+    if not isinstance(transport, EmbeddedTransport):
         return
     found.good("store", f"{without_secrets(call.settings.url or default_store_url())} ({source})")
     try:
-        facts = store_admin.facts(door.store())
+        facts = store_admin.facts(transport.store())
     except DibsError as error:
         found.bad("open", error.details)
         return
@@ -249,16 +249,16 @@ def check_store(found: Findings, call: Call) -> None:
     found.good("open", f"{facts['kind']}{schema}, {_size(facts['size_bytes'])}")
     _store_clock(found, facts)
     _disk(found, facts["path"])
-    if damaged := store_admin.damaged(door.store()):
+    if damaged := store_admin.damaged(transport.store()):
         found.bad("records", f"{plain(few(damaged, SHOWN_MAX))} cannot be read. {store_admin.SET_ASIDE}")
-    if wrong := store_admin.miscounted(door.store()):
+    if wrong := store_admin.miscounted(transport.store()):
         found.bad("limits", f"what {', '.join(wrong[:5])} may have is counted wrong. Run: dibs gc")
-    look_at_jobs(found, door)
-    look_at_tokens(found, (door.ask(Ask("tokens")).body or {}).get("tokens", []), facts["now_ms"])
+    look_at_jobs(found, transport)
+    look_at_tokens(found, (transport.ask(Ask("tokens")).body or {}).get("tokens", []), facts["now_ms"])
     if facts["frozen"]:
         found.bad("frozen", facts["frozen"])
     try:
-        found.checks += store_admin.probe(door.store())
+        found.checks += store_admin.probe(transport.store())
     except DibsError as error:
         found.bad("write", error.details)
 

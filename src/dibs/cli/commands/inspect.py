@@ -153,7 +153,7 @@ def watch(call: Call) -> Answer:
 def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> Answer:
     """Print a line for each event until the command is stopped, or --for is over."""
     is_begun = False
-    found = follow(call.door(), EventCursor(prefix, name, None, since_ms), for_ms=given_ms(call, "for"))
+    found = follow(call.transport(), EventCursor(prefix, name, None, since_ms), for_ms=given_ms(call, "for"))
     with StopSignals():
         for event in found:
             if not isinstance(event, dict):
@@ -214,11 +214,11 @@ def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) 
     """The newest events of several jobs, oldest first."""
     events: list[Document] = []
     if since_ms is None:
-        events = body_of(call.door().ask(asked_events(prefix, None, None, wanted)))["events"]
+        events = body_of(call.transport().ask(asked_events(prefix, None, None, wanted)))["events"]
     else:
         cursor = EventCursor(prefix, None, None, max(1, wall_ms() - since_ms))
         while not cursor.is_current:
-            cursor.take_page(body_of(call.door().ask(cursor.question())))
+            cursor.take_page(body_of(call.transport().ask(cursor.question())))
             events = [*events, *iter(cursor.pop, None)][-wanted:]
     return _listed({"prefix": prefix, "events": events}, [event_line(event, call.paint) for event in events])
 

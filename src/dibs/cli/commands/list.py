@@ -54,7 +54,7 @@ def listed(call: Call) -> Document:
         most=wanted,
         keep=kept if owner is not None or is_like is not None else None,
     )
-    body = body_of(drive(call.door(), pages))
+    body = body_of(drive(call.transport(), pages))
     locks: list[Document] = body["locks"]
     if not (prefix or wanted or call.values.get("after")):
         locks += [lock for lock in tree_locks(call, states) if kept(lock)]
@@ -207,7 +207,7 @@ def watch_list(call: Call) -> Answer:
             left_ms = pause_ms if until_ms is None else min(pause_ms, until_ms - steady_ms())
             if left_ms <= 0:
                 break
-            call.door().news(left_ms)
+            call.transport().news(left_ms)
             sleep(max(0, began_ms + LOOK_MS // 4 - steady_ms()) / 1000)  # a busy store has news all the time
     return Answer(YES, {}, "", is_said=True)
 

@@ -14,8 +14,8 @@ from dibs.cli.framework.result import Answer, combined, failure, is_failure, yes
 from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
 from dibs.cli.text.claim import ceiling, field, waited_for
 from dibs.cli.text.words import job_command, span
-from dibs.client.door import Ask, Door
 from dibs.client.flow import ending_of
+from dibs.client.transport import Ask, Transport
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
 from dibs.core.records import FAILED, RELEASED
 from dibs.wire.codes import NOT_YOURS
@@ -105,7 +105,7 @@ def _released_all(call: Call, document: Document) -> Answer:
     holds = {document["session_id"]: call.body("session-show", document["session_id"], {}).get("holds", ())}
     for session in flags.earlier_sessions(call):  # which the store may have forgotten
         holds[session] = (call.ask("session-show", session, {}).body or {}).get("holds", ())
-    doors: dict[str, Door] = {}
+    transports: dict[str, Transport] = {}
     answers = []
     try:
         for session, held in holds.items():
@@ -113,13 +113,13 @@ def _released_all(call: Call, document: Document) -> Answer:
                 namespace = hold["namespace"]
                 if named not in (None, namespace):
                     continue
-                if namespace not in doors:
-                    doors[namespace] = call.another_door(namespace=namespace)
+                if namespace not in transports:
+                    transports[namespace] = call.another_transport(namespace=namespace)
                 asked = {**document, "session_id": session}
-                answers.append((hold["name"], _released(call, hold["name"], asked, doors[namespace])))
+                answers.append((hold["name"], _released(call, hold["name"], asked, transports[namespace])))
     finally:
-        for door in doors.values():
-            door.close()
+        for transport in transports.values():
+            transport.close()
     where = "here" if named is None else f"in namespace {plain(named)}"
     return combined(answers) if answers else yes({"jobs": []}, f"You hold nothing {where}.")
 
@@ -128,7 +128,7 @@ def _each_released(call: Call, names: list[str], document: Document) -> Answer:
     """Release one by one, first the name that may have been meant as the time of --done: if it never was the caller's,
     nothing was released."""
     doubtful = call.values.get(DOUBTFUL, 0)
-    answers = {doubtful: _released(call, names[doubtful], document, call.door())}
+    answers = {doubtful: _released(call, names[doubtful], document, call.transport())}
     first = answers[doubtful]
     never_ours = first.code == "lease_not_current" and "ended" not in first.document
     if DOUBTFUL in call.values and len(names) > 1 and never_ours:
@@ -138,7 +138,7 @@ def _each_released(call: Call, names: list[str], document: Document) -> Answer:
         )
     for index, name in enumerate(names):
         if index != doubtful:
-            answers[index] = _released(call, name, document, call.door())
+            answers[index] = _released(call, name, document, call.transport())
     return combined([(name, answers[index]) for index, name in enumerate(names)])
 
 
@@ -159,14 +159,14 @@ def failure_fields(call: Call) -> Document:
     return fields
 
 
-def _released(call: Call, name: str, document: Document, door: Door) -> Answer:
+def _released(call: Call, name: str, document: Document, transport: Transport) -> Answer:
     tracker = part("issue-tracker") if name.startswith(flags.TRACKED) else None
     if tracker is not None:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         tracker.withdraw_before_release(call, name, proven)
     call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
     document = ending_of(name, document)
-    reply = door.ask(Ask("release", name, document))
+    reply = transport.ask(Ask("release", name, document))
     body: Document = reply.body or {}
     done = document.get("done_seconds")
     if body.get("status") == "failed":

@@ -13,9 +13,9 @@ from dibs.cli.signals import StopSignals
 from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import WIDTH_DEFAULT, Paint, plain, shell_line, span, width_of
-from dibs.client.door import Ask
 from dibs.client.flow import StillWaiting, drive, patiently, status_of
 from dibs.client.pending import PendingClaim
+from dibs.client.transport import Ask
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
 from dibs.wire.codes import NO, TRY_LATER, YES
@@ -29,7 +29,7 @@ PAUSE_MS_MAX = 2_000
 
 
 def wait(call: Call) -> Answer:
-    names, door = list(dict.fromkeys(call.values["job"])), call.door()
+    names, transport = list(dict.fromkeys(call.values["job"])), call.transport()
     length = seconds(call, "for", DONE_MS_MAX)
     done_exit = exit_code(call, "done_exit_code", YES)
     until_ms = None if length is None else steady_ms() + length * 1000
@@ -41,7 +41,7 @@ def wait(call: Call) -> Answer:
     def look(name: str) -> Document:
         """What a job's state is, once somebody can say it: a server that is away for a moment is waited for."""
         asked = patiently(Ask("inspect", name), until_ms, heard=is_begun)
-        found = body_of(drive(door, asked, lambda still: call.complain_away(failure(still.reply).text, "Waiting")))
+        found = body_of(drive(transport, asked, lambda still: call.complain_away(failure(still.reply).text, "Waiting")))
         call.complain_away(None, "")
         return found
 
@@ -62,7 +62,7 @@ def wait(call: Call) -> Answer:
             status.show(watching(taken))
             # Not longer than the shortest hold, and not longer than is left.
             hints = [pause_ms, *[each.get("remaining_ms") or pause_ms for each in taken]]
-            door.news(max(1, min(hints if left_ms is None else [*hints, left_ms])))
+            transport.news(max(1, min(hints if left_ms is None else [*hints, left_ms])))
             pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 
 
@@ -276,19 +276,19 @@ def wait_in_line(
             return refusal
     own_key = call.values.get("request_key") is None
     pending = PendingClaim(verb, name, document, ticket=ticket, own_key=own_key, wait_ms=wait_ms)
-    door = call.door()
+    transport = call.transport()
     call.begin_claim(pending)
     if not wait_ms:  # a caller that comes back later wants to keep the place
-        return drive(door, pending.ask_once())
+        return drive(transport, pending.ask_once())
     if meanwhile is None and "session_id" in document and is_actor(call):
         now_ms = steady_ms()
         meanwhile = _beats(call, document["session_id"], due_ms=now_ms + BEAT_MS, until_ms=now_ms + wait_ms)
     with StatusLine(call) as status:
         if status.on:
             pending.slice_seconds = SLICE_SECONDS_LIVE
-        reply = drive(door, pending.wait(), lambda still: _show(status, still, wait_ms, meanwhile))
+        reply = drive(transport, pending.wait(), lambda still: _show(status, still, wait_ms, meanwhile))
         if status_of(reply) == "queued" and not keeps:
-            reply = drive(door, pending.end_wait(reply))
+            reply = drive(transport, pending.end_wait(reply))
     return reply
 
 

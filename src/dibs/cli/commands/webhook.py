@@ -12,7 +12,7 @@ from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
 from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import Paint, table
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
 from dibs.core.limits import WEBHOOK_SECRET_CHARS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
 from dibs.wire.codes import NO
 
@@ -78,7 +78,7 @@ def add(call: Call) -> Answer:
     if made:
         body["secret"] = secret
         lines += ["Its secret, shown this once:", plain(secret)]
-    if isinstance(call.door(), EmbeddedDoor):
+    if isinstance(call.transport(), EmbeddedTransport):
         from dibs.client.store_admin import flags_to_send
 
         flags = " ".join(["dibs serve", *flags_to_send(body["url"])])

@@ -31,14 +31,14 @@ from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SESSIONS, AGENT_SIGNS, part
 from dibs.cli.framework.result import body_of
-from dibs.client.door import is_over
+from dibs.client.transport import is_over
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.documents import Reply
 
 
 def agent_here(env: Mapping[str, str], *, claims: bool) -> Any:
-    """The coding agent whose command this is, an `Agent` of the annex. DIBS_ACTOR, even empty, turns this off."""
+    """The coding agent whose command this is, an `Agent` of the plugin. DIBS_ACTOR, even empty, turns this off."""
     if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in AGENT_SIGNS):
         return None
     shell = part("agent-shell")

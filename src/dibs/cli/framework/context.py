@@ -1,4 +1,4 @@
-"""One run of one command: its flags, settings, door and streams. This is all that a command gets."""
+"""One run of one command: its flags, settings, transport and streams. This is all that a command gets."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dibs.base.errors import InvalidInput
 from dibs.cli.framework.result import body_of
 from dibs.cli.signals import DOOR_MS, UnconfirmedClaims
 from dibs.cli.text.words import Paint, plain, width_of
-from dibs.client.door import Ask, Door
 from dibs.client.flow import drive
 from dibs.client.pending import PendingClaim
 from dibs.client.settings import OF_A_CLAIM, Settings, connect_as, servers_at
+from dibs.client.transport import Ask, Transport
 from dibs.wire.documents import Reply
 
 # Commands about a claim that was made before: they go where it was made.
 _OF_A_CLAIM = ("heartbeat", "release", "transfer", "session keep", "session end", "lock renew", "lock release")
 
 Document = dict[str, Any]
-Opener = Callable[[Settings], Door]
+Opener = Callable[[Settings], Transport]
 
 
-def say_notices(door: object, stderr: TextIO | None) -> None:
+def say_notices(transport: object, stderr: TextIO | None) -> None:
     """Print what a store noticed about its surroundings, such as a network file system."""
-    notices: list[str] = getattr(door, "notices", list)()
+    notices: list[str] = getattr(transport, "notices", list)()
     if notices and stderr is not None:
         stderr.write("".join([f"dibs: {plain(notice)}\n" for notice in notices]))
 
@@ -52,7 +52,7 @@ class Call:
         self.stderr = stderr
         self.paint = paint
         self._opener = opener
-        self._door: Door | None = None
+        self._transport: Transport | None = None
         self._stdin_used = False
         self.unconfirmed = unconfirmed
         self.repository_namespace: str | None = None
@@ -82,27 +82,27 @@ class Call:
         """The namespace that was named explicitly, for all job names; not that of a repository."""
         return None if self.repository_namespace else self.settings.namespace
 
-    def door(self) -> Door:
-        if self._door is None:
-            self._door = self._opener(self.settings)
-        return self._door
+    def transport(self) -> Transport:
+        if self._transport is None:
+            self._transport = self._opener(self.settings)
+        return self._transport
 
-    def another_door(self, **other: str | None) -> Door:
-        """A second door, with another `namespace` (None: the default), `timeout` or `url`. The caller closes it."""
+    def another_transport(self, **other: str | None) -> Transport:
+        """A second transport with another `namespace` (None: the default), `timeout` or `url`. The caller closes it."""
         _ = self.settings.url  # asked once: the machine's service may come or go
         settings = self.settings.but_with(other)
         if "url" not in other:
             settings.servers = self.settings.servers  # what is known of them
         return self._opener(settings)
 
-    def keeping_door(self, timeout_ms: int) -> Door:
-        """The door for renewals: to a server another one with a shorter timeout. Either may be closed."""
+    def keeping_transport(self, timeout_ms: int) -> Transport:
+        """The transport for renewals: to a server another one with a shorter timeout. Either may be closed."""
         if not servers_at(self.settings.url):
-            return self.door()
-        return self.another_door(timeout=f"{min(timeout_ms, self.settings.timeout_ms)}ms")
+            return self.transport()
+        return self.another_transport(timeout=f"{min(timeout_ms, self.settings.timeout_ms)}ms")
 
     def ask(self, verb: str, name: str = "", document: Document | None = None) -> Reply:
-        return self.door().ask(Ask(verb, name, document))
+        return self.transport().ask(Ask(verb, name, document))
 
     def body(self, verb: str, name: str = "", document: Document | None = None) -> Document:
         """The document of the reply. Raises RequestFailed if it is an error, which the command answers with."""
@@ -112,12 +112,12 @@ class Call:
         """Claim without waiting. If the command is interrupted, the claim is given back."""
         pending = PendingClaim(verb, name, document, own_key=self.values.get("request_key") is None)
         self.begin_claim(pending)
-        return drive(self.door(), pending.ask_once())
+        return drive(self.transport(), pending.ask_once())
 
     def begin_claim(self, pending: PendingClaim) -> None:
         """From now on, until the answer is printed, an interrupt gives the claim back."""
         if self.unconfirmed is not None and self.values.get("request_key") is None:
-            self.unconfirmed.begin(pending, lambda: self.keeping_door(DOOR_MS))
+            self.unconfirmed.begin(pending, lambda: self.keeping_transport(DOOR_MS))
 
     def say(self, lines: list[str], documents: list[Document] | None = None) -> bool:
         """Print lines to stdout at once; with --json the documents, if there are some. False if nobody reads them."""
@@ -152,20 +152,20 @@ class Call:
             self.complain(f"{why_away(why)} {what} goes on as soon as a server answers.")
         self._is_away = why is not None
 
-    def abandon_door(self) -> None:
-        """Leave the door as it is: another thread still waits in it, and the process is about to end."""
-        self._door = None
+    def abandon_transport(self) -> None:
+        """Leave the transport as it is: another thread still waits in it, and the process is about to end."""
+        self._transport = None
 
-    def close_door(self) -> None:
-        """Close the door. The next question opens another one, by the settings of then."""
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+    def close_transport(self) -> None:
+        """Close the transport. The next question opens another one, by the settings of then."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
 
     def close(self) -> None:
-        if self._door is not None:
-            say_notices(self._door, self.stderr)
-        self.close_door()
+        if self._transport is not None:
+            say_notices(self._transport, self.stderr)
+        self.close_transport()
         if self.wanted and self.stderr is not None:
             from dibs.cli.text.claim import waited_for
 

@@ -221,7 +221,7 @@ def _opened(call: Call, actor: Any, ttl_ms: int) -> str:
 
     began_ms = steady_ms()
     wait_ms = (seconds(call, "wait", limits.TTL_MS_MAX) or 0) * 1000
-    reply = drive(call.door(), patiently(Work(ask), began_ms + wait_ms))
+    reply = drive(call.transport(), patiently(Work(ask), began_ms + wait_ms))
     call.waited_ms = steady_ms() - began_ms
     return str(body_of(reply)["session_id"])
 

@@ -89,7 +89,7 @@ def _groups_in_short() -> list[tuple[str, str]]:
 
 def _foreign_commands() -> list[tuple[str, str]]:
     """The commands of packages that are installed beside dibs. One that cannot be loaded has its name alone."""
-    from dibs.base.annexes import registered
+    from dibs.base.plugins import registered
 
     rows = []
     for name in [word.replace(".", " ") for word in registered(GROUP)]:

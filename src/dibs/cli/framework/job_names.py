@@ -43,7 +43,7 @@ def _held_in(call: Call, names: set[str], here: str | None, *, of_run: bool, alo
         session = call.env.get("DIBS_SESSION") if of_run else session_of(call)
         shown = call.ask("session-show", session, {}) if session else None
     finally:
-        call.close_door()  # it is one to the namespace that is not settled yet, and a command may fork before the next
+        call.close_transport()  # its namespace is not settled yet, and a command may fork before the next
     holds = () if shown is None else (shown.body or {}).get("holds") or ()
     found = list(dict.fromkeys([hold["namespace"] for hold in holds if hold["name"] in names]))
     if not found or (here or DEFAULT_NAMESPACE) in found:
@@ -71,15 +71,15 @@ def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
     namespace = None if is_settled else here(call)
     if namespace is None:
         return []
-    door = call.another_door(namespace=namespace)
+    transport = call.another_transport(namespace=namespace)
     try:
         return [
             {**lock, "namespace": namespace}
             for prefix in RESOURCES
-            for lock in (drive(door, all_pages(prefix, states)).body or {}).get("locks", ())
+            for lock in (drive(transport, all_pages(prefix, states)).body or {}).get("locks", ())
         ]
     finally:
-        door.close()
+        transport.close()
 
 
 def _names(call: Call) -> list[str]:
@@ -126,12 +126,12 @@ def use_one_names(call: Call) -> None:
         return
     job = call.values["job"]
     names = job if isinstance(job, list) else [job]
-    door = call.another_door() if call.command in _FORKING else call.door()
+    transport = call.another_transport() if call.command in _FORKING else call.transport()
     try:
-        used = [drive(door, name_in_use(name, call.written.get(name))) for name in names]
+        used = [drive(transport, name_in_use(name, call.written.get(name))) for name in names]
     finally:
         if call.command in _FORKING:
-            door.close()
+            transport.close()
     call.values = {**call.values, "job": used if isinstance(job, list) else used[0]}
 
 

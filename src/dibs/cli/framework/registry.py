@@ -110,7 +110,7 @@ def load(name: str) -> Command:
         module = f"dibs.cli.commands.{_COMMANDS[name][0]}"
         found: Any = __import__(module, fromlist=("COMMANDS",)).COMMANDS
     else:
-        from dibs.base.annexes import plugin
+        from dibs.base.plugins import plugin
 
         found = plugin(GROUP, name.replace(" ", "."), f"the command {name}")
     if isinstance(found, dict):
@@ -129,7 +129,7 @@ def family_of(word: str) -> list[str]:
 
 def names_of(word: str) -> list[str]:
     """The commands of plugins that begin with this word: of dibs' own wheel, else of other packages."""
-    from dibs.base.annexes import registered
+    from dibs.base.plugins import registered
 
     return [each.replace(".", " ") for each in registered(GROUP, word)]
 
@@ -152,6 +152,6 @@ def summary_of(name: str) -> str:
 
 def part(word: str, flag: str | None = None) -> Any | None:
     """The part of a command that a plugin of dibs' own wheel is. Without it: None, or MissingExtra if a `flag` asks."""
-    from dibs.base.annexes import part
+    from dibs.base.plugins import part
 
     return part(word, flag)

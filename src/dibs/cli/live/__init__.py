@@ -212,7 +212,7 @@ class Board:
         finally:
             self._screen.close()
             if not self._feed.stop():
-                self._call.abandon_door()
+                self._call.abandon_transport()
         return failed or Answer(YES, {}, "", is_said=True)
 
     def _take_look(self) -> Answer | None:

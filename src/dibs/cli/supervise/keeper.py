@@ -17,8 +17,8 @@ from dibs.base.reply import Reply
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import process_number
 from dibs.cli.framework.parse import UsageError
-from dibs.client.door import Ask, Door, is_over
 from dibs.client.plan import RenewalPlan
+from dibs.client.transport import Ask, Transport, is_over
 from dibs.system.processes import let_go_of_files, process_handle
 from dibs.system.session_mark import is_gone, process_mark, takes_signals
 
@@ -78,9 +78,9 @@ def leave_keeper(
         os.setsid()
         if os.fork() == 0:
             timeout_ms = min(max(1_000, ttl_ms // 6), call.settings.timeout_ms)
-            door = call.another_door(timeout=f"{timeout_ms}ms")  # reads the token before the folder changes
+            transport = call.another_transport(timeout=f"{timeout_ms}ms")  # reads the token before the folder changes
             _detach(telling, call.settings.url)
-            Keeper(door, names, proof, RenewalPlan(ttl_ms, steady_ms(), 0), watched).run(telling)
+            Keeper(transport, names, proof, RenewalPlan(ttl_ms, steady_ms(), 0), watched).run(telling)
     finally:
         os._exit(0)
 
@@ -111,9 +111,9 @@ class Keeper:
     has ended is dropped; the keeper ends when none is left."""
 
     def __init__(
-        self, door: Door, jobs: list[str], proof: Document, plan: RenewalPlan, watched: WatchedProcess
+        self, transport: Transport, jobs: list[str], proof: Document, plan: RenewalPlan, watched: WatchedProcess
     ) -> None:
-        self._door = door
+        self._transport = transport
         self._jobs = jobs
         self._proof = proof
         self._plan = plan
@@ -171,8 +171,8 @@ class Keeper:
     def _ask(self, verb: str, name: str, document: Document) -> Reply:
         """Open the store for each request, so that the keeper does not hold it open all its life."""
         try:
-            reply = self._door.ask(Ask(verb, name, document))
-            self._door.close()
+            reply = self._transport.ask(Ask(verb, name, document))
+            self._transport.close()
         except Exception as error:  # after an unexpected error, the next attempt may succeed
             self._trouble = f"{type(error).__name__}: {error}"
             return Reply(500)

@@ -20,10 +20,10 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import TRACKED, flag_of, given_ms, milliseconds, open_request, seconds, terms
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
-from dibs.client.door import Ask, Door, is_over
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
 from dibs.client.flow import StillWaiting, drive, ending_of, patiently
 from dibs.client.plan import CEILING_REACHED, RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
+from dibs.client.transport import Ask, Transport, is_over
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
 from dibs.wire.documents import Reply
@@ -187,7 +187,7 @@ class ProcessSession:
         self._request = request
         self._stop_ms = stop_ms
         self.until_ms = steady_ms() + (seconds(call, "wait", TTL_MS_MAX) or 0) * 1000  # what --wait allows
-        self._keeping: Door | None = None
+        self._keeping: Transport | None = None
         self.is_over = False  # the store has said that it is not ours any more
         self._ceiling_ms: int | None = None  # when the work must stop, whatever is renewed
         self._let_go = False
@@ -201,7 +201,7 @@ class ProcessSession:
             sent_ms = steady_ms()
 
         asked = Ask("session-open", "", {**self._request, "fresh_session_id": new_id()})
-        reply = drive(self.call.door(), patiently(asked, self.until_ms), sent_later)
+        reply = drive(self.call.transport(), patiently(asked, self.until_ms), sent_later)
         if is_failure(reply):
             return failure(reply)
         opened: Document = reply.body or {}
@@ -307,7 +307,7 @@ class ProcessSession:
         """Send a request. None after an unexpected error: the next attempt may succeed."""
         try:
             if self._keeping is None:
-                self._keeping = self.call.keeping_door(self.plan.call_ms)
+                self._keeping = self.call.keeping_transport(self.plan.call_ms)
             return self._keeping.ask(Ask(verb, name, document))
         except Exception as error:
             self._why = f"{type(error).__name__}: {error}"
@@ -358,14 +358,14 @@ class ProcessSession:
 
 def end_dead_session(call: Call, session: str) -> None:
     """End a session whose `dibs run` was killed, once its command is gone: its jobs are lost. A server's expires."""
-    door = call.door()
+    transport = call.transport()
     try:
-        if isinstance(door, EmbeddedDoor):
-            door.end_dead_session(session)
+        if isinstance(transport, EmbeddedTransport):
+            transport.end_dead_session(session)
     except Exception:  # others see that this process is dead, or the TTL frees it
         pass
     finally:
-        door.close()
+        transport.close()
 
 
 def _details(reply: Reply) -> str:

@@ -12,8 +12,8 @@ from dibs.base.http1 import ConnectionLost, request_bytes
 from dibs.base.jsontext import Document, decode, encode
 from dibs.base.redact import without_secrets
 from dibs.base.reply import Reply
+from dibs.client.connection import Deadline, NotConnected, ServerConnection
 from dibs.client.servers import PATIENCE_MS
-from dibs.client.transport import Deadline, NotConnected, ServerConnection
 from dibs.client.urls import ServerAddress, server_addresses
 from dibs.compat.action_llama.protocol import UNREACHABLE, refusal
 

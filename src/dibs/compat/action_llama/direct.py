@@ -15,10 +15,10 @@ from dibs.base.jsontext import Document
 from dibs.cli.framework.context import Opener
 from dibs.cli.framework.result import failure
 from dibs.cli.signals import UnconfirmedClaims
-from dibs.client.door import Ask
 from dibs.client.flow import drive
 from dibs.client.pending import PendingClaim
 from dibs.client.settings import Settings, connect_as
+from dibs.client.transport import Ask
 from dibs.compat.action_llama.protocol import UNREACHABLE, Asking, Rejected, Said, acquired, heartbeat, refusal, release
 from dibs.core.limits import RLOCK_TTL_MS_DEFAULT
 from dibs.core.names import is_resource
@@ -65,13 +65,13 @@ class DirectRequest:
     def answer(self, env: Mapping[str, str], opener: Opener | None, pid: int) -> Said:
         # A run brings its own namespace.
         self._settings = Settings({} if env.get("SHUTDOWN_SECRET") else _namespace_around(self._key, env), env)
-        self._door = door = (opener or connect_as)(self._settings)
+        self._transport = transport = (opener or connect_as)(self._settings)
         try:
             if env.get("DIBS_SESSION"):
                 return self.in_session()
             return self.in_run(env["SHUTDOWN_SECRET"]) if env.get("SHUTDOWN_SECRET") else self.as_nobody(pid)
         finally:
-            door.close()
+            transport.close()
 
     def in_session(self) -> Said:
         session = self._settings.env["DIBS_SESSION"].strip().lower()
@@ -83,19 +83,19 @@ class DirectRequest:
         return self._with_proof({"session_id": session}, owner)
 
     def in_run(self, secret: str) -> Said:
-        from dibs.client.embedded import EmbeddedDoor
+        from dibs.client.embedded import EmbeddedTransport
         from dibs.compat.action_llama.runs import as_run
 
-        assert isinstance(self._door, EmbeddedDoor)  # a server is asked through its gateway instead
+        assert isinstance(self._transport, EmbeddedTransport)  # a server is asked through its gateway instead
         try:
             # A release first tests its proof with a heartbeat. The history must not show that heartbeat.
-            found = as_run(self._door, secret, audited=self._verb != "release")
+            found = as_run(self._transport, secret, audited=self._verb != "release")
         except DibsError as error:
             return UNREACHABLE, refusal(error.code, error.details)
         if found is None:
             reason = "No run of this store has the secret in SHUTDOWN_SECRET. dibs run-secret create makes one."
             raise Rejected("invalid secret", reason, 403)
-        run, self._door = found
+        run, self._transport = found
         return self._with_proof({"session_id": run.session}, run.holder)
 
     def _with_proof(self, proof: Document, owner: str) -> Said:
@@ -135,7 +135,7 @@ class DirectRequest:
             # Without a parent, only the caller itself and its descendants count. Memory lasts longer than any lease.
             entry = {"marks": marks[:1], "parent": marks[1] if len(marks) > 1 else "", "until_ms": wall_ms()}
             if memory.remember(self._key, {**entry, "lease_id": lease_id, "request_key": lease_id}) is None:
-                self._door.ask(Ask("release", self._key, {"lease_id": lease_id}))
+                self._transport.ask(Ask("release", self._key, {"lease_id": lease_id}))
                 folder = state_folder(self._settings.env)
                 why = f"{folder} cannot be written, so it could not be released by name. {BE_SOMEBODY}"
                 return 500, refusal("not noted", why)
@@ -151,11 +151,11 @@ class DirectRequest:
         ttl_seconds = self._ttl_seconds or RLOCK_TTL_MS_DEFAULT // 1000
         document = {"owner": owner, "ttl_seconds": ttl_seconds, "request_key": new_id(), **proof}
         pending = PendingClaim("acquire", self._key, document, own_key=True)
-        self._unconfirmed.begin(pending, lambda: self._door)
-        return _known(drive(self._door, pending.ask_once()))
+        self._unconfirmed.begin(pending, lambda: self._transport)
+        return _known(drive(self._transport, pending.ask_once()))
 
     def _follow(self, asking: Asking) -> Said:
-        return run_generator(asking, lambda question: _known(self._door.ask(Ask(*question))))
+        return run_generator(asking, lambda question: _known(self._transport.ask(Ask(*question))))
 
 
 def _may_use(entry: Entry, marks: list[str]) -> bool:

@@ -4,7 +4,7 @@ It checks a request's fields in the order of the contract, and turns replies of 
 `ok: false` and a `reason`. If their gateway sends an `error` as well, the refusal has it in the same words.
 
 Release and heartbeat are generators: they yield a request to dibs (verb, job, document), are sent the reply, and
-return status and document. The driver sends the requests, over a door or inside a server.
+return status and document. The driver sends the requests, over a transport or inside a server.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from dibs.core import limits
 from dibs.core.commands import Command, InspectSession, KeepSession
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
 from dibs.engine.queries import claimed, open_sessions
-from dibs.sdk.async_doors import connected
+from dibs.sdk.async_transport import connected
 from dibs.server.handlers import Api
 from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.request import HttpRequest
@@ -496,5 +496,5 @@ def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said | Reply]]) -
 
 
 def open_gateway(api: Api) -> Gateway:
-    """The gateway of a server, by its settings: `server/annexes.py` names this function."""
+    """The gateway of a server, by its settings: `server/plugins.py` names this function."""
     return Gateway(api, api.settings.rlock_ttl_ms, api.settings.gateway_upstream)

@@ -23,8 +23,8 @@ from dibs.cli.framework.result import Answer, body_of, yes
 from dibs.cli.framework.spec import Argument, Option
 from dibs.cli.framework.spec import Command as CliCommand
 from dibs.cli.text.words import job_command, plain, table
-from dibs.client.door import Ask, OneNamespace
-from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import Ask, OneNamespace
 from dibs.core import limits
 from dibs.core.commands import Command, EndSession, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import LOCAL, Caller, require
@@ -72,8 +72,8 @@ def end(call: Call) -> Answer:
 
 
 def _ask(call: Call, verb: str, name: str = "", document: Document | None = None) -> Reply:
-    door, asked = call.door(), Ask(verb, name, document)
-    return ask_store(door, asked) if isinstance(door, EmbeddedDoor) else door.ask(asked)
+    transport, asked = call.transport(), Ask(verb, name, document)
+    return ask_store(transport, asked) if isinstance(transport, EmbeddedTransport) else transport.ask(asked)
 
 
 _ADMIN = ((77, "over HTTP only: the token is not an admin's"),)
@@ -235,24 +235,26 @@ def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) ->
 # Runs without a server: the gateway's operations on run secrets, on a local store.
 
 
-def as_run(door: EmbeddedDoor, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
-    """The run of a secret, and a door to the same store that acts as that run. None: no such run, or it has ended. With
-    `audited` the history records the run's requests. Raises the store's errors."""
-    run = run_of(door.coordinator().one(InspectSession(session=session_of(secret), principal=None)))
+def as_run(transport: EmbeddedTransport, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedTransport] | None:
+    """The run of a secret, and a transport to the same store that acts as that run. None: no such run, or it has ended.
+    With `audited` the history records the run's requests. Raises the store's errors."""
+    run = run_of(transport.coordinator().one(InspectSession(session=session_of(secret), principal=None)))
     if run is None:
         return None
     if run.stale:
-        door.coordinator().one(KeepSession(session=run.session, principal=run.caller.principal))
-    return run, EmbeddedDoor(door.coordinator, OneNamespace(run.namespace), run.caller.replace(audited=audited))
+        transport.coordinator().one(KeepSession(session=run.session, principal=run.caller.principal))
+    return run, EmbeddedTransport(
+        transport.coordinator, OneNamespace(run.namespace), run.caller.replace(audited=audited)
+    )
 
 
-def ask_store(door: EmbeddedDoor, asked: Ask) -> Reply:
+def ask_store(transport: EmbeddedTransport, asked: Ask) -> Reply:
     """The reply to `runs`, `run-open` or `run-end`, as a server gives it."""
 
     def look_or_do(step: str | Command) -> Any:
-        return open_sessions(door.store(), step) if isinstance(step, str) else door.coordinator().one(step)
+        return open_sessions(transport.store(), step) if isinstance(step, str) else transport.coordinator().one(step)
 
     try:
-        return run_generator(answer(asked.verb, door.namespace(), asked.name, asked.document, LOCAL), look_or_do)
+        return run_generator(answer(asked.verb, transport.namespace(), asked.name, asked.document, LOCAL), look_or_do)
     except DibsError as error:
         return reply_for_error(error)

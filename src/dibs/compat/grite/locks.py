@@ -181,12 +181,12 @@ def status(call: Call) -> Answer:
 
 
 def gc(call: Call) -> Answer:
-    from dibs.client.embedded import EmbeddedDoor
+    from dibs.client.embedded import EmbeddedTransport
     from dibs.client.store_admin import sweep
 
     memory_of(call).tidy()
-    door = call.door()
-    swept = sweep(door.store()) if isinstance(door, EmbeddedDoor) else None
+    transport = call.transport()
+    swept = sweep(transport.store()) if isinstance(transport, EmbeddedTransport) else None
     locks = _live(call)
     if isinstance(locks, Answer):
         return locks
@@ -198,7 +198,7 @@ def gc(call: Call) -> Answer:
 
 
 def _live(call: Call) -> list[Document] | Answer:
-    reply = drive(call.door(), all_pages(""))
+    reply = drive(call.transport(), all_pages(""))
     if is_failure(reply):
         return _failed(call, failure(reply))
     return [*(reply.body or {})["locks"], *tree_locks(call)]
@@ -268,7 +268,7 @@ def _go_back(call: Call, resource: str) -> None:
     if not (is_elsewhere and in_tree(resource)) or _session(call) is not None or call.values.get("lease") is not None:
         return
     _, places = _places(call, actor_of(call), resource)
-    call.close_door()
+    call.close_transport()
     if len(places) == 1 and places[0] != DEFAULT_NAMESPACE:
         call.fall_back_on({"namespace": places[0]})
 

@@ -14,11 +14,11 @@ from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import ADMIN_PRINCIPAL, BEARER_ADMIN, ELECTIONS, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, refused, unsupported, user_id
 from dibs.core.commands import Command
+from dibs.core.holds.proof import may_use
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
 from dibs.core.outcomes import Outcome
-from dibs.core.proof import may_use
 from dibs.core.records import Holder, SessionRecord
 from dibs.server.handlers import Api
 from dibs.server.http.admission import ClientWindows

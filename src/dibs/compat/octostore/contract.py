@@ -11,7 +11,7 @@ from typing import Any
 
 from dibs.base.errors import InvalidInput
 from dibs.base.reply import Reply
-from dibs.client.transport import unread
+from dibs.client.connection import unread
 from dibs.compat import Schemas
 from dibs.compat.octostore import bodies, locks, routes
 from dibs.compat.octostore.admin import user_names

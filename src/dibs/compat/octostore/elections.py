@@ -31,13 +31,13 @@ from dibs.core.outcomes import Outcome
 from dibs.core.records import Holder
 from dibs.engine.auth import RateLimited
 from dibs.engine.event_log import EventFilter
-from dibs.server.annexes import FixedRoutes
 from dibs.server.event_stream import EventStream
 from dibs.server.handlers import Api
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import HttpError, answer_document, answer_for
+from dibs.server.plugins import FixedRoutes
 from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Handler
 from dibs.server.settings import PublicElections

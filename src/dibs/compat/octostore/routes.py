@@ -30,7 +30,7 @@ from dibs.core.lease_outcomes import Released, SessionState
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import NotCurrent, Outcome, QuotaExceeded, SessionOver, Status
 from dibs.core.records import RELEASED
-from dibs.core.webhooks import EVERY, Webhook
+from dibs.core.service.webhooks import EVERY, Webhook
 from dibs.engine.webhooks import TargetPolicy, TargetRefused, WebhookAdmin, check_addresses, parse_target
 from dibs.server.http.parse import decode_name
 from dibs.server.http.request import HttpRequest

@@ -1,13 +1,13 @@
 """The thread that delivers to webhooks. It has an event loop of its own: neither a slow target nor a TLS handshake
 delays a claim. Without webhooks there is no thread.
 
-All servers of a store know its webhooks, and one has the **duty** to deliver (`core/webhooks.py`). It keeps the
+All servers of a store know its webhooks, and one has the **duty** to deliver (`core/service/webhooks.py`). It keeps the
 duty while there is something to deliver; the others look again when it should have been renewed. The duty has a number
 that rises, and progress is written only with the current one: a server that was paused cannot move the position of the
 one that took over. What was sent since the last write is sent again after a crash.
 
 It delivers in rounds. A round takes the duty, learns which webhooks there are, reads their events, sends, and writes
-down how far each is. What is sent when is decided in `core/delivery.py`.
+down how far each is. What is sent when is decided in `core/service/delivery.py`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dibs.base.errors import DibsError, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction, new_token
 from dibs.base.logger import log
 from dibs.core import limits
-from dibs.core import webhooks as rules
-from dibs.core.credentials import CredentialRegister
-from dibs.core.delivery import DeliveryPlan, LaneState
 from dibs.core.events import Event
 from dibs.core.identity import LOCAL
 from dibs.core.records import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
-from dibs.core.webhooks import TEST, DeliveryNote, Webhook
+from dibs.core.service import webhooks as rules
+from dibs.core.service.credentials import CredentialRegister
+from dibs.core.service.delivery import DeliveryPlan, LaneState
+from dibs.core.service.webhooks import TEST, DeliveryNote, Webhook
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential
 from dibs.engine.event_log import EventFilter, EventPage, read_page

@@ -22,7 +22,7 @@ from dibs.base.record import Record
 from dibs.core import limits
 from dibs.core.durations import format_duration
 from dibs.core.events import Event
-from dibs.core.webhooks import Webhook
+from dibs.core.service.webhooks import Webhook
 from dibs.engine.webhooks import Target, TargetPolicy, TargetRefused, check_addresses, parse_target
 
 Lookup = Callable[[str, int], list[str]]

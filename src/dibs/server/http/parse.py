@@ -15,10 +15,10 @@ import msgspec
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, QUERY_BYTES_MAX, QUERY_FIELDS_MAX
 from dibs.core.records import ENDINGS, HELD, STATES
-from dibs.core.references import job_name
 from dibs.server.http.response import JSON, HttpError
 from dibs.wire import OWN_TYPE
 from dibs.wire.fields import REQUESTS
+from dibs.wire.references import job_name
 from dibs.wire.values import PROVEN, U32_MAX
 
 Document = dict[str, Any]

@@ -21,7 +21,7 @@ from dibs.server.http.admission import client_of, counted_as, forwarded_scheme
 from dibs.server.http.browser import with_credential
 from dibs.server.http.response import NO_CONTENT, ClientGone, Header, answer_for, current, headers_of
 
-HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
+HttpConnection = Any  # dibs.server.connection.HttpConnection, which knows these
 # What a handler returns: an answer, a coroutine that makes one, or None if the request is answered by a callback.
 Answer = Reply | Awaitable[Any] | None
 Headers = Mapping[bytes, bytes]

@@ -27,7 +27,7 @@ from dibs.core.limits import HANDSHAKE_MS_MAX, OVERLOAD_RETRY_MS, TLS_CLOSE_MS_M
 from dibs.server.http.admission import Admission
 from dibs.wire.parts import timestamp
 
-HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
+HttpConnection = Any  # dibs.server.connection.HttpConnection, which knows these
 
 
 # When a certificate is valid, which Python's `ssl` tells only of the other side's: two times in a row in the DER.

@@ -11,7 +11,6 @@ from dibs.base.reply import Reply
 from dibs.core import events
 from dibs.core.limits import SCRAPE_MS_MAX
 from dibs.core.records import META_KEY
-from dibs.server.annexes import metrics_document
 from dibs.server.handlers import Api
 from dibs.server.http.parse import parse_query
 from dibs.server.http.request import PEER, HttpRequest
@@ -19,6 +18,7 @@ from dibs.server.http.response import answer_document
 from dibs.server.monitor.exposition import PLAIN_TYPE, exposition, format_for
 from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import Scrape, StoreLook
+from dibs.server.plugins import metrics_document
 from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Table
 from dibs.wire.parts import challenge_text

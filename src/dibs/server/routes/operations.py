@@ -1,7 +1,7 @@
 """The operations of every server: what a request may have, its answers and its error codes.
 
 Routes, the OpenAPI document and the list in docs/reference/http.md are made from them. The handlers are in the modules
-beside this one, by the ids of the operations. Operations of annexes are declared there.
+beside this one, by the ids of the operations. Operations of plugins are declared there.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def race(call: Call) -> str:
     from functools import partial
 
     from dibs.core.identity import OPERATOR, may
-    from dibs.testing.racers import CliDoor, Racer, Recorder, SdkRacer, Trouble
+    from dibs.testing.racers import CliTransport, Racer, Recorder, SdkRacer, Trouble
 
     time_ms = milliseconds(call, "for", TIME_MS_DEFAULT, TIME_MS_MAX)
     clients = count(call, "clients", CLIENTS_MAX) or CLIENTS_DEFAULT
@@ -102,9 +102,9 @@ def race(call: Call) -> str:
     with file, StopSignals(), StatusLine(call) as status:
         recorder = Recorder(file)
         words = ["--namespace", namespace, *(("--url", call.settings.url) if call.settings.url else ())]
-        doors: Callable[[], Asking] = partial(CliDoor, words, call.env)
+        transports: Callable[[], Asking] = partial(CliTransport, words, call.env)
         if way == "http":
-            doors = partial(call.another_door, namespace=namespace)
+            transports = partial(call.another_transport, namespace=namespace)
         common = (recorder, seed, over)
         racers: list[RaceThread] = []
         for name in (f"c{number}" for number in range(clients)):
@@ -113,7 +113,7 @@ def race(call: Call) -> str:
 
                 racers.append(SdkRacer(name, Client(call.settings.url, namespace=namespace), *common))
             else:
-                racers.append(Racer(name, doors, *common, may_break=not racers and may(role, "break")))
+                racers.append(Racer(name, transports, *common, may_break=not racers and may(role, "break")))
         if paused or killed:
             racers.append(Trouble(paused, killed, restart, f"{path}.log", *common))
         until_ms = steady_ms() + time_ms

@@ -1,0 +1,1 @@
+"""Holds: who may have a job, and until when."""

@@ -1,0 +1,83 @@
+"""Limits of a principal, and what it has. The promise `quota`. Each hold, place or session of such a principal is
+charged to its usage record in the same decision. It carries the charge: which record, and which count of it. Every rule
+that ends it gives the charge back. So the record is right, because no rule can do one without the other. A principal
+without a limit costs nothing: its holds carry no charge, and no record is read for it. `upkeep.py` counts anew; a
+charge of an older count gives nothing back.
+"""
+
+from __future__ import annotations
+
+from dibs.core.commands import AcquireTerms, OpenSession
+from dibs.core.draft import Draft
+from dibs.core.outcomes import QuotaExceeded, TooMany
+from dibs.core.records import USAGE_PREFIX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.service.credentials import Usage
+
+
+def charge(draft: Draft, payer: str | None, what: str) -> str | None:
+    """Count one more `what` ("held", "waiting" or "sessions"). Returns the charge to carry."""
+    if payer is None:
+        return None
+    usage = usage_of(draft, payer)
+    draft.write(USAGE_PREFIX + payer, usage.replace(**{what: getattr(usage, what) + 1}))
+    return f"{usage.count}/{payer}"
+
+
+def give_back(draft: Draft, charged: str | None, what: str) -> None:
+    if charged is None:
+        return
+    count, _, payer = charged.partition("/")
+    usage = usage_of(draft, payer)
+    left = getattr(usage, what)
+    if str(usage.count) == count and left:
+        draft.write(USAGE_PREFIX + payer, usage.replace(**{what: left - 1}))
+
+
+def payer_of(charged: str | None) -> str | None:
+    """The principal of a charge: "namespace/principal", without a namespace for a credential that may use any."""
+    return None if charged is None else charged.partition("/")[2]
+
+
+def is_current(draft: Draft, charged: str | None, payer: str) -> bool:
+    return charged == f"{usage_of(draft, payer).count}/{payer}"
+
+
+def recharged(draft: Draft, charged: str | None, payer: str, what: str) -> str | None:
+    """Charge anew what was taken before its principal had a limit, or with another of its credentials."""
+    give_back(draft, charged, what)
+    return charge(draft, payer, what)
+
+
+def usage_of(draft: Draft, payer: str) -> Usage:
+    """The record, or a new one: no two counts of one record have the same number."""
+    from dibs.core.service.credentials import Usage  # most principals have no limit
+
+    found = draft.get(USAGE_PREFIX + payer)
+    return found if isinstance(found, Usage) else Usage(count=draft.now_ms)
+
+
+def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> QuotaExceeded | None:
+    """Return whether so many more jobs are too many. Places in line count as jobs, because they become jobs."""
+    if ask.payer is not None and ask.held_max:
+        usage = usage_of(draft, ask.payer)
+        if usage.held + usage.waiting + jobs > ask.held_max:
+            return QuotaExceeded(now_ms=draft.now_ms, name=name, most=ask.held_max)
+    return QuotaExceeded(now_ms=draft.now_ms, name=name) if ask.over_quota else None
+
+
+def over_waiting(draft: Draft, ask: AcquireTerms, name: str, places: int = 1) -> QuotaExceeded | TooMany | None:
+    most = ask.waiting_max
+    if ask.payer is not None and most and usage_of(draft, ask.payer).waiting + places > most:
+        return TooMany(now_ms=draft.now_ms, name=name, what="places in line", most=most)
+    return over_held(draft, ask, name, places)
+
+
+def over_sessions(draft: Draft, command: OpenSession) -> TooMany | None:
+    if command.payer is None or not command.sessions_max:
+        return None
+    if usage_of(draft, command.payer).sessions < command.sessions_max:
+        return None
+    return TooMany(now_ms=draft.now_ms, name="", what="open sessions", most=command.sessions_max)

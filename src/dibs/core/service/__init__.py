@@ -1,0 +1,1 @@
+"""A service's own needs beside claims: tokens, webhooks and their deliveries."""

@@ -1,0 +1,173 @@
+"""Commands that a repository guards: one worker at a time runs them, and what they were claimed as ends with them."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.agents.harness.shell_writes import simple_commands
+from dibs.agents.repository.settings import AgentSettings
+from dibs.base.errors import InvalidInput
+from tests.programs import DIBS, WAIT_S_MAX
+
+if TYPE_CHECKING:
+    from tests.plugins.harness.conftest import AgentProcess, Yard
+
+GUARDED = """\
+[[agent.command]]
+match = "git push"
+claim = "branch:{branch}"
+
+[[agent.command]]
+match = "make test"
+claim = "test-gate"
+"""
+
+
+@pytest.fixture
+def guarded(yard: Yard) -> Yard:
+    (yard.folder / ".dibs.toml").write_text(GUARDED)
+    return yard
+
+
+def ended(agent: AgentProcess, command: str) -> None:
+    agent.tell("PostToolUse", tool_name="Bash", tool_input={"command": command})
+
+
+def taken(yard: Yard) -> set[str]:
+    ran = subprocess.run(
+        [*DIBS, "list", "--quiet"],
+        cwd=yard.folder,
+        env=yard.env,
+        capture_output=True,
+        timeout=WAIT_S_MAX,
+        text=True,
+        check=False,
+    )
+    return set(ran.stdout.split())
+
+
+@pytest.mark.promise("agent:command")
+def test_one_agent_at_a_time_runs_a_guarded_command_and_others_stay_free(guarded: Yard) -> None:
+    one, two = guarded.agent("one-1111"), guarded.agent("two-2222")
+    assert one.shell("git push origin main")
+    assert not two.shell("cd /tmp; git push")
+    assert two.shell("git status && git pushed")
+    assert two.shell("make test")
+    assert not one.shell("CI=1 time make -j2 test")
+    ended(one, "git push origin main")
+    assert two.shell("git push")
+
+
+def test_a_refusal_names_the_holder_and_a_step_that_the_agent_can_take(guarded: Yard) -> None:
+    guarded.agent("3f2a77c0-1").shell("git push")
+    two = guarded.agent("9b01cdef-2")
+    done = two.send(two.document("PreToolUse", "Bash", {"command": "git push"}))
+    assert done.returncode == 2
+    assert '"branch:main": "claude-3f2a' in done.stderr
+    step = done.stderr.partition("`dibs wait ")[2].partition("`")[0]
+    waited = subprocess.run(
+        [*DIBS, "wait", *step.replace("5m", "0s").split()],
+        cwd=guarded.folder,
+        env=guarded.env,
+        timeout=WAIT_S_MAX,
+        check=False,
+    )
+    assert waited.returncode == 1
+
+
+def test_an_agent_is_not_in_its_own_way(guarded: Yard) -> None:
+    one = guarded.agent("one-1111")
+    assert one.shell("make test")
+    assert one.shell("make test")
+    assert one.shell("git push && make test")
+    ended(one, "make test")
+    assert taken(guarded) == {"branch:main"}
+
+
+def test_what_a_command_left_behind_ends_when_its_agent_stops(guarded: Yard) -> None:
+    one = guarded.agent("one-1111")
+    assert one.shell("git checkout -b other && git push")
+    guarded.git("checkout", "-q", "-b", "other")
+    ended(one, "git checkout -b other && git push")
+    assert taken(guarded) == {"branch:main"}
+    one.send(one.document("Stop"))
+    assert taken(guarded) == set()
+
+
+@pytest.mark.parametrize("harness", ["codex", "gemini", "copilot", "cursor"])
+def test_each_harness_says_when_the_command_is_over(guarded: Yard, harness: str) -> None:
+    one, two = guarded.agent("one-1111", harness), guarded.agent("two-2222", harness)
+    assert one.shell("make test")
+    assert not two.shell("make test")
+    given: dict[str, Any] = {"command": "make test"}
+    document = {
+        "codex": lambda: one.document("PostToolUse", "Bash", given),
+        "gemini": lambda: one.document("AfterTool", "run_shell_command", given),
+        "copilot": lambda: one.document("postToolUse", "bash", given, toolResult={"resultType": "success"}),
+        "cursor": lambda: one.document("afterShellExecution", command="make test"),
+    }[harness]()
+    assert one.send(document).returncode == 0
+    assert two.shell("make test")
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("git push", [["git", "push"]]),
+        ("a && b x;c|d & e", [["a"], ["b", "x"], ["c"], ["d"], ["e"]]),
+        ("A=1 sudo env B=2 git push\nls", [["git", "push"], ["ls"]]),
+        ("if x; then git push; fi", [["x"], ["git", "push"], ["fi"]]),
+        ("while ! git push; do x; done", [["git", "push"], ["x"], ["done"]]),
+        ("timeout 60 git push", [["60", "git", "push"]]),
+        (
+            "git commit -F - <<'EOF'\ngit pull\nEOF\ngit push",
+            [["git", "commit", "-F", "-", "<<", "EOF"], ["git", "push"]],
+        ),
+        ("cat <<-A <<B\nx\n\tA\ny\nB\ngit push", [["cat", "<<", "-A", "<<", "B"], ["git", "push"]]),
+        ("cat <<E\nnever ends\ngit push", [["cat", "<<", "E"]]),
+        ("echo 'git push; x'", [["echo", "git push; x"]]),
+        ("cat <<E\ngit push\nE", [["cat", "<<", "E"]]),
+        ("git push $(x y)", [["git", "push", "$"], ["x", "y"], []]),
+    ],
+)
+def test_the_simple_commands_of_a_line_are_told_apart(command: str, found: list[list[str]]) -> None:
+    assert simple_commands(command) == found
+
+
+@pytest.mark.parametrize(
+    "value", [{"match": "x"}, [{"match": "x", "claim": ""}], [{"match": "x", "claim": "y", "run": "z"}], "x", [1]]
+)
+def test_a_guard_that_is_not_two_texts_is_refused(value: object) -> None:
+    with pytest.raises(InvalidInput, match="a guarded command is"):
+        AgentSettings({"command": value}, "here")
+
+
+@pytest.mark.fault("F-295")
+@pytest.mark.parametrize(
+    ("command", "is_seen"),
+    [
+        ("git -C . push", True),
+        ("git -c a=b push origin", True),
+        ("git --git-dir .git --no-pager push", True),
+        ("/usr/bin/git push", True),
+        ("timeout -k 5 60 git push", True),
+        ("nice -n 10 git push", True),
+        ("sudo -u x git push", True),
+        ("! git push", True),
+        ("if git push; then :; fi", True),
+        ("until git push; do sleep 1; done", True),
+        ("cat > notes <<EOF\ntext\nEOF\ngit push", True),
+        ("echo git push", False),
+        ("git commit -m 'git push'", False),
+        ("git log push", False),
+        ("cat <<EOF\ngit push\nEOF", False),
+        ("grep -r git push", False),
+        ("git pushed", False),
+    ],
+)
+def test_a_guarded_command_is_seen_in_the_forms_that_people_type(command: str, is_seen: bool) -> None:
+    settings = AgentSettings({"command": [{"match": "git push", "claim": "x"}]}, "here")
+    assert bool(settings.jobs_of(simple_commands(command), "main")) == is_seen
