@@ -11,8 +11,8 @@ import pytest
 
 from dibs.cli.framework.registry import load, shipped_names
 from dibs.wire import codes
-from scripts.pages import man
-from scripts.pages.reference import GENERAL, MEANINGS, cli_page, exit_codes_page
+from scripts.dev.pages import man
+from scripts.dev.pages.reference import GENERAL, MEANINGS, cli_page, exit_codes_page
 from tests.docs.pages import section
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dibs.base.shipped import ENTRY_POINTS, SUMMARIES
 from dibs.cli.framework.help import overview
 from dibs.cli.framework.rank import CORE, PARTS, RANKS, TEN_PROMISES, first_words, pages_of
 from dibs.cli.framework.registry import NAMES, load, shipped_names, summary_of
-from scripts.pages import shipped, site
+from scripts.dev.pages import shipped, site
 
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 ROOT = Path(__file__).parents[2]
@@ -58,6 +58,13 @@ def test_the_page_of_the_documentation_lists_the_pages_in_the_order_of_the_ranks
     assert linked == [name for folder in FOLDERS for rank in RANKS for name in pages_of(rank, folder)]
     how_to = page[page.index("## How-to") : page.index("## Reference")]
     assert re.findall(r"^### (.*)", how_to, re.MULTILINE) == list(RANKS.values())
+
+
+@pytest.mark.fault("F-497")
+def test_the_site_has_every_page_that_is_linked_and_its_menu_too() -> None:
+    pages = site.linked_pages()
+    assert {"clients/typescript/README.md", "models/README.md"} <= {*pages}
+    assert sorted([site.FIRST, *(page for names in site.menu().values() for page in names)]) == sorted(pages)
 
 
 def test_the_menu_of_the_site_has_every_page_in_the_order_of_the_ranks() -> None:

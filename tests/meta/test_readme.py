@@ -36,6 +36,12 @@ def test_every_script_can_be_run() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
+def test_five_scripts_are_for_everybody_and_the_rest_is_in_dev() -> None:
+    assert {path.name for path in (ROOT / "scripts").iterdir() if path.name != "__pycache__"} == {
+        *("README.md", "bench", "dev", "format", "release", "test", "try"),
+    }
+
+
 def test_the_page_of_scripts_lists_each_of_them() -> None:
     page = (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(scripts/[\w./-]+)", page, re.MULTILINE)) == scripts()

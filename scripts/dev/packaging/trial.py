@@ -1,4 +1,4 @@
-"""Tries an installed dibs as a stranger would: python -m scripts.packaging.trial BIN VERSION
+"""Tries an installed dibs as a stranger would: python -m scripts.dev.packaging.trial BIN VERSION
 
 BIN is the folder with the programs of a fresh environment. Command, demo, server with a claim, SDK, and the first
 answer over MCP. Everything is in a temporary home; nothing is left behind.

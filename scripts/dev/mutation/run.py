@@ -1,8 +1,8 @@
 """Changes dibs at random, one place at a time, and counts those that nobody notices.
 
-    scripts/mutants                          400 mutants, or as many as 60 minutes allow
-    scripts/mutants --count 50 --seed 7 core/waiting/queue.py engine/batcher.py
-    scripts/mutants --only core/waiting/queue.py:120 all mutants of one line; `:120-140`: of several; without: of a file
+    scripts/dev/mutants                          400 mutants, or as many as 60 minutes allow
+    scripts/dev/mutants --count 50 --seed 7 core/waiting/queue.py engine/batcher.py
+    scripts/dev/mutants --only core/waiting/queue.py:120    all mutants of one line; `:120-140`: of several
 
 One process imports dibs and collects the tests. A child of it runs them once, with every statement noting itself, so
 that it is known which test comes to which. Each mutant is another child: it has one function with one change, and runs
@@ -42,7 +42,7 @@ from changes import Mutant, mutants, probed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "src" / "dibs"
 EQUAL = Path(__file__).with_name("equal.txt")
 REPORT = ROOT / "build" / "mutants.md"
@@ -401,7 +401,7 @@ def report(results: dict[Mutant, tuple[str, str]], controls: Counter[str], optio
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(prog="scripts/dev/mutants", description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("modules", nargs="*", default=MODULES, help="files of src/dibs; default: rules, engine, stores")
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--skip", type=int, default=0, help="of the same seed, leave out so many first")

@@ -3,7 +3,7 @@
 # make_compiled.
 # shellcheck shell=bash
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 EX_UNAVAILABLE=69
 
 say() { printf '%s\n' "$@" >&2; }
@@ -176,7 +176,7 @@ use_node() {
 }
 
 # want_quint: installs what checks the model in models/. If that fails, the model is not checked.
-want_quint() { "$VENV/bin/python" "$ROOT/scripts/model" --install || say "QUINT IS NOT INSTALLED: the model is not checked."; }
+want_quint() { "$VENV/bin/python" "$ROOT/scripts/dev/model" --install || say "QUINT IS NOT INSTALLED: the model is not checked."; }
 
 is_new_node() { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The man page, made from the same declarations as `dibs --help`: python -m scripts.pages.man writes docs/man/dibs.1.
+"""The man page, from the same declarations as `dibs --help`: python -m scripts.dev.pages.man writes docs/man/dibs.1.
 
 A test compares the file with the code. The wheel puts it where `man dibs` finds it.
 """
@@ -14,14 +14,14 @@ from dibs.cli.framework.help import aliases, sentence, usage_line
 from dibs.cli.framework.rank import parts_with_commands
 from dibs.cli.framework.registry import load, shipped_names, summary_of
 from dibs.cli.framework.spec import GLOBAL
-from scripts.pages.reference import MEANINGS
+from scripts.dev.pages.reference import MEANINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dibs.cli.framework.spec import Command, Option
 
-PAGE = Path(__file__).parents[2] / "docs" / "man" / "dibs.1"
+PAGE = Path(__file__).parents[3] / "docs" / "man" / "dibs.1"
 
 ABOUT = (
     "One owner per job for distributed workers and agent swarms. Claim a job by its name; one worker gets it, the "

@@ -1,4 +1,4 @@
-"""How Sphinx makes the site of what `site.py` gathered. See `scripts/site`."""
+"""How Sphinx makes the site of what `site.py` gathered. See `scripts/dev/site`."""
 
 from dibs import __version__
 

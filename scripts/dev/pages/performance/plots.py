@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from scripts.pages import plot
-from scripts.pages.performance.figures import (
+from scripts.dev.pages import plot
+from scripts.dev.pages.performance.figures import (
     ALL,
     BUILDS,
     LOOP_PARTS,

@@ -1,4 +1,4 @@
-"""Documents beside a release: python -m scripts.packaging.documents FOLDER WHEEL SITE
+"""Documents beside a release: python -m scripts.dev.packaging.documents FOLDER WHEEL SITE
 
 SITE is the site-packages of an environment in which WHEEL is installed with the extras of a server. Writes into FOLDER
 the bill of materials (CycloneDX) and, if the project has an address on GitHub (DIBS_PROJECT_URL), server.json for the

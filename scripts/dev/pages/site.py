@@ -1,6 +1,6 @@
 """Gathers what the site is made of: the README and all pages that can be reached from it, each in its folder.
 
-.venv/bin/python -m scripts.pages.site FOLDER
+.venv/bin/python -m scripts.dev.pages.site FOLDER
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dibs.cli.framework.rank import RANKS, pages_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FIRST = "README.md"
 _LINK = re.compile(r"\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)")
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)

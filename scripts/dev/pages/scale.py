@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from scripts.pages.places import filled
+from scripts.dev.pages.places import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

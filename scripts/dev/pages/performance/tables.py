@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from scripts.pages.performance.figures import (
+from scripts.dev.pages.performance.figures import (
     ALL,
     BUILDS,
     LOOP_PARTS,

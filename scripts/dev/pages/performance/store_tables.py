@@ -5,12 +5,12 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from scripts.pages.scale import NAMES
+from scripts.dev.pages.scale import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from scripts.pages.performance.figures import Measured, Row
+    from scripts.dev.pages.performance.figures import Measured, Row
 
 
 def store_rows(measured: Measured) -> Iterator[str]:

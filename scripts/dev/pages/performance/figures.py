@@ -72,7 +72,7 @@ def number_text(value: float) -> str:
 
 
 def instructions_of(counted: Measured) -> dict[str, dict[str, dict[str, float]]]:
-    """By build and operation: the instructions of each part, as `scripts/budget --record` counted them."""
+    """By build and operation: the instructions of each part, as `scripts/dev/budget --record` counted them."""
     names = {"python": BUILDS["dibs"][0], "compiled": BUILDS["dibs, compiled"][0]}
     by_build = {names[each["build"]]: each["instructions"] for each in counted.values()}
     return {name: by_build[name] for name in names.values() if name in by_build}

@@ -9,7 +9,7 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILE = ROOT / "src" / "dibs" / "base" / "shipped.py"
 GROUPS = ("dibs.commands", "dibs.routes", "dibs.parts")
 _HEAD = '''\

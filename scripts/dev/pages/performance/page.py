@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from scripts.pages.performance.aims import aim_rows
-from scripts.pages.performance.figures import Figures, Measured
-from scripts.pages.performance.plots import plots
-from scripts.pages.performance.store_tables import store_rows
-from scripts.pages.performance.tables import (
+from scripts.dev.pages.performance.aims import aim_rows
+from scripts.dev.pages.performance.figures import Figures, Measured
+from scripts.dev.pages.performance.plots import plots
+from scripts.dev.pages.performance.store_tables import store_rows
+from scripts.dev.pages.performance.tables import (
     budget_rows,
     cold_rows,
     detail_rows,
@@ -21,7 +21,7 @@ from scripts.pages.performance.tables import (
     machine_line,
     sdk_rows,
 )
-from scripts.pages.places import filled
+from scripts.dev.pages.places import filled
 
 if TYPE_CHECKING:
     from pathlib import Path

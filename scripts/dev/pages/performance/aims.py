@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING
 
-from scripts.pages.performance.figures import (
+from scripts.dev.pages.performance.figures import (
     BUILDS,
     LOOP_PARTS,
     P50,
