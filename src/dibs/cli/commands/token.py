@@ -14,7 +14,7 @@ from dibs.base.files import replace_file, to_disk, token_path
 from dibs.base.ids import new_secret
 from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import flag_of, is_number, seconds
+from dibs.cli.framework.flags import flag_of, is_number, number_for
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
@@ -22,10 +22,11 @@ from dibs.cli.text.listing import sheet
 from dibs.client.settings import read_token
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.identity import AGENT, ROLES
-from dibs.core.limits import HOLD_MS_MAX, ROTATION_GRACE_MS_DEFAULT, TOKENS_FILE_BYTES_MAX
+from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.codes import NO
 from dibs.wire.credentials import TokenLine, digest_of, parse_lines
+from dibs.wire.fields import NUMBERS
 from dibs.wire.parts import timestamp
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
@@ -75,7 +76,6 @@ def _sheet(call: Call, entries: list[Document], heads: tuple[str, ...]) -> str:
 # How a list of tokens fits a narrow terminal.
 LEAST = {"LIMITS": 8, "NAMESPACE": 8, "NAME": 10}
 LEAVES = ("KEPT AS", "LIMITS", "ID", "NAMESPACE", "EXPIRES")
-_LIMIT_MAX = 9_999_999
 
 
 def create(call: Call) -> Answer:
@@ -175,19 +175,21 @@ def _token_limits(call: Call) -> Document:
     for key in ("max_held", "max_waiting", "max_sessions"):
         given = call.values.get(key)
         if given is not None:
-            document[key] = _count(call, flag_of(key), given)
+            document[key] = _count(key, flag_of(key), given)
     rate = call.values.get("rate")
     if rate is not None:
-        document["rate_per_second"] = _count(call, "--rate", rate.removesuffix("/s"))
+        document["rate_per_second"] = _count("rate_per_second", "--rate", rate.removesuffix("/s"))
     if call.values.get("max_hold") is not None:
-        document["max_hold_seconds"] = seconds(call, "max_hold", HOLD_MS_MAX)
+        document["max_hold_seconds"] = number_for(call, "max_hold", "max_hold_seconds")
     return document
 
 
-def _count(call: Call, flag: str, given: str) -> int:
-    if not is_number(given, 0, _LIMIT_MAX):
+def _count(field: str, flag: str, given: str) -> int:
+    least, most = NUMBERS[field]
+    if not is_number(given, least, most):
         example = "50/s" if flag == "--rate" else "100"
-        raise UsageError(f"{flag} takes a whole number such as {example}, or 0 for no limit; not {given!a}.")
+        says = f"takes a whole number such as {example}, {most} at most, or 0 for no limit; not {given!a}."
+        raise UsageError(f"{flag} {says}")
     return int(given)
 
 
