@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("get", "x"), "You may mean: dibs owner JOB, or dibs list"),
+        (("logs",), "You may mean: dibs history JOB"),
+        (("stop", "x"), "You may mean: dibs release JOB"),
         (("clam", "x"), "Did you mean claim?"),
         (("frobnicate",), "`dibs --help` lists them"),
         (("claim", "x", "--tll", "5"), "Did you mean --ttl?"),

@@ -35,8 +35,8 @@ def overview(width: int | None = None) -> str:
         "",
         *wrap(f"Every command takes {flags}; `dibs COMMAND --help` explains its flags.", width),
         "",
-        "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
-        "  dibs claim issue-1842 --wait 5m       # in line, first come first served",
+        "  dibs claim issue-1842 --actor ann     # yours, or who has it",
+        "  dibs release issue-1842 --actor ann   # the name is all the proof it needs",
         "  dibs run issue-42 -- ./fix.sh         # claim, run, heartbeat, release",
     ]
     return "\n".join(lines)

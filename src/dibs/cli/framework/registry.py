@@ -86,6 +86,7 @@ FAMILIES = {
 # Aliases and the commands they stand for. Of several commands, the first that accepts the other words is used.
 ALIASES = {
     "acquire": ("claim",),
+    "inspect": ("owner",),
     "ls": ("list",),
     "renew": ("heartbeat",),
     "status": ("owner", "list"),
@@ -94,7 +95,22 @@ ALIASES = {
 # What the first word of a family means alone.
 ALONE = {"config": "config show"}
 # Words that people try, and what says it here.
-MEANT = {"kill": "dibs break JOB --reason WHY", "done": "dibs release JOB --done", "fail": "dibs release JOB --failed"}
+MEANT = {
+    "delete": "dibs release JOB, or dibs break JOB --reason WHY",
+    "describe": "dibs owner JOB",
+    "done": "dibs release JOB --done",
+    "fail": "dibs release JOB --failed",
+    "get": "dibs owner JOB, or dibs list",
+    "info": "dibs owner JOB",
+    "init": "dibs claim JOB; nothing has to be set up before",
+    "kill": "dibs break JOB --reason WHY",
+    "logs": "dibs history JOB",
+    "ps": "dibs list",
+    "show": "dibs owner JOB",
+    "stop": "dibs release JOB, or dibs break JOB --reason WHY",
+    "take": "dibs claim JOB",
+    "who": "dibs owner JOB",
+}
 
 # The variables by which coding agents name their session to the commands they run.
 AGENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID", "COPILOT_AGENT_SESSION_ID")
