@@ -1,11 +1,12 @@
 """The builds of dibs that are measured beside each other: pure Python, compiled, an older version.
 
 `NAME=PYTHON` is the Python of an environment that has the build installed; `NAME=PYTHON:FOLDER` puts a folder with a
-source tree (`src`) before what is installed there.
+source tree (`src`) before what is installed there. Both may be relative to the current folder.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ class Build:
         python, _, source = rest.partition(":")
         if not name or not python:
             raise BenchError(f"{text!r} is not NAME=PYTHON or NAME=PYTHON:FOLDER")
-        return cls(name, python, source)
+        # Commands of it run in other folders. A link to an interpreter is how an environment is known: not resolved.
+        return cls(name, os.path.abspath(python), os.path.abspath(source) if source else "")
 
     @property
     def env(self) -> dict[str, str]:

@@ -191,7 +191,7 @@ def measure(kind: str, most: int, folder: Path) -> Iterator[dict[str, object]]:
 
 def plotted(rows: list[dict[str, object]]) -> str:
     sys.path.insert(0, os.fspath(FILE.parents[2]))
-    from scripts.pages import plot
+    from scripts.dev.pages import plot
 
     steps = [f"{size:,}" for size in sorted({int(str(row["size"])) for row in rows})]
     names = list(dict.fromkeys((str(row["kind"]), str(row["what"])) for row in rows if row["what"] in DRAWN))

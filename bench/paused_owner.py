@@ -3,7 +3,7 @@
 Four workers read the number, work, and write it. Now and then an owner is paused (SIGSTOP) for longer than its lease. A
 lock that nobody fences loses what others wrote meanwhile.
 
-    scripts/paused-owner [--pauses 24] [--only dibs]
+    scripts/dev/paused-owner [--pauses 24] [--only dibs]
 
 Prints a table in Markdown. `lost` is how many additions the number lacks at the end; `told`, how many owners were told
 afterwards that their lock had not been theirs to the end; `refused`, how many late writes were refused.
@@ -279,7 +279,7 @@ def _work(index: int, *more: Any) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/paused-owner", description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(prog="scripts/dev/paused-owner", description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--pauses", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="those whose name has this word")

@@ -263,19 +263,24 @@ def measure(part: str, plan: Plan, document: dict[str, Any]) -> None:
     about.setdefault(part, []).append({"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "load": load_before})
 
 
+def absolute(text: str) -> Path:
+    """A path that means the same in the folders in which commands run."""
+    return Path(text).absolute()
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("parts", nargs="+", choices=[*PARTS, "page"])
     made.add_argument("--build", action="append", default=[], help="NAME=PYTHON or NAME=PYTHON:FOLDER")
     made.add_argument("--only", default="", help="load, handoff: comma list of targets")
-    made.add_argument("--into", type=Path, default=FILE, help="where the figures are kept")
+    made.add_argument("--into", type=absolute, default=FILE, help="where the figures are kept")
     made.add_argument("--seconds", type=int, default=2, help="load: length of one measurement")
     made.add_argument("--leases", type=int, default=1_000_000, help="growth: how many the large store has")
     made.add_argument("--install", action="store_true", help="first install wrk, redis-server, etcd-server (apt, root)")
     made.add_argument("--quick", action="store_true", help="a try: little of everything")
     temporary = Path(tempfile.gettempdir())
-    made.add_argument("--folder", type=Path, default=temporary, help="where servers keep data")
-    made.add_argument("--kept", type=Path, default=temporary / "dibs-growth", help="growth: where its files stay")
+    made.add_argument("--folder", type=absolute, default=temporary, help="where servers keep data")
+    made.add_argument("--kept", type=absolute, default=temporary / "dibs-growth", help="growth: where its files stay")
     return made
 
 
@@ -307,7 +312,7 @@ def main() -> int:
         return 1
     if "page" in args.parts:
         sys.path.insert(0, str(HERE.parent))
-        from scripts.pages.performance import page
+        from scripts.dev.pages.performance import page
 
         page.write(HERE.parent)
     return 1 if failed else 0

@@ -1,6 +1,6 @@
 """A server under the same load for long: open sessions, claims at 80 % of its peak, lines, clients that vanish, pauses.
 
-    python bench/steady.py --minutes 60                what scripts/soak runs
+    python bench/steady.py --minutes 60                what scripts/dev/soak runs
     python bench/steady.py --minutes 1 --sessions 200  a trial
 
 Says each tenth of the time: claims a second, p99, memory of the server, size of its files, the longest wait in a line.

@@ -1,6 +1,6 @@
 """Makes the compiled package: a copy of `src/dibs` in which the modules of MODULES are machine code.
 
-    python native/package.py build/compiled [LEVEL]     # a tree to be put on PYTHONPATH; scripts/compile calls this
+    python native/package.py build/compiled [LEVEL]     # a tree to be put on PYTHONPATH; scripts/dev/compile calls this
 
 The wheel's build hook (hook.py) calls `build`. One source: the copy is made from `src/dibs` by `expand.py`, and mypyc
 compiles it. All modules are one group, in one shared object, so that calls between them are calls in C.

@@ -1,4 +1,4 @@
-"""Which build is tested: the source, or the compiled one (scripts/compile). And how long random tests search."""
+"""Which build is tested: the source, or the compiled one (scripts/dev/compile). And how long random tests search."""
 
 from __future__ import annotations
 

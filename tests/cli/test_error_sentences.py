@@ -15,7 +15,7 @@ import dibs
 from dibs.base import errors
 from dibs.cli.framework.help import _around_flags, _bracketed, page, short_usage, usage_line
 from dibs.cli.framework.parse import UsageError, parse
-from dibs.cli.framework.registry import NAMES, load
+from dibs.cli.framework.registry import load, shipped_names
 from dibs.cli.framework.result import failure
 from dibs.cli.main import _of_error, run
 from dibs.wire.documents import Reply
@@ -136,7 +136,7 @@ def test_a_refused_field_is_called_by_its_flag(terminal: Terminal, words: tuple[
     assert not HTTP_WORDS.search(ran.err)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", shipped_names())
 @pytest.mark.parametrize("words", [(), ("--nonsense",), ("a", "b", "c", "d"), ("--ttl", "--json")])
 def test_every_command_says_what_is_wrong_in_two_lines(name: str, words: tuple[str, ...]) -> None:
     try:
@@ -148,7 +148,7 @@ def test_every_command_says_what_is_wrong_in_two_lines(name: str, words: tuple[s
         assert not HTTP_WORDS.search(" ".join(lines))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", shipped_names())
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_help_is_wrapped_to_the_width_of_the_terminal(name: str, width: int) -> None:
     examples = {line for line, _ in load(name).examples}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.framework.registry import GROUPS, NAMES, load
+from dibs.cli.framework.registry import load, shipped_names
 from dibs.wire import codes
-from scripts.pages import man
-from scripts.pages.reference import GENERAL, MEANINGS, cli_page, exit_codes_page
+from scripts.dev.pages import man
+from scripts.dev.pages.reference import GENERAL, MEANINGS, cli_page, exit_codes_page
 from tests.docs.pages import section
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_a_page_is_what_the_code_would_write(name: str, page: Callable[[], str])
 def test_each_command_has_its_flags_and_what_is_said_once_is_there() -> None:
     page = cli_page()
     shared = section(page, "Flags of several commands")
-    for name in NAMES:
+    for name in shipped_names():
         text = section(page, f"dibs {name}")
         for option in load(name).options:
             assert f"`{option.flag}`" in text or f"`{option.shown}`" in text
@@ -52,7 +52,7 @@ def test_the_man_page_is_what_the_code_would_write() -> None:
 
 def test_the_man_page_names_every_command_and_flag_and_runs_no_request_of_a_text() -> None:
     page = man.page()
-    for name in NAMES:
+    for name in shipped_names():
         assert f'.SS "dibs {name}"'.replace("-", "\\-") in page
         assert all(option.flag.replace("-", "\\-") in page for option in load(name).options)
     requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
@@ -63,9 +63,3 @@ def test_the_man_page_names_every_command_and_flag_and_runs_no_request_of_a_text
 def test_every_exit_code_of_the_table_has_a_meaning() -> None:
     rows = [*codes.OUTCOMES.values(), *codes.CODES.values()]
     assert {row.exit for row in rows} <= set(MEANINGS)
-
-
-def test_every_command_is_in_one_group_and_once() -> None:
-    shown = [name for _, _, names in GROUPS for name in names]
-    assert sorted(shown) == sorted(NAMES)
-    assert len({title for _, title, _ in GROUPS}) == len(GROUPS)

@@ -1,4 +1,4 @@
-"""token new, doctor, completion, and the settings of serve."""
+"""Tokens files, doctor, completion, and the settings of serve."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import AuthenticationFailed
-from dibs.cli.framework.registry import NAMES, load
+from dibs.cli.framework.registry import load, shipped_names
 from dibs.cli.framework.spec import GLOBAL
 from dibs.client.settings import connect_as
 from dibs.engine.auth import TokenGuard, read_tokens
@@ -23,23 +23,21 @@ if TYPE_CHECKING:
 
 
 def test_a_new_token_is_a_line_that_the_server_reads(terminal: Terminal, tmp_path: Path) -> None:
-    token, _, line = terminal("token", "new", "ci", "-q").out.strip().partition("\t")
     file = tmp_path / "tokens"
-    file.touch(mode=0o600)
-    file.write_text(line)
-    assert token not in line
+    token = terminal("token", "create", "ci", "--tokens", str(file), "-q").out.strip()
+    assert token not in file.read_text()
     (entry,) = read_tokens(str(file))
     assert (entry.name, entry.role, entry.namespace, entry.is_clear) == ("ci", "agent", None, False)
     assert TokenGuard(str(file)).caller(f"Bearer {token}".encode()).principal == "ci"
 
 
-def test_append_makes_a_private_file_and_adds_to_it(terminal: Terminal, tmp_path: Path) -> None:
+def test_a_token_for_a_file_makes_a_private_file_and_adds_to_it(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "tokens"
-    first = terminal("token", "new", "a", "--append", str(file))
+    first = terminal("token", "create", "a", "--tokens", str(file))
     assert "shown this once" in first.out
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_text(file.read_text().rstrip("\n"))  # as some editors leave it
-    quiet = terminal("token", "new", "b", "--role", "admin", "--namespace", "acme", "--append", str(file), "-q")
+    quiet = terminal("token", "create", "b", "--role", "admin", "--namespace", "acme", "--tokens", str(file), "-q")
     assert quiet.out.startswith("dibs_")
     callers = {line.name: line for line in read_tokens(str(file))}
     assert quiet.out.strip() not in file.read_text()
@@ -49,7 +47,7 @@ def test_append_makes_a_private_file_and_adds_to_it(terminal: Terminal, tmp_path
 
 def test_a_token_ends_when_it_was_said_to(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "tokens"
-    token = terminal("token", "new", "a", "--expires", "30d", "--append", str(file), "-q").out.strip()
+    token = terminal("token", "create", "a", "--expires", "30d", "--tokens", str(file), "-q").out.strip()
     (line,) = read_tokens(str(file))
     assert line.expires_ms is not None
     assert 29 * 86_400_000 < line.expires_ms - wall_ms() <= 30 * 86_400_000
@@ -63,12 +61,12 @@ def test_a_token_ends_when_it_was_said_to(terminal: Terminal, tmp_path: Path) ->
 
 def test_tokens_are_listed_and_revoked(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "tokens"
-    tokens = [terminal("token", "new", name, "--append", str(file), "-q").out.strip() for name in ("a", "b", "b")]
+    tokens = [terminal("token", "create", name, "--tokens", str(file), "-q").out.strip() for name in ("a", "b", "b")]
     with file.open("a") as more:
         more.write("# by hand\nold:in-the-clear:operator:acme\n")
     where = ("--tokens", str(file))
     listed = terminal("token", "list", *where)
-    assert "in clear text. Make new ones: dibs token new" in listed.out
+    assert "in clear text. Make new ones: dibs token create NAME --tokens FILE" in listed.out
     assert "in-the-clear" not in listed.out
     entries = terminal("token", "list", *where, "--json").data["tokens"]
     assert [(each["name"], each["clear"]) for each in entries] == [
@@ -93,16 +91,23 @@ def test_a_tokens_file_that_others_can_read_is_refused(terminal: Terminal, tmp_p
     file = tmp_path / "tokens"
     file.write_text("")
     file.chmod(0o644)
-    ran = terminal("token", "new", "a", "--append", str(file))
+    ran = terminal("token", "create", "a", "--tokens", str(file))
     assert ran.exit == 64
     assert "chmod 600" in ran.err
     assert file.read_text() == ""
-    assert terminal("token", "new", "a", "--append", str(tmp_path / "no" / "such")).exit == 64
+    assert terminal("token", "create", "a", "--tokens", str(tmp_path / "no" / "such")).exit == 64
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "n" * 65, "é"])
-def test_a_name_that_a_tokens_file_cannot_hold_is_refused(terminal: Terminal, name: str) -> None:
-    assert terminal("token", "new", name).exit == 64
+def test_a_name_that_a_tokens_file_cannot_hold_is_refused(terminal: Terminal, tmp_path: Path, name: str) -> None:
+    assert terminal("token", "create", name, "--tokens", str(tmp_path / "tokens")).exit == 64
+    assert not (tmp_path / "tokens").exists()
+
+
+def test_a_tokens_file_has_no_limits(terminal: Terminal, tmp_path: Path) -> None:
+    ran = terminal("token", "create", "ci", "--max-held", "3", "--tokens", str(tmp_path / "tokens"))
+    assert (ran.exit, "--max-held is for tokens of a store" in ran.err) == (64, True)
+    assert not (tmp_path / "tokens").exists()
 
 
 @pytest.fixture
@@ -284,7 +289,7 @@ def test_every_command_and_every_flag_is_offered_with_what_it_does(terminal: Ter
         assert (ran.exit, ran.err) == (0, "")
         return dict(line.split("\t") for line in ran.out.splitlines())
 
-    for name in NAMES:
+    for name in shipped_names():
         words = name.split(" ")
         assert offered(*words[:-1], words[-1])[words[-1]]
         assert offered(*words, "--") == {each.flag: each.help for each in (*load(name).options, *GLOBAL)}

@@ -20,7 +20,7 @@ def test_tokens_that_are_revoked_at_once_stay_revoked_and_one_that_is_added_stay
         path.touch(mode=0o600)
         path.write_text("".join([f"user-{number}:tok-{number}\n" for number in range(COUNT)]))
         orders = [["token", "revoke", f"user-{number}", "--tokens", str(path)] for number in range(COUNT)]
-        orders.append(["token", "new", "new", "--append", str(path)])
+        orders.append(["token", "create", "new", "--tokens", str(path)])
         threads = [
             threading.Thread(target=run, args=(order, {}, io.StringIO(), io.StringIO(), io.BytesIO()))
             for order in orders

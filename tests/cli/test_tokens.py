@@ -103,7 +103,7 @@ def test_a_file_is_imported_by_its_hashes_and_again_without_harm(typed: Typed, t
 def test_a_tokens_file_that_is_named_is_what_list_and_revoke_are_about(typed: Typed, tmp_path: Path) -> None:
     path = tmp_path / "old-tokens"
     typed("create", "stored")
-    assert type_(("new", "ci", "--append", str(path)), {})[0] == 0
+    assert type_(("create", "ci", "--tokens", str(path)), {})[0] == 0
     assert "ci" in typed("list", "--tokens", str(path))[1]
     assert typed("revoke", "stored", "--tokens", str(path))[0] == 1
     assert typed("revoke", "ci", "--tokens", str(path))[0] == 0

@@ -173,7 +173,7 @@ def test_a_server_that_was_never_there_is_told_at_once(terminal: Terminal, monke
         (("--slots", "0"), "--slots takes a whole number from 1"),
         (("--slots", "10001"), "10000"),
         (("--slots", "2", "--shared"), "--shared or --slots"),
-        (("--max-attempts", "0"), "--max-attempts"),
+        (("--max-attempts", "1000001"), "--max-attempts takes a whole number from 0 to 1000000"),
         (("--session", "nonsense"), "not a session id"),
         (("--session", ""), "Did opening it succeed?"),
     ],

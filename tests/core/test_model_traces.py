@@ -1,6 +1,6 @@
 """The model in `models/one_job.qnt` decides as the real rules do: its traces are replayed, write by write.
 
-`scripts/model` makes the traces. They are checked in, so this test needs no other program.
+`scripts/dev/model` makes the traces. They are checked in, so this test needs no other program.
 """
 
 from __future__ import annotations

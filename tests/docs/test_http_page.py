@@ -31,7 +31,7 @@ from dibs.wire.lease_documents import activity_document, waiters_document
 from dibs.wire.operations import answer_schema, request_field_schema, request_schema
 from dibs.wire.request_fields import EVERYBODY, REQUESTS
 from dibs.wire.values import ticket_text
-from scripts.pages.http import TITLES, with_lists
+from scripts.dev.pages.http import TITLES, with_lists
 from tests.docs.pages import REFERENCE, read, section
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 
 from dibs.agents import mcp as resources
 from dibs.agents.answers import TTL_SECONDS_LOOSE
-from scripts.pages.mcp import tools_section
+from scripts.dev.pages.mcp import tools_section
 from tests.docs.pages import REFERENCE, code_words, read, section
 
 PAGE = REFERENCE / "mcp.md"

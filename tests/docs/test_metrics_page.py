@@ -13,7 +13,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # its stubs are another package
 
 from dibs.server.monitor.metric_table import METRICS, PROCESS
-from scripts.pages.metrics import with_tables
+from scripts.dev.pages.metrics import with_tables
 from tests.docs.pages import REFERENCE, ROOT, read
 
 if TYPE_CHECKING:

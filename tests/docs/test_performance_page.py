@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts.pages import plot
-from scripts.pages.performance import page
-from scripts.pages.performance.figures import Figures
-from scripts.pages.performance.plots import plots
+from scripts.dev.pages import plot
+from scripts.dev.pages.performance import page
+from scripts.dev.pages.performance.figures import Figures
+from scripts.dev.pages.performance.plots import plots
 from tests.docs.pages import ROOT, read
 
 MEASURED = page.read(ROOT)

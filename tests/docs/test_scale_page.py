@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from scripts.pages.scale import BUSY, agent, cost, with_tables
+from scripts.dev.pages.scale import BUSY, agent, cost, with_tables
 from tests.docs.pages import ROOT, read
 
 PATH = ROOT / "docs" / "explanation" / "scale.md"

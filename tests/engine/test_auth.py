@@ -130,7 +130,7 @@ def test_a_broken_file_keeps_the_old_tokens_and_says_so_loudly(
 ) -> None:
     file.write_text("alice:t1\n")
     guard = TokenGuard(str(file))
-    assert "dibs token new NAME --append" in caplog.text
+    assert "dibs token create NAME --tokens" in caplog.text
     caplog.clear()
     if fault == "line":
         file.write_text("nonsense\n")

@@ -1,7 +1,7 @@
 """Several servers, their clients and their store, from one seed: every promise holds, whatever goes wrong.
 
-`dibs simulate` runs the same. The long runs are in `scripts/soak`: a hundred of a million operations, which take 14 to
-20 hours of a core; `DIBS_SIMULATED` says how many operations in all.
+`dibs simulate` runs the same. The long runs are in `scripts/dev/soak`: a hundred of a million operations, which take 14
+to 20 hours of a core; `DIBS_SIMULATED` says how many operations in all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random fault schedules with a shared file and a fenced table as the protected resource. `claim.check()` is never
 true for two owners at once. Late writes land without a fence, and none lands with one.
 
-    scripts/soak tests/faults/test_sdk_schedules.py -s          200 schedules, and the counts
+    scripts/dev/soak tests/faults/test_sdk_schedules.py -s          200 schedules, and the counts
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dibs import Lease
 
 FAULTS = ["killed", "paused", "told to end"]
-# Every fault is tried on a claim. After that the hardest one runs every time, the others in scripts/soak.
+# Every fault is tried on a claim. After that the hardest one runs every time, the others in scripts/dev/soak.
 HARDEST = ["paused", *[pytest.param(fault, marks=pytest.mark.slow) for fault in ("killed", "told to end")]]
 WAIT_S = 40
 

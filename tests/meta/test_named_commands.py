@@ -31,8 +31,8 @@ def named() -> list[tuple[str, str]]:
 def unknown_words(line: str) -> list[str]:
     """The words of a command line that no command of this name takes."""
     words = line.partition(" -- ")[0].split()
-    families = {name.partition(" ")[0] for name in registry.NAMES if " " in name}
-    name = next((each for each in (" ".join(words[:2]), words[0]) if each in registry.NAMES), None)
+    families = {name.partition(" ")[0] for name in registry.shipped_names() if " " in name}
+    name = next((each for each in (" ".join(words[:2]), words[0]) if each in registry.shipped_names()), None)
     if name is None:
         return [] if words[0] in (families | registry.ALIASES.keys() | {"help"}) else words[:1]
     command = registry.load(name)

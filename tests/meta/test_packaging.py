@@ -10,8 +10,8 @@ import pytest
 
 from dibs._version import __version__
 from native.description import addresses, described, registry_name
-from scripts.packaging.contents import strays
-from scripts.packaging.documents import DESCRIPTION, bill_of_materials, server_document
+from scripts.dev.packaging.contents import strays
+from scripts.dev.packaging.documents import DESCRIPTION, bill_of_materials, server_document
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -126,7 +126,7 @@ def test_the_commands_of_the_house_need_no_plugin(tmp_path: Path, gone: tuple[st
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, timeout=60)
     told = {
         "--help": "one owner per job",
-        "help all": "lock acquire",
+        "help all": "claim-any",
         "claim issue-1 --owner ann": "Claimed issue-1",
         "claim github://acme/app/issues/42 --owner ann": "Claimed",
         "claim acme/app#43 --owner ann": "Claimed",
@@ -172,7 +172,8 @@ from dibs.cli.framework.spec import Command
 def hello(call):
     return yes({"hello": True}, "Hello from acme.")
 
-HELLO = Command(hello, about="Greets.")
+HELLO = Command(hello, summary="greet", about="Greets.")
+FAMILY = {"acme deploy": HELLO, "acme status": Command(hello)}
 """
 
 
@@ -184,6 +185,22 @@ def test_a_package_adds_a_command(tmp_path: Path) -> None:
     assert ran == (0, "Hello from acme.\n")
     assert (explained[0], "Greets." in explained[1]) == (0, True)
     assert "Claimed issue-1" in claimed[1]  # what dibs has cannot be replaced
+
+
+def test_a_package_adds_commands_of_two_words_and_help_lists_them(tmp_path: Path) -> None:
+    entries = "[dibs.commands]\nacme.deploy = acme:FAMILY\nacme.status = acme:FAMILY\nlock.more = acme:HELLO\n"
+    paths = installed(tmp_path, "acme", ACME, f"{entries}bad = no_such_module:HELLO\n")
+    ran, wrong, family, every, lock = commands(
+        ["acme", "deploy"], ["acme", "nope"], ["acme", "--help"], ["help", "all"], ["lock", "more"],
+        folder=tmp_path, paths=paths,
+    )  # fmt: skip
+    assert ran == (0, "Hello from acme.\n")
+    assert (wrong[0], "acme needs one of: deploy, status." in wrong[1]) == (64, True)
+    assert (family[0], "  acme deploy   greet" in family[1], "  acme status" in family[1]) == (0, True, True)
+    listed = every[1][every[1].index("Of other packages:") :]
+    assert "  acme deploy   greet" in listed
+    assert "  bad           cannot be loaded" in listed
+    assert lock[0] == 2  # grite's code for a wrong word: a package cannot add to what dibs has
 
 
 def test_a_package_that_cannot_be_imported_breaks_its_own_command_alone(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_what_fails_alone_is_run_again_only_while_the_machine_stands_still_and_t
     (tmp_path / "pytest.py").write_text(PYTEST)
     (tmp_path / "plan").write_text(plan)
     # The first letter is the run beside others.
-    line = f"source '{ROOT}/scripts/lib.sh'; python -m pytest || test_alone $? >said"
+    line = f"source '{ROOT}/scripts/dev/lib.sh'; python -m pytest || test_alone $? >said"
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env={**os.environ, "CI": "true"}, check=False, timeout=60)
     assert (done.returncode != 0) == (code != 0)
     assert len(plan) - 1 - len((tmp_path / "plan").read_text()) == runs

@@ -166,7 +166,7 @@ def test_a_token_whose_line_is_removed_is_refused_after_sighup(tmp_path: Path) -
     tokens = tmp_path / "tokens"
     env = clean_env(tmp_path)
     of_stays, of_goes = [
-        dibs(env, "token", "new", name, "--append", str(tokens), "-q").out.strip() for name in ("stays", "goes")
+        dibs(env, "token", "create", name, "--tokens", str(tokens), "-q").out.strip() for name in ("stays", "goes")
     ]
     with ServerProcess(tmp_path, flags=("--tokens", str(tokens))) as server:
         reached = {**env, "DIBS_URL": server.url}
@@ -212,7 +212,7 @@ def test_a_server_for_other_machines_needs_tokens(env: dict[str, str], tmp_path:
 
 def test_a_tokens_file_that_others_can_read_is_refused(env: dict[str, str], tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
-    assert dibs(env, "token", "new", "ci", "--append", str(tokens)).exit == 0
+    assert dibs(env, "token", "create", "ci", "--tokens", str(tokens)).exit == 0
     tokens.chmod(0o644)
     refused = dibs(env, "serve", "--bind", "127.0.0.1:0", "--tokens", str(tokens))
     assert refused.exit == 64, refused

@@ -25,7 +25,7 @@ def test_told_and_random_lives_of_the_model_keep_the_promises(need_program: Call
         lacks = pytest.fail if os.environ.get("DIBS_REQUIRE_ALL") == "1" else pytest.skip
         lacks("THE MODEL IS NOT CHECKED: there is no Quint. scripts/test without arguments installs it")
     done = subprocess.run(
-        ending_with_us(sys.executable, str(ROOT / "scripts" / "model"), str(LIVES)),
+        ending_with_us(sys.executable, str(ROOT / "scripts" / "dev" / "model"), str(LIVES)),
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

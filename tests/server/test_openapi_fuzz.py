@@ -31,7 +31,7 @@ SEED = 20261116
 OTHERS = ("mcp", "gateway-signals-of", "gateway-calls", "gateway-calls-of", "gateway-shutdown")
 # Made-up hosts must not be looked up, and nothing sent to them.
 OUTSIDE = ("webhook-create", "webhook-test", "webhook-replay")
-# The coverage phase asks each of hundreds of variants. By default it is for these, in `scripts/soak` for all.
+# The coverage phase asks each of hundreds of variants. By default it is for these, in `scripts/dev/soak` for all.
 COVERED = ("leave", "session-end", "proof", "status")
 # Valid requests may be refused for what no schema says: rules across fields, and what is on record.
 STATED = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dibs.core.records import Terms
 from dibs.wire import fields
-from scripts.pages.fields import fields_source
+from scripts.dev.pages.fields import fields_source
 
 FILE = Path(__file__).parents[2] / "src" / "dibs" / "wire" / "fields.py"
 # Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.

@@ -25,7 +25,7 @@ from dibs.server.handlers import CHARGED, Api
 from dibs.server.http.parse import Headers, check_head
 from dibs.server.http.request import HttpRequest, RequestHead
 from dibs.server.http.response import ClientGone, HttpError, answer_document, answer_for_error
-from dibs.server.routes.table import Table
+from dibs.server.plugins import FixedRoutes
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.operations import Operation
 from dibs.wire.requests import shape
@@ -154,7 +154,7 @@ def _value(headers: Headers, name: bytes) -> str | None:
         return None
 
 
-def routes(api: Api) -> Table:
+def open_mcp(api: Api) -> FixedRoutes:
     methods = Methods(kept=False)
 
     async def handle(call: HttpRequest) -> Reply:
@@ -179,4 +179,4 @@ def routes(api: Api) -> Table:
         statuses = _MODERN_STATUSES if dialogue.is_modern else _STATUSES
         return answer_document(answer, statuses.get(answer["error"]["code"], 200) if "error" in answer else 200)
 
-    return [(MCP, handle)]
+    return FixedRoutes([(MCP, handle)])

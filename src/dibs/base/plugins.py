@@ -1,8 +1,9 @@
-"""Parts that dibs does without: its plugins (`agents`, `compat`, `contrib`, `testing`), and packages of others.
+"""Finds plugins: those of dibs' own wheel (`agents`, `compat`, `contrib`, `testing`), and those of other packages.
 
-No other part of dibs imports them. A table names the module for a word, such as a command or a flag of `dibs serve`,
-and the module is imported when the word is used. A word that no table has is looked up among the entry points of
-installed packages, which takes longer than a whole claim: so only then.
+Both are registered by entry points: a group such as `dibs.commands`, a word, and the object that stands for it. No
+other part of dibs imports a plugin: a word is looked up when it is used. Those of dibs' own wheel are in
+`base/shipped.py`, made from pyproject.toml, because to read the entry points of all installed packages takes longer
+than a whole claim. That is done only for a word that the table does not have: a package cannot replace what dibs has.
 """
 
 from __future__ import annotations
@@ -10,43 +11,79 @@ from __future__ import annotations
 from dibs.base.cheap import Any
 from dibs.base.errors import InvalidInput, MissingExtra
 
-
-def own_plugin(module: str) -> Any | None:
-    """The module of a plugin; None if the plugin is not installed. A plugin that cannot be imported raises."""
-    try:
-        return __import__(module, fromlist=("",))
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        return None
-
-
-def needed(module: str, what: str) -> Any:
-    """The module of a plugin. Raises MissingExtra, which says `what` needs it."""
-    found = own_plugin(module)
-    if found is None:
-        package = ".".join(module.split(".")[:2])
-        raise MissingExtra(f"{what} needs {package}, which is not installed. Install dibs as a whole.")
-    return found
+PARTS = "dibs.parts"  # the group of what our own plugins do inside commands and clients
 
 
 def plugin(group: str, word: str, what: str) -> Any | None:
-    """The object that an installed package registers for a word; None if there is none. Raises InvalidInput if it
-    cannot be loaded, or if several packages have the word. `what` says what the word stands for."""
+    """The object that is registered for a word; None if there is none. Raises InvalidInput if it cannot be loaded, or
+    if several packages have the word, and MissingExtra if a part of dibs is not installed. `what` says what the word
+    stands for."""
+    from dibs.base.shipped import ENTRY_POINTS
+
+    own = ENTRY_POINTS.get(group, {}).get(word)
+    if own is not None:
+        found = _loaded(own)
+        if found is None:
+            package = ".".join(own.split(".")[:2])
+            needs = f"{what[:1].upper()}{what[1:]} needs {package}, which is not installed. Install dibs as a whole."
+            raise MissingExtra(needs)
+        return found[0]
     from importlib.metadata import entry_points
 
-    found = list(entry_points(group=group, name=word))
-    if not found:
+    entries = list(entry_points(group=group, name=word))
+    if not entries:
         return None
-    if len({each.value for each in found}) > 1:
-        names = ", ".join(sorted(each.value for each in found))
+    if len({each.value for each in entries}) > 1:
+        names = ", ".join(sorted(each.value for each in entries))
         raise InvalidInput(f"Several packages register {what} ({names}). Uninstall all but one.")
-    entry = found[0]
-    package = entry.dist.name if entry.dist is not None else entry.value
+    entry = entries[0]
+    dist = entry.dist.name if entry.dist is not None else entry.value
     try:
         return entry.load()
     except Exception as error:
         raise InvalidInput(
-            f"{what[:1].upper()}{what[1:]}, of the package {package}, cannot be loaded ({error!r}). Repair or upgrade "
+            f"{what[:1].upper()}{what[1:]}, of the package {dist}, cannot be loaded ({error!r}). Repair or upgrade "
             "that package."
         ) from error
+
+
+def registered(group: str, first: str | None = None) -> list[str]:
+    """The words of a group that are `first` or begin with it and a dot: of dibs' own wheel, else of other packages.
+    Without `first`: all of other packages."""
+    from dibs.base.shipped import ENTRY_POINTS
+
+    own = ENTRY_POINTS.get(group, {})
+    found = [word for word in own if first in (word, word.partition(".")[0])]
+    if found:
+        return found
+    from importlib.metadata import entry_points
+
+    words = dict.fromkeys(each.name for each in entry_points(group=group) if each.name not in own)
+    return [word for word in words if first is None or first in (word, word.partition(".")[0])]
+
+
+def part(word: str, what: str | None = None) -> Any | None:
+    """The part of a command or client that a plugin of dibs' own wheel is. Without the plugin: None, or MissingExtra if
+    `what` was asked for, which needs it."""
+    return shipped(PARTS, word) if what is None else plugin(PARTS, word, what)
+
+
+def shipped(group: str, word: str) -> Any | None:
+    """The object that dibs' own wheel registers for a word; None if that part of it is not installed."""
+    from dibs.base.shipped import ENTRY_POINTS
+
+    found = _loaded(ENTRY_POINTS[group][word])
+    return None if found is None else found[0]
+
+
+def _loaded(target: str) -> tuple[Any] | None:
+    """The object that an entry point of dibs' own wheel names; None if its part is not installed. One that cannot
+    be imported for another reason raises."""
+    module, _, attribute = target.partition(":")
+    try:
+        found = __import__(module, fromlist=("",))
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        return None
+    return (getattr(found, attribute) if attribute else found,)

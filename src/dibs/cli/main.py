@@ -12,7 +12,7 @@ from dibs.base.errors import DibsError
 from dibs.base.terminal import harmless
 from dibs.cli.framework.context import Call, Opener
 from dibs.cli.framework.parse import UsageError, parse, spelled_out, split_command, wants
-from dibs.cli.framework.registry import AGENT_SIGNS, ALIASES, GROUPS, NAMES, load
+from dibs.cli.framework.registry import AGENT_SIGNS, ALIASES, NAMES, family_of, load
 from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
 from dibs.cli.framework.spec import Command
 from dibs.cli.signals import UnconfirmedClaims
@@ -107,8 +107,10 @@ def run(
 def _is_work(argv: Sequence[str]) -> bool:
     """Tell whether somebody would begin to work after this command."""
     first = next((word for word in argv if not word.startswith("-")), "")
-    names = {name for word, _, names in GROUPS if word in ("look", "operate", "access") for name in names}
-    return not {first, *ALIASES.get(first, ())} & {name.split(" ")[0] for name in names}
+    from dibs.cli.framework.rank import PARTS, first_words
+
+    harmless_words = {word for part in PARTS if not part.begins_work for word in first_words(part.commands)}
+    return not {first, *ALIASES.get(first, ())} & harmless_words
 
 
 def _answer(
@@ -126,7 +128,7 @@ def _answer(
     special = _help_or_version(argv, stdout, env)
     if special is not None:
         return special
-    name, words = split_command(argv, NAMES)
+    name, words = split_command(argv)
     if name is None:
         from dibs.cli.framework.help import overview
 
@@ -203,7 +205,7 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
     asks_version = wants(argv, "--version", "-V") or list(argv[:1]) == ["version"]
     if not asks_version and not wants(argv, "--help", "-h"):
         return None
-    from dibs.cli.framework.help import ALL, group_page, overview, page
+    from dibs.cli.framework.help import family_page, group_page, is_group, overview, page
 
     if asks_version:
         from dibs._version import __version__
@@ -216,25 +218,32 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
             return yes(facts, text, quiet=text)
         return yes({"version": __version__}, f"dibs {__version__}", quiet=__version__)
     width = width_of(stdout, env)
-    if topic == ALL or topic in [word for word, _, _ in GROUPS]:
+    if topic is not None and is_group(topic):
         text = group_page(topic, width)
     else:
-        name, _ = split_command(argv, NAMES)
-        text = overview(width) if name is None else page(load(name), width)
+        name, _ = split_command(argv)
+        if name is None:
+            text = overview(width)
+        elif name not in NAMES and " " not in name and (commands := family_of(name)):
+            text = family_page(name, commands, width)
+        else:
+            text = page(load(name), width)
     return yes({"help": text}, text, quiet=text)
 
 
 def _of_error(error: DibsError) -> Answer:
     if not isinstance(error, UsageError):
         return failure(reply_for_error(error))
-    # For the first word of a family, the exit code for usage errors is that of its first command.
-    named = [name for name in NAMES if error.command in (name, name.partition(" ")[0])]
-    text, usage, exit_code = error.details, "", load(named[0]).usage_exit if named else USAGE
-    if error.command in NAMES:
+    text, usage, exit_code = error.details, "", USAGE
+    if error.command and (family := family_of(error.command)):
+        # For the first word of a family, the exit code for usage errors is that of its first command.
+        exit_code = load(family[0]).usage_exit
+    elif error.command:
         from dibs.cli.framework.help import short_usage, usage_line
 
-        usage = usage_line(load(error.command))
-        text += f"\nUsage: {short_usage(load(error.command))}  (more: dibs {error.command} --help)"
+        command = load(error.command)
+        usage, exit_code = usage_line(command), command.usage_exit
+        text += f"\nUsage: {short_usage(command)}  (more: dibs {error.command} --help)"
     details = {"command": error.command, "usage": usage}
     return Answer(exit_code, details, text, code=error.code, message=error.details.partition("\n")[0], is_error=True)
 

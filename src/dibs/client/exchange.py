@@ -36,7 +36,6 @@ UNKNOWN_TYPE = 415
 ALL = "acquire-all"
 _CLAIMS = ("acquire", "acquire-any", ALL)
 _OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
-_FOREIGN = "dibs.compat.octostore"  # completes such a document
 
 # The least that the reply to a claim has, by its status.
 CLAIM_REPLIES = {
@@ -83,10 +82,10 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
     status = body.get("status") if body is not None else None
     own = _OWN_FIELDS.get(verb)
     if body is not None and reply.status < 300 and own is not None and own not in body:
-        from dibs.base.plugins import own_plugin
+        from dibs.base.plugins import part
 
-        foreign = own_plugin(_FOREIGN)
-        body = body if foreign is None else foreign.completed(verb, body)
+        completed = part("octostore-answers")
+        body = body if completed is None else completed(verb, body)
     reply.body = body
     said_no = verb in _CLAIMS and str(status) in CLAIM_REPLIES
     if reply.status < 300 or said_no or (verb, status) == ("overdue", "overdue"):

@@ -6,7 +6,7 @@ cost nothing. Inside `dibs run`, the name in DIBS_JOB is the run's own job, what
 
 Issues and files can be written in several ways, and have one name. The rule for issues is `wire/references.py`.
 
-What is around a folder is known to a plugin, the module RESOLVER. It is imported for the first such name in a git work
+What is around a folder is known to a plugin, RESOLVER. It is imported for the first such name in a git work
 tree, and runs git then. Without it issues have their one name, files are taken as they are written, and names of a
 repository in a work tree are refused until a namespace is named.
 """
@@ -25,8 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.wire.references import JobName
 
-# The module whose `JobNames` makes `Surroundings` of an environment and a folder.
-RESOLVER = "dibs.agents.repository.job_names"
+# The plugin that makes `Surroundings` of an environment and a folder.
+RESOLVER = "job-names"
 # Variables by which a git hook names the repository.
 _VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")
 # The job of the `dibs run` around, and the namespace of the repository that it is in, if it is in one.
@@ -62,10 +62,10 @@ class Namespaces:
         found = self._place(inside)
         if found is None:
             if inside and self._folder is not None and root_around(self._env, self._folder) is not None:
-                from dibs.base.plugins import needed
+                from dibs.base.plugins import part
 
                 # Raises MissingExtra: without a resolver such a name would keep nobody out.
-                needed(RESOLVER, "A path:, repo: or branch: name in a git work tree, without a namespace,")
+                part(RESOLVER, "A path:, repo: or branch: name in a git work tree, without a namespace,")
             return self._usual
         wanted = [name for name in names if isinstance(name, str)]
         if len(inside) == len(wanted):
@@ -139,10 +139,10 @@ def surroundings(env: Mapping[str, str], folder: str | None) -> Surroundings | N
     """The work tree around a folder; None outside of one, and without a resolver."""
     if folder is None or root_around(env, folder) is None:
         return None
-    from dibs.base.plugins import own_plugin
+    from dibs.base.plugins import part
 
-    resolver = own_plugin(RESOLVER)
-    found: Surroundings | None = None if resolver is None else resolver.JobNames(env, folder)
+    resolver = part(RESOLVER)
+    found: Surroundings | None = None if resolver is None else resolver(env, folder)
     return found
 
 

@@ -69,7 +69,7 @@ class TokenGuard:
         clear = [line.name for line in lines if line.is_clear]
         if clear and not self.has_own_token:
             log.warning(
-                "%s holds %d token(s) that can be read (%s). Make new ones: dibs token new NAME --append %s",
+                "%s holds %d token(s) that can be read (%s). Make new ones: dibs token create NAME --tokens %s",
                 self.path,
                 len(clear),
                 ", ".join(clear[:3]) + (", ..." if len(clear) > 3 else ""),

@@ -207,6 +207,13 @@ class ClaimState(Handle, Generic[D]):
     )
 
     @property
+    def slot_numbers(self) -> tuple[int, ...]:
+        """The numbers of all its slots, one for each unit; empty if the job has none. Of several jobs those of the
+        first."""
+        first = self.leases[0]
+        return first.slot_numbers or (() if first.slot is None else (first.slot,))
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(lease.name for lease in self.leases)
 

@@ -1,7 +1,7 @@
 """Finds what plugins and packages of others add to a server: routes, MCP, the answers of another program.
 
 A package registers routes by an entry point of the group `dibs.routes`: a function that takes the `Api` and returns
-`PluginRoutes`. `dibs serve --routes WORD` switches them on.
+`PluginRoutes`. `dibs serve --routes WORD` switches them on. Those of dibs' own wheel are registered in the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from dibs.base.errors import InvalidInput
-from dibs.base.plugins import needed, own_plugin, plugin
+from dibs.base.plugins import part, plugin, shipped
 from dibs.base.reply import Reply
 from dibs.core.identity import Caller
 from dibs.server.http.response import HttpError
@@ -25,6 +25,19 @@ class PluginRoutes(Protocol):
 
     def close(self) -> None:
         """The server stops: answer those who wait."""
+
+
+class FixedRoutes:
+    """Routes that nobody waits at."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def routes(self) -> Table:
+        return self._table
+
+    def close(self) -> None:
+        pass
 
 
 class Contract(Protocol):
@@ -50,22 +63,15 @@ class Contract(Protocol):
 
 
 GROUP = "dibs.routes"  # of entry points
-# The word that switches routes on, and what opens them, written as in an entry point.
-ROUTES = {"gateway": "dibs.compat.action_llama.routes:open_gateway"}
-_OCTOSTORE = "dibs.compat.octostore.admin"
-# Served by every server. Each module has a function `routes`.
-_ALWAYS = (_OCTOSTORE, "dibs.compat.octostore.elections", "dibs.agents.http_endpoint")
+# Those of our own wheel that every server has, if their part of it is installed.
+_ALWAYS = ("accounts", "elections", "mcp")
 
 
 def open_routes(api: Api, words: Iterable[str]) -> list[PluginRoutes]:
     """The routes that were switched on. Raises InvalidInput for a word that nobody has."""
     found: list[PluginRoutes] = []
     for word in words:
-        if word in ROUTES:
-            module, _, function = ROUTES[word].partition(":")
-            opens = getattr(needed(module, f"--{word}"), function)
-        else:
-            opens = plugin(GROUP, word, f"the routes {word}")
+        opens = plugin(GROUP, word, f"the routes {word}")
         if opens is None:
             raise InvalidInput(f"No installed package has routes called {word!a} (--routes).")
         found.append(opens(api))
@@ -73,9 +79,9 @@ def open_routes(api: Api, words: Iterable[str]) -> list[PluginRoutes]:
 
 
 def shared_routes(api: Api) -> Table:
-    return [route for module in _ALWAYS if (found := own_plugin(module)) is not None for route in found.routes(api)]
+    opened = [opens(api) for word in _ALWAYS if (opens := shipped(GROUP, word)) is not None]
+    return [route for each in opened for route in each.routes()]
 
 
 def metrics_document() -> Any | None:
-    found = own_plugin(_OCTOSTORE)
-    return None if found is None else found.metrics_document
+    return part("octostore-metrics")

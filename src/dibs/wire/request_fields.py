@@ -1,9 +1,9 @@
 """The fields of all requests, each declared once: name, kind, bounds, presence, meaning, and who sees it.
 
 Everything else that is said about a field comes from here. `fields.py`, the small table that every command reads when
-it starts, is written from it (`scripts/pages/fields.py`), and so are the tables of docs/reference/http.md. JSON schemas
-and the OpenAPI document, the help of flags, the SDK's parameters and the arguments of MCP tools take their sentences
-from here. No command imports this file unless it shows them. The fields of answers are in `answer_fields.py`.
+it starts, is written from it (`scripts/dev/pages/fields.py`), and so are the tables of docs/reference/http.md. JSON
+schemas and the OpenAPI document, the help of flags, the SDK's parameters and the arguments of MCP tools take their
+sentences from here. No command imports this file unless it shows them. The fields of answers are in `answer_fields.py`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ RUN_S_MAX = 3_000
 ALL = [each.__name__ for each in EVERYWHERE]
 COMMANDS = [name for name in ALL if name != "Move"]
 FILES = [each.__name__ for each in OF_FILES]
-# What every run does; scripts/crash does all.
+# What every run does; scripts/dev/crash does all.
 QUICK = ["Claim", "NewStore", "HandOver", "SessionEnd", "Migration"]
 
 pytestmark = [
@@ -62,7 +62,7 @@ class Runs:
         assert ran.returncode == 0, ran.stderr[-4_000:]
         found = [json.loads(line) for line in ran.stdout.splitlines()]
         for each in found:
-            print(json.dumps(each))  # scripts/crash shows it
+            print(json.dumps(each))  # scripts/dev/crash shows it
             assert each["steps"] >= 3, "the steps were not all tried"
             if fault == "kill":
                 assert each["killed"] == each["steps"]

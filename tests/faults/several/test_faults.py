@@ -1,6 +1,6 @@
 """Three servers on one store, with every fault there is: of servers, of clients, of the network, of the store.
 
-    scripts/soak tests/faults/several -s        a few minutes of it on each store, and the counts
+    scripts/dev/soak tests/faults/several -s        a few minutes of it on each store, and the counts
 
 DIBS_FAULTS_SEED repeats a run's plan, DIBS_FAULTS_SECONDS changes how long the long one takes. DIBS_FAULTS_EARLIER is
 the Python of an environment with another version of dibs: every second server and client is then of that version.

@@ -1,5 +1,5 @@
 """Real coding agents with a scripted model: Claude Code, Codex, Gemini CLI and Copilot, set up by `dibs agent install`.
-`scripts/clients` installs them and runs this; DIBS_CLIENTS is the folder in which they are."""
+`scripts/dev/clients` installs them and runs this; DIBS_CLIENTS is the folder in which they are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRIES_MAX = 60
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(2 * CLIENT_S_MAX),
-    pytest.mark.skipif(not CLIENTS, reason="needs real clients: scripts/clients installs them and runs this"),
+    pytest.mark.skipif(not CLIENTS, reason="needs real clients: scripts/dev/clients installs them and runs this"),
 ]
 INSTALLED = [name for name in ("claude", "codex", "gemini", "copilot") if os.path.isdir(os.path.join(CLIENTS, name))]
 _CODEX = """model = "gpt-5.5"

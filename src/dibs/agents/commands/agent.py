@@ -132,6 +132,7 @@ COMMANDS = {
     "agent hook": Command(
         hook,
         CLIENT,
+        summary="what the hooks of coding agents run: claim what is about to be written",
         about=(
             "Reads one event of Claude Code, Codex, Cursor, Gemini CLI, Copilot, opencode or Windsurf as "
             "JSON from standard input. Before a file is written, it is claimed for the agent's session: "

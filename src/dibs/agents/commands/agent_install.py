@@ -210,6 +210,7 @@ COMMANDS = {
         lambda call: _changed(call, _with, "installed", "unchanged"),
         _CLIENT,
         _USER,
+        summary="keep coding agents apart: install hooks and the MCP server",
         about=(
             "Writes dibs into the hook configuration of each client, and into its list of MCP servers. "
             "Other entries stay. Names every file. Installing again changes nothing."
@@ -227,6 +228,7 @@ COMMANDS = {
         lambda call: _changed(call, _without, "removed", "absent"),
         _CLIENT,
         _USER,
+        summary="take the hooks and the MCP server out again",
         about="Takes out what `agent install` wrote, and deletes files that hold nothing else.",
         examples=(("dibs agent uninstall --client all", "in a project"),),
         exits=(
@@ -238,6 +240,7 @@ COMMANDS = {
         status,
         _CLIENT,
         _USER,
+        summary="show whether the hooks and the MCP server are installed",
         examples=(("dibs agent status", "in a project"),),
         exits=(
             (0, "all are in place"),

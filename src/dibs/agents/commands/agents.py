@@ -108,6 +108,7 @@ COMMANDS = {
         mcp,
         Option("--owner NAME", "who the agent is, as shown to others (default: its client)", env="DIBS_OWNER"),
         Option("--action-llama", "also offer Action Llama's tools acquire_lock and release_lock"),
+        summary="serve an agent's MCP client over stdin and stdout",
         about=(
             "The MCP client starts it. The agent's claims are renewed while the client runs, and released "
             "when it ends. A dibs server answers MCP clients itself, at /mcp."
@@ -120,6 +121,7 @@ COMMANDS = {
     ),
     "skill show": Command(
         show,
+        summary="print the skill that teaches agents to use dibs",
         about="Prints this version's SKILL.md, in the agent-skills format.",
         examples=(("dibs skill show >> AGENTS.md", "into any prompt"),),
         exits=((0, "printed"),),
@@ -128,6 +130,7 @@ COMMANDS = {
         install,
         Option("--to DIR", "the folder of skills", completes="file"),
         Option("--force", "replace a file that differs"),
+        summary="install the skill where agents find it",
         about=(
             "Writes dibs/SKILL.md into .claude/skills and .agents/skills of the current folder, for each of "
             ".claude and .agents that exists; if neither does, into .claude/skills. A file that you changed "

@@ -83,6 +83,7 @@ COMMANDS = {
         *CLAIM_OWNER,
         *[option for option in CLAIM_TERMS if option is not REQUEST_KEY],
         *CLAIM_KEEP,
+        summary="claim the first open issue of GitHub that nobody works on",
         about=(
             "Lists the open issues of a repository on GitHub, oldest first, through the gh program, which "
             "must be logged in. Passes over issues that an open pull request closes, and those that are "

@@ -144,6 +144,7 @@ COMMANDS = {
         Option("--job JOB", "the job that the branch belongs to", completes="job", required="job"),
         *PROOF,
         TTL,
+        summary="push a branch only if the job is still yours",
         about=(
             "Pushes the branch and renews the claim in one atomic push. If somebody has taken over the job, "
             "the remote refuses your branch. The claim must be at the same remote (--url git:REMOTE, which "
@@ -165,6 +166,7 @@ COMMANDS = {
     ),
     "hook install": Command(
         install,
+        summary="check commits and pushes against path claims",
         about=(
             "Installs a pre-commit and a pre-push hook where git looks for them, also with core.hooksPath. "
             "An existing hook is kept and runs first. The policy is off, warn (the default) or require: "
@@ -182,6 +184,7 @@ COMMANDS = {
     ),
     "hook uninstall": Command(
         uninstall,
+        summary="remove the hooks, and restore the earlier ones",
         examples=(("dibs hook uninstall", "in a clone"),),
         exits=(
             (0, "as before"),
@@ -190,6 +193,7 @@ COMMANDS = {
     ),
     "hook status": Command(
         status,
+        summary="show whether the hooks run, and their settings",
         about=(
             "Programs that manage hooks (husky, lefthook, pre-commit) may overwrite the hooks of dibs, or "
             "make git use another folder. This checks the hooks that git uses now. `dibs doctor` does the "
@@ -206,6 +210,7 @@ COMMANDS = {
         hook_check.run,
         Argument("HOOK", "which hook", choices=("pre-commit", "pre-push")),
         Argument("ARGUMENT", "what git passes to the hook", takes=ANY),
+        summary="what the hooks run: check changed paths against claims",
         about=(
             "Checks the staged paths (pre-commit), or the paths of all commits that are new to the remote "
             "(pre-push), against live path: and repo: claims. Your own claims are those of DIBS_SESSION, "

@@ -78,6 +78,7 @@ COMMANDS = {
         Argument("PATH", "a folder in the repository (default: the current one)", takes=MAYBE, completes="file"),
         Option("--list", "show the list"),
         Option("--remove", "trust it no more"),
+        summary="let a repository's settings say where its claims are",
         about=(
             "A repository may come from anybody, with its .git. So its `url` and `namespace` (git config "
             "dibs.KEY, dibs/config.toml in the git folder, a tracked .dibs.toml) count only if you trust "

@@ -9,7 +9,7 @@ from dibs.base.cheap import Any
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import count, is_number, next_words, seconds, until_ms
+from dibs.cli.framework.flags import count, is_number, next_words, number_for, until_ms
 from dibs.cli.framework.job_names import each_job, names_here
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, yes
@@ -21,7 +21,7 @@ from dibs.cli.text.words import job_command, plain, span
 from dibs.client.embedded import EmbeddedTransport, default_store_url
 from dibs.client.flow import all_pages, drive
 from dibs.client.settings import servers_at
-from dibs.core.limits import CLOSURE_MS_MAX, SLOTS_MAX, TOKEN_FLOOR_MAX
+from dibs.core.limits import SLOTS_MAX, TOKEN_FLOOR_MAX
 from dibs.core.names import check_name
 from dibs.wire.parts import timestamp
 from dibs.wire.sentences import few
@@ -73,7 +73,7 @@ def close(call: Call) -> Answer:
         raise UsageError("Say until when: --until 18:00 or --for 2h, one of the two.")
     fields: Document = {"reason": values["reason"].strip()}
     if values.get("for") is not None:
-        fields["for_seconds"] = seconds(call, "for", CLOSURE_MS_MAX)
+        fields["for_seconds"] = number_for(call, "for", "for_seconds")
     else:
         fields["until"] = timestamp(until_ms(values["until"], wall_ms()))
     return each_job(call, "close", fields, _closed)

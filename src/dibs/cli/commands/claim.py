@@ -56,7 +56,7 @@ def _keep(call: Call, grant: Document, asked: Document) -> None:
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     """Send the claim, and wait in line with --wait. If a tracker knows the job, it is asked, too."""
     names: list[str] = document.get("names") or [name]
-    tracker = part("issue tracker") if any(each.startswith(flags.TRACKED) for each in names) else None
+    tracker = part("issue-tracker") if any(each.startswith(flags.TRACKED) for each in names) else None
     if tracker is None:
         return _ask(call, verb, name, document)
     reply: Reply = tracker.ask_tracked(call, verb, names, document, lambda asked: _ask(call, verb, name, asked))
@@ -97,7 +97,7 @@ def claim(call: Call) -> Answer:
     if call.values.get("staged"):
         if name is not None:
             raise UsageError("Give JOB or --staged, not both.")
-        staged: Any = part("staged files", "dibs claim --staged")
+        staged: Any = part("staged-files", "dibs claim --staged")
         answer: Answer = staged.claim_staged(call)
         return answer
     if name is None:

@@ -52,7 +52,7 @@ def _why(entry: Document) -> str:
 
 def claim_any(call: Call) -> Answer:
     document: Document = {"names": _names(call, NAMES_MAX)}
-    flags.put(document, "count", flags.count(call, "count", NAMES_MAX))
+    flags.put(document, "count", flags.number_for(call, "count", "count"))
     document |= claim_document(call)
     reply = ask(call, "acquire-any", "", document)
     if not is_granted(reply):

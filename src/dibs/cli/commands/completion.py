@@ -12,7 +12,7 @@ from dibs.base.cheap import Callable, Mapping, Sequence
 from dibs.base.errors import DibsError
 from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call
-from dibs.cli.framework.registry import ALIASES, FAMILIES, NAMES, SUMMARIES, load
+from dibs.cli.framework.registry import ALIASES, FAMILIES, load, shipped_names, summary_of
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, REST, Argument, Command, Option
 from dibs.client.embedded import default_store_url
@@ -70,9 +70,10 @@ class TypedWords:
     def _name(self, word: str) -> None:
         name = word if self.family is None else f"{self.family} {word}"
         name = ALIASES[name][0] if name in ALIASES else name
-        if name in NAMES:
+        names = shipped_names()
+        if name in names:
             self.command = load(name)
-        elif self.family is None and word in FAMILIES:
+        elif self.family is None and any(each.startswith(f"{word} ") for each in names):
             self.family = word
         else:
             self.is_unknown = True
@@ -112,10 +113,12 @@ def _flags(typed: TypedWords, current: str) -> list[tuple[str, str]]:
 
 def _names(family: str | None) -> list[tuple[str, str]]:
     if family is not None:
-        seconds = [name for name in NAMES if name.startswith(family + " ")]
-        return [(name.split(" ")[1], SUMMARIES[name]) for name in seconds]
-    firsts = dict.fromkeys(name.split(" ")[0] for name in NAMES)
-    return [(first, FAMILIES.get(first) or SUMMARIES[first]) for first in firsts]
+        seconds = [name for name in shipped_names() if name.startswith(family + " ")]
+        return [(name.split(" ")[1], summary_of(name)) for name in seconds]
+    firsts: dict[str, str] = {}
+    for name in shipped_names():
+        firsts.setdefault(name.split(" ")[0], summary_of(name))
+    return [(first, FAMILIES.get(first, summary)) for first, summary in firsts.items()]
 
 
 LIVE_S = 2.0

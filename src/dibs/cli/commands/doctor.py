@@ -348,7 +348,7 @@ def doctor(call: Call) -> Answer:
         namespace = here(call) if call.said("namespace") is None else None
         if namespace is not None:
             found.good("repo", f"path: and repo: names are in the namespace {namespace}")
-        if (hooks := part("git hooks")) is not None:
+        if (hooks := part("git-hooks")) is not None:
             hooks.diagnose(found, call.env)
         if not addresses:
             _dead_socket(found, call)

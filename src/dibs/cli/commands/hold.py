@@ -59,7 +59,7 @@ def said(event: Document) -> str:
 NOTICE_MS = 2_000
 LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_GRANTED = ("owner", "attempt", "slot", "slot_numbers", "previous")  # what is said of a grant
+_GRANTED = ("owner", "attempt", "slot", "slot_numbers", "ends_at", "previous")  # what is said of a grant
 _ORDERS = "checkpoint TEXT, release, done[=TIME] [RESULT], fail [REASON]"
 
 

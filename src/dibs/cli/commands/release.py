@@ -16,7 +16,7 @@ from dibs.cli.text.claim import ceiling, field, waited_for
 from dibs.cli.text.words import job_command, span
 from dibs.client.flow import ending_of
 from dibs.client.transport import Ask, Transport
-from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX
 from dibs.core.records import FAILED, RELEASED
 from dibs.wire.codes import NOT_YOURS
 
@@ -145,7 +145,7 @@ def _each_released(call: Call, names: list[str], document: Document) -> Answer:
 def failure_fields(call: Call) -> Document:
     """The fields of a release for failed work; empty without --failed."""
     values = call.values
-    retry_after = flags.seconds(call, "retry_after", RETRY_MS_MAX)
+    retry_after = flags.number_for(call, "retry_after", "retry_after_seconds")
     if not values.get("failed"):
         for key, value in (("--reason", values.get("reason")), ("--retry-after", retry_after)):
             if value is not None:
@@ -160,7 +160,7 @@ def failure_fields(call: Call) -> Document:
 
 
 def _released(call: Call, name: str, document: Document, transport: Transport) -> Answer:
-    tracker = part("issue tracker") if name.startswith(flags.TRACKED) else None
+    tracker = part("issue-tracker") if name.startswith(flags.TRACKED) else None
     if tracker is not None:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         tracker.withdraw_before_release(call, name, proven)

@@ -21,7 +21,7 @@ from dibs.cli.supervise.process_session import (
     end_dead_session,
     open_process_session,
 )
-from dibs.core.limits import REASON_CHARS_MAX, RETRY_MS_MAX
+from dibs.core.limits import REASON_CHARS_MAX
 from dibs.core.names import ELECTION_PREFIX, election_job
 from dibs.core.records import MAX_HOLD
 from dibs.wire.codes import DONE, LOST, NO
@@ -42,7 +42,7 @@ class _RunOptions:
         self.refusal_code = flags.exit_code(call, "conflict_exit_code", NO)
         self.done_code = flags.exit_code(call, "done_exit_code", DONE)
         self.done = flags.done_fields(call, call.values.get("result"))
-        self.retry_after = flags.seconds(call, "retry_after", RETRY_MS_MAX)
+        self.retry_after = flags.number_for(call, "retry_after", "retry_after_seconds")
         self.ok_codes = _ok_codes(call)
         self.notes = _notes(call)
 

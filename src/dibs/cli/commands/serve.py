@@ -50,7 +50,7 @@ def _chosen(call: Call) -> dict[str, Any]:
     given = {option.key: value for option in OPTIONS if (value := _value(call, option)) is not None}
     chosen: dict[str, Any] = {}
     if given.pop("octostore", False):
-        octostore: Any = part("OctoStore", "--octostore")
+        octostore: Any = part("octostore", "--octostore")
         chosen |= octostore.settings_from(os.environ)
     if given.get("system"):
         from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
@@ -167,7 +167,7 @@ OPTIONS = (
     Option("--store URL", "the store to serve, the same as --url (default: your own store)", env="DIBS_STORE"),
     Option(
         "--tokens FILE",
-        "the tokens file, which `dibs token new` writes; only you may be able to read it",
+        "the tokens file, which `dibs token create --tokens` writes; only you may be able to read it",
         env="DIBS_TOKENS_FILE",
         completes="file",
     ),

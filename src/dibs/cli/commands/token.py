@@ -1,5 +1,5 @@
-"""token create, list, rotate, revoke, limit, import: tokens of a store, directly or through a server. token new and
-show, and list and revoke with --tokens: those of a tokens file. Both keep hashes; a token is shown once."""
+"""token create, list, rotate, revoke, limit, import, show: tokens of a store, directly or through a server. With
+--tokens, create, list and revoke are about a tokens file. Both keep hashes; a token is shown once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dibs.base.files import replace_file, to_disk, token_path
 from dibs.base.ids import new_secret
 from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import flag_of, is_number, seconds
+from dibs.cli.framework.flags import flag_of, is_number, number_for
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
@@ -22,10 +22,11 @@ from dibs.cli.text.listing import sheet
 from dibs.client.settings import read_token
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.identity import AGENT, ROLES
-from dibs.core.limits import HOLD_MS_MAX, ROTATION_GRACE_MS_DEFAULT, TOKENS_FILE_BYTES_MAX
+from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.codes import NO
 from dibs.wire.credentials import TokenLine, digest_of, parse_lines
+from dibs.wire.fields import NUMBERS
 from dibs.wire.parts import timestamp
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
@@ -75,10 +76,11 @@ def _sheet(call: Call, entries: list[Document], heads: tuple[str, ...]) -> str:
 # How a list of tokens fits a narrow terminal.
 LEAST = {"LIMITS": 8, "NAMESPACE": 8, "NAME": 10}
 LEAVES = ("KEPT AS", "LIMITS", "ID", "NAMESPACE", "EXPIRES")
-_LIMIT_MAX = 9_999_999
 
 
 def create(call: Call) -> Answer:
+    if "tokens" in call.values:  # only the flag: a variable for `dibs serve` must not say where a new token is kept
+        return _create_in_file(call, call.values["tokens"])
     # Only the flag: a namespace in the environment must not restrict a token by accident.
     document: Document = {"name": call.values["name"], **_token_limits(call)}
     document |= {key: call.values[key] for key in ("role", "namespace") if call.values.get(key) is not None}
@@ -173,19 +175,21 @@ def _token_limits(call: Call) -> Document:
     for key in ("max_held", "max_waiting", "max_sessions"):
         given = call.values.get(key)
         if given is not None:
-            document[key] = _count(call, flag_of(key), given)
+            document[key] = _count(key, flag_of(key), given)
     rate = call.values.get("rate")
     if rate is not None:
-        document["rate_per_second"] = _count(call, "--rate", rate.removesuffix("/s"))
+        document["rate_per_second"] = _count("rate_per_second", "--rate", rate.removesuffix("/s"))
     if call.values.get("max_hold") is not None:
-        document["max_hold_seconds"] = seconds(call, "max_hold", HOLD_MS_MAX)
+        document["max_hold_seconds"] = number_for(call, "max_hold", "max_hold_seconds")
     return document
 
 
-def _count(call: Call, flag: str, given: str) -> int:
-    if not is_number(given, 0, _LIMIT_MAX):
+def _count(field: str, flag: str, given: str) -> int:
+    least, most = NUMBERS[field]
+    if not is_number(given, least, most):
         example = "50/s" if flag == "--rate" else "100"
-        raise UsageError(f"{flag} takes a whole number such as {example}, or 0 for no limit; not {given!a}.")
+        says = f"takes a whole number such as {example}, {most} at most, or 0 for no limit; not {given!a}."
+        raise UsageError(f"{flag} {says}")
     return int(given)
 
 
@@ -195,7 +199,10 @@ _ID_CHARS = 12
 _SIGHUP = "A running server reads it on SIGHUP."
 
 
-def new(call: Call) -> Answer:
+def _create_in_file(call: Call, path: str) -> Answer:
+    limits = [option.flag for option in _LIMIT_OPTIONS if option.key in call.values]
+    if limits:
+        raise UsageError(f"{limits[0]} is for tokens of a store: a tokens file has no limits. Leave out --tokens.")
     try:
         name = check_principal(call.values["name"])
     except InvalidInput as error:
@@ -211,11 +218,7 @@ def new(call: Call) -> Answer:
         namespace=None if namespace is None else check_namespace(namespace),
         expires_ms=None if age is None else wall_ms() + parse_duration(age, "lifetime of a token"),
     )
-    path = call.values.get("append")
     document = {**_document(made), "token": token, "line": made.text(), "file": path}
-    if path is None:
-        text = f"The token of {name}, shown this once:\n{token}\nThe line for the tokens file:\n{made.text()}"
-        return yes(document, text, quiet=f"{token}\t{made.text()}")
     with changing(path):
         _append(path, made.text())
     return yes(document, f"Added {_who(document)} to {plain(path)}. {_SIGHUP}\n{_ONCE}\n{token}", quiet=token)
@@ -228,7 +231,7 @@ def _list_file(call: Call) -> Answer:
         return yes({"tokens": []}, f"{plain(path)} holds no token.")
     text = _sheet(call, entries, ("NAME", "ROLE", "NAMESPACE", "EXPIRES", "ID", "KEPT AS"))
     if any(entry["clear"] for entry in entries):
-        text += "\nSome tokens are in clear text. Make new ones: dibs token new"
+        text += "\nSome tokens are in clear text. Make new ones: dibs token create NAME --tokens FILE"
     return yes({"tokens": entries}, text, quiet="\n".join([entry["name"] for entry in entries]))
 
 
@@ -331,11 +334,7 @@ _LIMIT_OPTIONS = (
     Option("--rate N/s", "how many requests it may send to each server, as in 50/s (default: no limit)"),
     Option("--max-hold TIME", "how long each claim of it may last, whatever is renewed; 0 for no limit (the default)"),
 )
-_MADE = (
-    Option("--role ROLE", "what it may do (default agent)", choices=ROLES),
-    Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
-)
-_BAD = ((64, "invalid name, time or limit"),)
+_BAD = ((64, "invalid name, time or limit, or a file that cannot be written"),)
 _UNKNOWN = ((2, "there is no such valid token"),)
 _NOT_ADMIN = ((77, "over HTTP only: your token is not an admin's"),)
 
@@ -343,18 +342,22 @@ COMMANDS = {
     "token create": Command(
         create,
         _NAME,
-        *_MADE,
+        Option("--role ROLE", "what it may do (default agent)", choices=ROLES),
+        Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
         *_LIMIT_OPTIONS,
+        Option("--tokens FILE", "add it to this tokens file, not to the store", completes="file"),
         about=(
             "The token is shown this once; the store keeps its hash. All its servers accept the token "
-            "within a second. --url names the store, if you may write to it, or a server, which needs an "
-            "admin's token. Viewers look; agents claim, heartbeat and release; operators may also break, "
-            "free, close and set pools; admins may do all."
+            "within a second. With --tokens a tokens file keeps it, without limits; a new file is readable only by "
+            "you, and a server reads it again on SIGHUP. --url names the store, if you may write to it, or a server, "
+            "which needs an admin's token. Viewers look; agents claim, heartbeat and release; operators may also "
+            "break, free, close and set pools; admins may do all."
         ),
         examples=(
             ("dibs token create ops --role admin --url sqlite:dibs.db", "the first one, on the store itself"),
             ("dibs token create acme-ci --namespace acme --expires 30d", "one that only sees one project"),
             ("dibs token create visitor --max-held 10 --rate 20/s", "one that cannot take everything"),
+            ("dibs token create ci --tokens /etc/dibs/tokens", "in a tokens file"),
         ),
         exits=(
             (0, "made"),
@@ -452,26 +455,6 @@ COMMANDS = {
             (0, "imported"),
             (64, "the file cannot be read"),
             *_NOT_ADMIN,
-        ),
-    ),
-    "token new": Command(
-        new,
-        _NAME,
-        *_MADE,
-        Option("--append FILE", "add the line to this file; a new file is readable only by you", completes="file"),
-        about=(
-            "The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and "
-            "stored nowhere. Viewers look; agents claim, heartbeat and release; operators may also break, "
-            "free, close and set pools; admins may do all."
-        ),
-        examples=(
-            ("dibs token new ci --append tokens", "a first token"),
-            ("dibs token new acme-ci --namespace acme --append tokens", "one that only sees one project"),
-            ("dibs token new visitor --expires 30d --append tokens", "one for a month"),
-        ),
-        exits=(
-            (0, "made"),
-            (64, "invalid name, or the file cannot be written"),
         ),
     ),
     "token show": Command(

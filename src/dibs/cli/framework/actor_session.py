@@ -41,7 +41,7 @@ def agent_here(env: Mapping[str, str], *, claims: bool) -> Any:
     """The coding agent whose command this is, an `Agent` of the plugin. DIBS_ACTOR, even empty, turns this off."""
     if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in AGENT_SIGNS):
         return None
-    shell = part("agent shell")
+    shell = part("agent-shell")
     return None if shell is None else shell.agent_here(env, claims=claims)
 
 
@@ -51,7 +51,7 @@ def agent_named(env: Mapping[str, str], name: str | None) -> Any:
     # A sign that is no session's id may stand for any.
     if not name or not (name in signs or any(env.get(sign) for sign in AGENT_SIGNS[len(AGENT_SESSIONS) :])):
         return None
-    shell = part("agent shell")
+    shell = part("agent-shell")
     return None if shell is None else shell.agent_named(env, name)
 
 

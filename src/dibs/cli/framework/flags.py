@@ -64,12 +64,22 @@ def _ttl_ms(call: Call, what: str, lasts: str, least_ms: int, most_ms: int) -> i
     return ttl_ms
 
 
-def seconds(call: Call, key: str, most_ms: int) -> int | None:
+def number_for(call: Call, key: str, field: str) -> int | None:
+    """The number that a flag gives a field of a request, within the bounds that are declared for the field."""
+    least, most = NUMBERS[field]
+    if field.endswith("_seconds"):
+        return seconds(call, key, most * 1000, least_ms=least * 1000)
+    return count(call, key, most, least=least)
+
+
+def seconds(call: Call, key: str, most_ms: int, *, least_ms: int = 0) -> int | None:
     length_ms = given_ms(call, key)
     if length_ms is None:
         return None
-    if length_ms > most_ms or length_ms % 1000:
-        raise InvalidInput(f"{flag_of(key)} {call.values[key]}: use whole seconds, {format_duration(most_ms)} at most.")
+    if not least_ms <= length_ms <= most_ms or length_ms % 1000:
+        least, most = format_duration(least_ms), format_duration(most_ms)
+        bounds = f"from {least} to {most}" if least_ms else f"{most} at most"
+        raise InvalidInput(f"{flag_of(key)} {call.values[key]}: use whole seconds, {bounds}.")
     return length_ms // 1000
 
 
@@ -248,10 +258,8 @@ def terms(call: Call) -> Document:
 
 
 def _given(call: Call, option: Option, field: str) -> object:
-    if option.value == "TIME":
-        return seconds(call, option.key, NUMBERS[field][1] * 1000)
-    if option.value == "N":
-        return count(call, option.key, NUMBERS[field][1])
+    if option.value in ("TIME", "N"):
+        return number_for(call, option.key, field)
     given = call.values.get(option.key)
     if option.value is None:
         return None if not given else "shared" if option is SHARED else True
@@ -354,7 +362,7 @@ def checked_session(call: Call, text: str, what: str) -> str:
 
 def done_fields(call: Call, result: str | None) -> Document:
     """The fields of a release that mark the job as done; empty without --done."""
-    done_seconds = seconds(call, "done", limits.DONE_MS_MAX)
+    done_seconds = number_for(call, "done", "done_seconds")
     if not done_seconds:
         if result is not None:
             raise UsageError("--result needs --done: the result is shown while the job is marked as done.")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from textwrap import wrap
 
 from dibs.base.cheap import Iterable
-from dibs.cli.framework.registry import ALIASES, GROUPS, LOOP, SUMMARIES
+from dibs.base.errors import DibsError
+from dibs.cli.framework.rank import COMPATIBILITY, CORE, MORE, PARTS, RANKS, first_words, parts_with_commands
+from dibs.cli.framework.registry import ALIASES, FAMILIES, GROUP, load, shipped_names, summary_of
 from dibs.cli.framework.spec import GLOBAL, REST, Command, Option
 
 WIDTH = 80
@@ -26,44 +28,85 @@ def overview(width: int | None = None) -> str:
         "",
         "Usage: dibs COMMAND [arguments] [flags]",
         "",
-        *_columns([(name, SUMMARIES[name]) for name in LOOP], width),
+        *_columns(words_of_the_core(), width),
         "",
         "More commands, each group with `dibs help GROUP`:",
         *_columns([*_groups_in_short(), (ALL, "every command")], width),
         "",
         *wrap(f"Every command takes {flags}; `dibs COMMAND --help` explains its flags.", width),
         "",
-        "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
-        "  dibs claim issue-1842 --wait 5m       # in line, first come first served",
+        "  dibs claim issue-1842 --actor ann     # yours, or who has it",
+        "  dibs release issue-1842 --actor ann   # the name is all the proof it needs",
         "  dibs run issue-42 -- ./fix.sh         # claim, run, heartbeat, release",
     ]
     return "\n".join(lines)
 
 
+def is_group(word: str) -> bool:
+    """Tell whether `dibs help WORD` shows a list: of a part, of a rank, or of everything."""
+    return word in (ALL, *RANKS, *[part.word for part in parts_with_commands()])
+
+
 def group_page(word: str, width: int | None = None) -> str:
-    """`dibs help GROUP`, or of all groups."""
+    """`dibs help GROUP`: the commands of a part, of a rank, or all, with those that other packages bring."""
     width = _fitted(width)
-    lines: list[str] = []
-    for each, title, names in GROUPS:
-        if word in (each, ALL):
-            lines += [f"{title}:", *_columns([(name, SUMMARIES[name]) for name in names], width), ""]
+    shown: list[tuple[str, list[tuple[str, str]]]] = []
+    for part in parts_with_commands():
+        if word in (part.word, part.rank, ALL):
+            shown.append((part.title, [(name, summary_of(name)) for name in part.commands]))
+    if word == ALL:
+        shown += [("Of other packages", rows) for rows in [_foreign_commands()] if rows]
+    lines = [line for title, rows in shown for line in (f"{title}:", *_columns(rows, width), "")]
     return "\n".join([*lines, "`dibs COMMAND --help` shows flags, examples and exit codes."])
 
 
+def family_page(first: str, commands: list[str], width: int | None = None) -> str:
+    """`dibs FAMILY --help`: the commands that begin with one word."""
+    width = _fitted(width)
+    rows = [(name, summary_of(name) or load(name).summary) for name in commands]
+    about = [sentence(FAMILIES[first]), ""] if first in FAMILIES else []
+    after = "`dibs COMMAND --help` shows flags, examples and exit codes."
+    lines = [f"Usage: dibs {first} COMMAND [arguments] [flags]", "", *about, *_columns(rows, width), "", after]
+    return "\n".join(lines)
+
+
+def words_of_the_core() -> list[tuple[str, str]]:
+    """What somebody who begins needs, in the order of the work: each first word, with what it does."""
+    names = [name for part in PARTS if part.rank == CORE for name in part.commands]
+    return [(word, FAMILIES.get(word) or summary_of(_first(word, names))) for word in first_words(names)]
+
+
+def _first(word: str, names: Iterable[str]) -> str:
+    return next(name for name in names if word in (name, name.split(" ")[0]))
+
+
 def _groups_in_short() -> list[tuple[str, str]]:
-    """Each group with its commands but those of the loop; of a family the first word."""
-    words: dict[str, dict[str, None]] = {}
-    for word, _, names in GROUPS:
-        words.setdefault(word, {}).update(dict.fromkeys([name.split(" ")[0] for name in names if name not in LOOP]))
-    return [(word, ", ".join(firsts)) for word, firsts in words.items()]
+    """Each part that is not core with its first words; what is for users of other systems in one line."""
+    rows = [(part.word, part.commands) for part in parts_with_commands() if part.rank == MORE]
+    others = [name for part in PARTS if part.rank == COMPATIBILITY for name in part.commands]
+    return [(word, ", ".join(first_words(names))) for word, names in [*rows, (COMPATIBILITY, others)]]
+
+
+def _foreign_commands() -> list[tuple[str, str]]:
+    """The commands of packages that are installed beside dibs. One that cannot be loaded has its name alone."""
+    from dibs.base.plugins import registered
+
+    rows = []
+    for name in [word.replace(".", " ") for word in registered(GROUP)]:
+        try:
+            rows.append((name, load(name).summary))
+        except DibsError:
+            rows.append((name, "cannot be loaded"))
+    return [row for row in rows if row[0] not in shipped_names()]
 
 
 def page(command: Command, width: int | None = None) -> str:
     """`dibs COMMAND --help`, for a terminal of this width; None is that of a pipe."""
     width = _fitted(width)
     lines = [*_usage(command, width), ""]
-    if command.name in SUMMARIES:  # those of other packages have none
-        lines += wrap(sentence(SUMMARIES[command.name]), width)
+    summary = command.summary or summary_of(command.name)
+    if summary:  # another package may have none
+        lines += wrap(sentence(summary), width)
     if command.about:
         lines += wrap(command.about, width)
     others = aliases(command.name)
@@ -144,8 +187,8 @@ def _columns(rows: list[tuple[str, str]], width: int) -> list[str]:
         return [line for name, text in texts for line in (f"  {name.strip()}", *(f"      {each}" for each in text))]
     lines = []
     for name, text in rows:
-        first, *more = wrap(text, width - indent, break_on_hyphens=False)
-        lines += [f"  {name}".ljust(indent) + first, *(" " * indent + line for line in more)]
+        first, *more = wrap(text, width - indent, break_on_hyphens=False) or [""]
+        lines += [(f"  {name}".ljust(indent) + first).rstrip(), *(" " * indent + line for line in more)]
     return lines
 
 

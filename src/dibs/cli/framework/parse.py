@@ -9,7 +9,7 @@ from __future__ import annotations
 from dibs.base.cheap import Any, Iterable, Sequence
 from dibs.base.errors import InvalidInput
 from dibs.base.terminal import did_you_mean
-from dibs.cli.framework.registry import ALIASES, ALONE, MEANT, load, registered
+from dibs.cli.framework.registry import ALIASES, ALONE, MEANT, NAMES, load, names_of, shipped_names
 from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, MAYBE, REST, Command, Option
 from dibs.core.durations import is_duration
 
@@ -44,23 +44,27 @@ def wants(argv: Sequence[str], *flags: str) -> bool:
     return not set(flags).isdisjoint(argv[: argv.index("--")] if "--" in argv else argv)
 
 
-def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The command's name and all other words. None if there is no command."""
+def split_command(argv: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The command's name and all other words. None if there is no command. Plugins are asked about a word that dibs
+    does not have itself. The first word of a family stands alone only where its help is asked for."""
     before, rest = _leading_flags(argv)
     if not rest:
         return None, before
     word, after = rest[0], list(rest[1:])
-    if word in names:
+    if word in NAMES:
         return word, before + after
-    if any(name.startswith(word + " ") for name in names):
-        return _of_family(word, before, after, names)
+    if any(name.startswith(word + " ") for name in NAMES):
+        return _of_family(word, before, after, NAMES)
     if word in ALIASES:
         return _of_alias(ALIASES[word], before + after), before + after
     if word in MEANT:
         raise UsageError(f"{word} is not a dibs command. You may mean: {MEANT[word]}")
-    if registered(word) is not None:
+    found = names_of(word)
+    if word in found:
         return word, before + after
-    firsts = {name.split(" ")[0] for name in names}
+    if found:
+        return _of_family(word, before, after, found)
+    firsts = {name.split(" ")[0] for name in shipped_names()}
     raise UsageError(f"{_shown(word)} is not a dibs command.{did_you_mean(word, firsts)} `dibs --help` lists them.")
 
 
@@ -70,10 +74,10 @@ def _of_family(first: str, before: list[str], after: list[str], names: Sequence[
     flags, rest = _leading_flags(after) if after[:1] and after[0].startswith("-") else ([], after)
     if rest and rest[0] in seconds:
         return f"{first} {rest[0]}", [*before, *flags, *rest[1:]]
+    if wants(after, "--help", "-h"):
+        return first, before + after  # the help of the family
     if not rest and first in ALONE:
         return ALONE[first], [*before, *flags]
-    if wants(after, "--help", "-h"):
-        return f"{first} {seconds[0]}", before + after
     hint = did_you_mean(rest[0], seconds) if rest else ""
     if first == "lock" and rest and not hint:
         hint = f" To claim a job: dibs claim {_shown(rest[0])}."

@@ -91,8 +91,9 @@ class Argument:
 
 
 class Command:
-    """One command, with its arguments and options. Who finds it by its `name`, which may be two words (`token new`),
-    sets that. `examples` are lines to type, each with what it does; `exits` its exit codes, each with what it means.
+    """One command, with its arguments and options. Who finds it by its `name`, which may be two words (`token list`),
+    sets that. `summary` is what a plugin's command does, in half a line; those of dibs itself are in the registry.
+    `examples` are lines to type, each with what it does; `exits` its exit codes, each with what it means.
     `usage_exit` is the exit code for a usage error. `several` are the commands that take more than one of its argument,
     each with what it does. `usual` are the flags that its help shows first, if it has many."""
 
@@ -100,6 +101,7 @@ class Command:
         self,
         run: Callable[[Call], Answer],
         *parts: Argument | Option,
+        summary: str = "",
         about: str = "",
         examples: tuple[tuple[str, str], ...] = (),
         exits: tuple[tuple[int, str], ...] = (),
@@ -109,6 +111,7 @@ class Command:
     ) -> None:
         self.name = ""
         self.run = run
+        self.summary = summary
         self.about = about
         self.examples = examples
         self.exits = exits

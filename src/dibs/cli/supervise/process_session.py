@@ -390,7 +390,7 @@ def claim(
     call = session.call
     document = {"owner": call.settings.owner} | terms(call)
     wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
-    tracker = part("issue tracker") if job.startswith(TRACKED) else None
+    tracker = part("issue-tracker") if job.startswith(TRACKED) else None
     while True:
         document["session_id"] = session.id
         sent_ms = steady_ms()

@@ -83,6 +83,7 @@ COMMANDS = {
         create,
         Option("--holder NAME", "name of the run, as shown to others, such as dev-1a2b3c4d", required="holder"),
         Option("--given", "use the secret in SHUTDOWN_SECRET instead of a new one"),
+        summary="begin a run and print its secret",
         about=(
             "A run is one execution of one agent. Its secret identifies it to `rlock` (SHUTDOWN_SECRET) and "
             "to the gateway of `dibs serve --gateway`. The secret is shown this once; dibs keeps a digest. "
@@ -101,6 +102,7 @@ COMMANDS = {
     ),
     "run-secret list": CliCommand(
         list_,
+        summary="list the active runs",
         about=(
             "Shows the holder, the start and the locks of each run, and no secrets. --quiet prints the holders only."
         ),
@@ -114,6 +116,7 @@ COMMANDS = {
     "run-secret end": CliCommand(
         end,
         Argument("HOLDER", "the holder given to run-secret create"),
+        summary="end a run and free its locks",
         about="Its secret is invalid from then on. If several runs have the same holder, all of them end.",
         examples=(("dibs run-secret end dev-1a2b3c4d", "when the agent has ended"),),
         exits=(

@@ -303,6 +303,7 @@ def _failed(call: Call, answer: Answer) -> Answer:
 def command(
     run: Callable[[Call], Answer],
     *parts: Argument | Option,
+    summary: str,
     about: str,
     examples: tuple[tuple[str, str], ...],
     exits: tuple[tuple[int, str], ...],
@@ -317,7 +318,16 @@ def command(
         except DibsError as error:
             return _failed(call, failure(reply_for_error(error)))
 
-    return Command(told, *parts, NO_DAEMON, about=about, examples=examples, exits=exits, usage_exit=BAD_USAGE)
+    return Command(
+        told,
+        *parts,
+        NO_DAEMON,
+        summary=summary,
+        about=about,
+        examples=examples,
+        exits=exits,
+        usage_exit=BAD_USAGE,
+    )
 
 
 # The arguments of the commands.
@@ -347,6 +357,7 @@ COMMANDS = {
         _RESOURCE,
         _TTL,
         *_WHO,
+        summary="lock a resource, as grite does",
         about=f"{_REMEMBERS} Acquiring a lock that you hold gives the same lease, never a shorter one.",
         examples=(
             ("dibs lock acquire --resource issue:8057324b --ttl 30m", "for half an hour"),
@@ -368,6 +379,7 @@ COMMANDS = {
         _NEW_TTL,
         LEASE,
         *_WHO,
+        summary="extend a lock you hold",
         about="An expired lock cannot be renewed: acquire it again.",
         examples=(("dibs lock renew --resource repo:migration --ttl 2h", "half way through"),),
         exits=(
@@ -382,6 +394,7 @@ COMMANDS = {
         _RESOURCE,
         LEASE,
         *_WHO,
+        summary="release a lock you hold",
         about="Succeeds if nobody holds the resource. A lock that somebody else holds is left alone.",
         examples=(
             ("dibs lock release --resource issue:8057324b", "when done"),
@@ -399,6 +412,7 @@ COMMANDS = {
         _RESOURCE,
         LOCK_ACTOR,
         DATA_DIR,
+        summary="list all held locks",
         about="Expired locks are not listed: they can be acquired.",
         examples=(("dibs lock status --json", "everything"),),
         exits=(
@@ -410,6 +424,7 @@ COMMANDS = {
         gc,
         LOCK_ACTOR,
         DATA_DIR,
+        summary="delete expired locks",
         about=("You never need this: an expired lock is free before it is deleted. A server deletes them by itself."),
         examples=(("dibs lock gc", "now and then"),),
         exits=(

@@ -31,9 +31,8 @@ from dibs.server.http.parse import parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import HttpError, answer_document
 from dibs.server.monitor.metric_table import Scrape
-from dibs.server.plugins import Contract
+from dibs.server.plugins import Contract, FixedRoutes
 from dibs.server.routes.operations import routed
-from dibs.server.routes.table import Table
 from dibs.wire.answer_fields import Answer, flag, number, numbers, parts, text
 from dibs.wire.credentials import digest_of
 from dibs.wire.operations import NAMESPACE, Operation, by_id, document_schema, in_query
@@ -133,10 +132,10 @@ OPERATIONS = by_id(
 )
 
 
-def routes(api: Api) -> Table:
+def open_accounts(api: Api) -> FixedRoutes:
     accounts, pages = Accounts(api), AdminPages(api)
     handlers = {REGISTER: accounts.register, ROTATE: accounts.rotate, STATUS: pages.status}
-    return routed({**handlers, TIMESERIES: pages.timeseries}, OPERATIONS)
+    return FixedRoutes(routed({**handlers, TIMESERIES: pages.timeseries}, OPERATIONS))
 
 
 def key_of(headers: Mapping[bytes, bytes]) -> bytes | None:

@@ -272,7 +272,7 @@ def _in_its_words(handler: Handler, admit: Callable[[HttpRequest], None] | None)
     return handle
 
 
-# What `/openapi.json` and `/docs` show of these operations. Fields come from the tables that the handlers read. Pure.
+# What `/openapi.json` shows of these operations. Fields come from the tables that the handlers read. Pure.
 
 ABOUT = "In OctoStore's form: this server runs with `--octostore`."
 _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503)

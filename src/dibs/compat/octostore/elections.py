@@ -37,8 +37,9 @@ from dibs.server.http.admission import ClientWindows
 from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import HttpError, answer_document, answer_for
+from dibs.server.plugins import FixedRoutes
 from dibs.server.routes.operations import routed
-from dibs.server.routes.table import Handler, Table
+from dibs.server.routes.table import Handler
 from dibs.server.settings import PublicElections
 from dibs.wire.lease_documents import frame
 from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, Operation, by_id, in_path
@@ -357,8 +358,8 @@ class PublicRooms:
         return leave
 
 
-def routes(api: Api) -> Table:
-    return routed(ElectionRoutes(api).handlers(), OPERATIONS)
+def open_elections(api: Api) -> FixedRoutes:
+    return FixedRoutes(routed(ElectionRoutes(api).handlers(), OPERATIONS))
 
 
 class ElectionRoutes:

@@ -733,16 +733,6 @@ OPERATIONS = by_id(
     ),
     Operation(
         "GET",
-        "/docs",
-        "docs",
-        "the same as a page",
-        "Description",
-        {200: _SCHEMAS["string"]},
-        is_open=True,
-        media=("text/html",),
-    ),
-    Operation(
-        "GET",
         "/",
         "dashboard",
         "the dashboard, for browsers",

@@ -107,6 +107,7 @@ COMMANDS = {
         Option("--without FAULTS", "leave out kinds of faults, or features, with commas between"),
         Option("--pairs", "print how often each two features met, the rarest first"),
         Option("--no-shrink", "report the run as it is"),
+        summary="run servers, clients and faults from one seed, and check every promise",
         about=(
             "Servers, their clients and a store in memory run on one thread in virtual time, and one seed "
             "decides what goes wrong, and which half of the features is used. Every commit and answer is "

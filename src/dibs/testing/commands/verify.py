@@ -157,6 +157,7 @@ COMMANDS = {
         Option("--seed SEED", "repeat the choices of an earlier run"),
         Option("--record FILE", "where to write the record (default: a new file here)"),
         Option("--judge FILE", "race nobody; judge the record of an earlier run"),
+        summary="race clients on a store or server, and judge what they were answered",
         about=(
             "Clients race for a few jobs in a namespace of their own, lose answers on purpose and send "
             "requests twice. Each call with its answer is a line of JSON. Then a judge looks for what "
