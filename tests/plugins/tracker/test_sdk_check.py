@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.async_client import AsyncClient
+from dibs.sdk.client import Client
 
 if TYPE_CHECKING:
     from tests.plugins.tracker.conftest import Clone, GitHubStandIn
