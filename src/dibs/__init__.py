@@ -37,8 +37,11 @@ if TYPE_CHECKING:
         WouldDeadlock,
     )
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue, Previous
-    from dibs.sdk.claim import AsyncClaim, AsyncLeader, Claim, Leader
-    from dibs.sdk.client import AsyncClient, AsyncSession, Client, Session
+    from dibs.sdk.async_claim import AsyncClaim, AsyncLeader
+    from dibs.sdk.async_client import AsyncClient, AsyncSession
+    from dibs.sdk.async_events import AsyncEvents
+    from dibs.sdk.claim import Claim, Leader
+    from dibs.sdk.client import Client, Session
     from dibs.sdk.default import (
         claim,
         claim_all,
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
         list_claimed_jobs,
         release_job,
     )
-    from dibs.sdk.events import AsyncEvents, Events
+    from dibs.sdk.events import Events
     from dibs.sdk.fence import AsyncFence, Fence
     from dibs.sdk.locks import AsyncLock, Lock, RLock, exclusive
 
@@ -64,28 +67,48 @@ __all__ += ["AuthenticationFailed", "AuthenticationRequired", "BadReply", "DibsE
 __all__ += ["InvalidName", "InvalidTtl", "JobClosed", "JobDone", "JobHeld", "JobParked", "JobResting", "JobSuperseded"]
 __all__ += ["LeaseLost", "MissingExtra", "NoneFree", "NotAllowed", "NotClaimed", "RequestRefused", "StaleToken"]
 __all__ += ["Unavailable", "WouldDeadlock"]
-# Where they live. What is not listed is in `base.errors`.
+# The modules they live in. Names that are not listed are in `base.errors`.
 _PLACES = {
-    "_version": "__version__",
-    "sdk.answers": "JobEvent JobStatus Lease Overdue Previous",
-    "sdk.claim": "AsyncClaim AsyncLeader Claim Leader",
-    "sdk.client": "AsyncClient AsyncSession Client Session",
-    "sdk.default": (
-        "claim claim_all claim_any connect claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job"
-    ),
-    "sdk.events": "AsyncEvents Events",
-    "sdk.fence": "AsyncFence Fence",
-    "sdk.locks": "AsyncLock Lock RLock exclusive",
+    "__version__": "_version",
+    "AsyncClaim": "sdk.async_claim",
+    "AsyncClient": "sdk.async_client",
+    "AsyncEvents": "sdk.async_events",
+    "AsyncFence": "sdk.fence",
+    "AsyncLeader": "sdk.async_claim",
+    "AsyncLock": "sdk.locks",
+    "AsyncSession": "sdk.async_client",
+    "Claim": "sdk.claim",
+    "Client": "sdk.client",
+    "Events": "sdk.events",
+    "Fence": "sdk.fence",
+    "JobEvent": "sdk.answers",
+    "JobStatus": "sdk.answers",
+    "Leader": "sdk.claim",
+    "Lease": "sdk.answers",
+    "Lock": "sdk.locks",
+    "Overdue": "sdk.answers",
+    "Previous": "sdk.answers",
+    "RLock": "sdk.locks",
+    "Session": "sdk.client",
+    "claim": "sdk.default",
+    "claim_all": "sdk.default",
+    "claim_any": "sdk.default",
+    "claim_job": "sdk.default",
+    "connect": "sdk.default",
+    "exclusive": "sdk.locks",
+    "fail_job": "sdk.default",
+    "get_job_owner": "sdk.default",
+    "heartbeat_job": "sdk.default",
+    "list_claimed_jobs": "sdk.default",
+    "release_job": "sdk.default",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'dibs' has no attribute {name!r}")
-    from importlib import import_module
-
-    place = next((place for place, names in _PLACES.items() if name in names.split()), "base.errors")
-    globals()[name] = value = getattr(import_module(f"dibs.{place}"), name)
+    module = __import__(f"dibs.{_PLACES.get(name, 'base.errors')}", fromlist=("",))
+    globals()[name] = value = getattr(module, name)
     return value
 
 

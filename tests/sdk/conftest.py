@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.async_client import AsyncClient
+from dibs.sdk.client import Client
 from tests.programs import ServerProcess
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.client.transport import Ask
-    from dibs.sdk.client import AsyncClient
+    from dibs.sdk.async_client import AsyncClient
     from dibs.wire.documents import Reply
 
     Connect = Callable[..., AsyncClient]

@@ -20,8 +20,9 @@ from tests.sdk.conftest import over
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dibs.sdk.async_client import AsyncClient
     from dibs.sdk.claim_state import ClaimState
-    from dibs.sdk.client import AsyncClient, Client
+    from dibs.sdk.client import Client
     from dibs.sdk.hold import Hold
 
     Connect = Callable[..., Client]

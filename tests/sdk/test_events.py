@@ -15,8 +15,9 @@ import pytest
 
 import dibs
 from dibs.client.urls import ServerAddress
+from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.async_transport import AsyncServerConnection
-from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.client import Client
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.programs import WAIT_S_MAX

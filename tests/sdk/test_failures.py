@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.client.pool import TransportPool
-    from dibs.sdk.client import AsyncClient, Client
+    from dibs.sdk.async_client import AsyncClient
+    from dibs.sdk.client import Client
     from dibs.sdk.hold import LeaseHold
 
     Connect = Callable[..., Client]

@@ -10,7 +10,7 @@ import pytest
 
 from dibs.agents.backend import ToolBackend
 from dibs.client.naming import Naming
-from dibs.sdk.client import AsyncClient
+from dibs.sdk.async_client import AsyncClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,8 +19,9 @@ from tests.sdk.conftest import over
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from dibs.sdk.async_client import AsyncClient
     from dibs.sdk.claim import Claim
-    from dibs.sdk.client import AsyncClient, Client
+    from dibs.sdk.client import Client
 
 
 @over()

@@ -13,7 +13,8 @@ from tests.sdk.conftest import over
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.sdk.client import AsyncClient, Client
+    from dibs.sdk.async_client import AsyncClient
+    from dibs.sdk.client import Client
 
     Connect = Callable[[], AsyncClient]
 

@@ -18,7 +18,7 @@ import dibs
 from dibs.base import errors
 from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.sdk import answers, default
-from dibs.sdk.client import AsyncClient
+from dibs.sdk.async_client import AsyncClient
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from dibs.base.errors import JobHeld
-from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.async_client import AsyncClient
+from dibs.sdk.client import Client
 from dibs.server.monitor import server_log
 from dibs.server.monitor.server_log import RequestSpans
 from tests.server.harness import TOKENS, running, wait_until

@@ -32,10 +32,10 @@ from dibs.client.transport import Ask
 from dibs.core.names import check_name
 from dibs.sdk import operations
 from dibs.sdk.answers import JobStatus, Lease, body_of
+from dibs.sdk.async_claim import on_loop, taken
+from dibs.sdk.async_client import AsyncSession
 from dibs.sdk.async_transport import LEAVING, AsyncTransport, drive, shielded
-from dibs.sdk.claim import on_loop, taken
 from dibs.sdk.claim_state import ClaimEnd, finish_hold, release_at_exit
-from dibs.sdk.client import AsyncSession
 from dibs.sdk.hold import LeaseHold, SessionLeaseHold
 from dibs.sdk.operations import NO_TERMS, ClaimTerms, claim_request
 from dibs.wire.codes import NOT_ANY_MORE, row_of_error

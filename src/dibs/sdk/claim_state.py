@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import ref
 
 from dibs.base.clock import steady_ms
@@ -24,6 +24,9 @@ from dibs.sdk.answers import Lease, Previous
 from dibs.sdk.heart import WATCHDOG, Grip
 from dibs.sdk.hold import LeaseHold, SessionHold, hold_in
 from dibs.sdk.methods import Handle
+
+if TYPE_CHECKING:
+    import asyncio
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -343,13 +346,15 @@ class LeaderState(ClaimState[D]):
         return self.remaining() > 0
 
 
-Acquirer = threading.Thread | asyncio.Task[object]
+if TYPE_CHECKING:
+    Acquirer = threading.Thread | asyncio.Task[object]
 
 
 def acquirer() -> Acquirer:
     """The one that acquires something here: the task of an event loop, or else the thread."""
-    loop = asyncio._get_running_loop()  # every claim asks, and where no loop runs the public function raises
-    task = None if loop is None else asyncio.current_task(loop)
+    loops: Any = sys.modules.get("asyncio")  # a program that has not imported it runs no loop
+    loop = None if loops is None else loops._get_running_loop()  # where no loop runs the public function raises
+    task: Acquirer | None = None if loop is None else loops.current_task(loop)
     return threading.current_thread() if task is None else task
 
 

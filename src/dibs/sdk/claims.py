@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
@@ -20,12 +20,14 @@ from dibs.core.durations import Duration, duration_ms
 from dibs.core.limits import ELECTION_TTL_MS_DEFAULT, TTL_MS_DEFAULT
 from dibs.core.names import election_job
 from dibs.sdk import operations
-from dibs.sdk.async_transport import AsyncTransport
 from dibs.sdk.claim_state import ClaimState, LeaderState
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import Handle, explained, name_given
 from dibs.sdk.operations import ClaimTerms, claim_request
 from dibs.system.session_mark import process_mark
+
+if TYPE_CHECKING:
+    from dibs.sdk.async_transport import AsyncTransport
 
 OnLost = Callable[[LeaseLost], object]
 

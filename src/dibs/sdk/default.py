@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
 from dibs.core.durations import Duration
 from dibs.sdk.answers import JobOwner, JobStatus, Lease
-from dibs.sdk.claim import AsyncClaim, Claim
-from dibs.sdk.claim_state import Acquirer, acquirer
-from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.claim import Claim
+from dibs.sdk.claim_state import acquirer
+from dibs.sdk.client import Client
 from dibs.sdk.methods import Handle, explained, takes_like
+
+if TYPE_CHECKING:
+    from dibs.sdk.async_claim import AsyncClaim
+    from dibs.sdk.async_client import AsyncClient
+    from dibs.sdk.claim_state import Acquirer
 
 # Which thread or task acquired what, through an object that several share. An object such as a Lock has many users.
 # Each claim belongs to the user that acquired it. If a user lost its claim without knowing it and another acquires the
 # lock, that is a new claim, and neither releases the other's.
 
-K = TypeVar("K", Client, AsyncClient)
+K = TypeVar("K", "Client", "AsyncClient")
 T = TypeVar("T")
 
 
@@ -86,6 +91,8 @@ def default_client() -> Client:
 
 
 def default_async_client() -> AsyncClient:
+    from dibs.sdk.async_client import AsyncClient
+
     return _default(AsyncClient)
 
 

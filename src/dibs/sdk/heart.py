@@ -10,11 +10,11 @@ from __future__ import annotations
 import _thread
 import os
 import threading
-from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from dibs.base.clock import steady_ms
@@ -23,6 +23,9 @@ from dibs.base.logger import log
 from dibs.client.flow import drive
 from dibs.client.pool import TransportPool
 from dibs.sdk.hold import Hold
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 # Threads and events that an interrupt cannot break.
 #

@@ -25,9 +25,11 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 from dibs.base.errors import InvalidInput, JobDone, JobHeld, NotClaimed
 from dibs.core.durations import Duration
 from dibs.sdk import operations
-from dibs.sdk.claim import AsyncClaim, Claim
+from dibs.sdk.async_claim import AsyncClaim
+from dibs.sdk.async_client import AsyncClient
+from dibs.sdk.claim import Claim
 from dibs.sdk.claims import TTL_SECONDS, OnLost
-from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.client import Client
 from dibs.sdk.default import Acquired, EitherClaim, claim, default_async_client, default_client
 from dibs.sdk.methods import Handle, explained
 

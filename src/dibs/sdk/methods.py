@@ -5,12 +5,11 @@ what they ask for is made (`claims.py`, `claim_state.py`). Type checkers follow 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.client.flow import Flow, Work, name_in_use
-from dibs.sdk.async_transport import shielded
 from dibs.wire.references import is_plain
 from dibs.wire.request_fields import parameter_texts
 
@@ -108,7 +107,7 @@ T = TypeVar("T")
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _named(flow: Callable[..., Flow[T]]) -> Callable[..., Flow[T]]:
+def named(flow: Callable[..., Flow[T]]) -> Callable[..., Flow[T]]:
     """The flow of a client, with the job under its one name, or as it was written if it is in use so."""
     is_of_job = next(iter(inspect.signature(flow).parameters)) == "name"
 
@@ -132,29 +131,13 @@ def _named(flow: Callable[..., Flow[T]]) -> Callable[..., Flow[T]]:
 
 def asks(name: str, flow: Callable[P, Flow[T]]) -> Callable[Concatenate[Any, P], T]:
     """A method of `Client`."""
-    named_flow = _named(flow)
+    named_flow = named(flow)
 
     def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         answer: T = self._run(named_flow(self, *args, **kwargs))
         return answer
 
-    return _described(method, name, flow)
-
-
-def awaits(
-    name: str, flow: Callable[P, Flow[T]], *, to_end: bool = False
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """A method of `AsyncClient`. `to_end`: it is carried out although its caller is cancelled."""
-    named_flow = _named(flow)
-
-    async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        def begin() -> Coroutine[Any, Any, T]:
-            asked: Coroutine[Any, Any, T] = self._run(named_flow(self, *args, **kwargs))
-            return asked
-
-        return await (shielded(begin) if to_end else begin())
-
-    return _described(method, name, flow)
+    return described_as(method, name, flow)
 
 
 def given(
@@ -187,7 +170,7 @@ def takes_like(
     return described
 
 
-def _described(method: F, name: str, flow: Callable[..., Any]) -> F:
+def described_as(method: F, name: str, flow: Callable[..., Any]) -> F:
     parameters = [_SELF, *inspect.signature(flow).parameters.values()]
     return _told(method, name, inspect.Signature(parameters), flow.__doc__ or "")
 

@@ -10,7 +10,8 @@ from dibs.client.pool import TransportPool
 from dibs.core.durations import Duration, duration_ms
 from dibs.engine.coordinator import Coordinator
 from dibs.sdk import default
-from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.async_client import AsyncClient
+from dibs.sdk.client import Client
 from dibs.sdk.heart import WATCHDOG
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock

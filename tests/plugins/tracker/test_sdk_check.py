@@ -9,7 +9,8 @@ import pytest
 
 import dibs
 from dibs.client.embedded import EmbeddedTransport
-from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.async_client import AsyncClient
+from dibs.sdk.client import Client
 from dibs.wire.documents import Reply
 
 if TYPE_CHECKING:
