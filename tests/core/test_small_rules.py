@@ -34,7 +34,7 @@ from dibs.core.records import (
 )
 from dibs.core.service.credentials import Credential
 from dibs.core.successes import LastRun, Success, success_in, success_of
-from dibs.core.upkeep.due import gone_servers, live_servers, remember
+from dibs.core.upkeep.outages import gone_servers, live_servers, remember
 from tests.core.make import KEY, acquire, draft, ending, holder, lock, outage
 
 NOW_MS = 100_000

@@ -13,7 +13,7 @@ from dibs.core.draft import View
 from dibs.core.limits import PULSE_KEPT_MS
 from dibs.core.records import META_KEY, USAGE_PREFIX, FreezeMark, Meta, Pulse, Ticket, pulse_key, ticket_key
 from dibs.core.service.credentials import Usage
-from dibs.core.upkeep.due import accounted_ms
+from dibs.core.upkeep.outages import accounted_ms
 from tests.core.make import KEY, acquire
 
 FROZEN = Meta(frozen=FreezeMark(at_ms=10, id="one", incomplete=True, source="file", from_ms=20), token_floor=7)

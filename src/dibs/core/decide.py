@@ -70,7 +70,7 @@ def decide(view: View, command: Command) -> Decision:
     if type(command) not in commands.UNFROZEN:
         frozen = draft.meta().frozen
         if frozen is not None:
-            from dibs.core.upkeep.due import while_frozen  # rare: a store is frozen while it is moved
+            from dibs.core.upkeep.freeze import while_frozen  # rare: a store is frozen while it is moved
 
             return Decision(outcome=while_frozen(draft, command, frozen))
     rule = _RULES.get(type(command)) or _rule_of(command)
@@ -234,7 +234,7 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome | Ticket]:
 
 def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]]:
     from dibs.core.claims import closures, leases, sessions, withdraw
-    from dibs.core.upkeep import due
+    from dibs.core.upkeep import freeze, outages, recount, sweep
 
     return {
         commands.Renew: leases.renew,
@@ -249,14 +249,14 @@ def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]]:
         commands.SetPool: leases.set_pool,
         commands.EndSession: sessions.end_session,
         commands.InspectSession: sessions.inspect_session,
-        commands.Sweep: due.sweep,
-        commands.Beat: due.beat,
-        commands.RaiseFloor: due.raise_floor,
-        commands.Identify: due.identify,
-        commands.BeginCount: due.begin_count,
-        commands.CountUsage: due.count,
-        commands.Freeze: due.freeze,
-        commands.Thaw: due.thaw,
+        commands.Sweep: sweep.sweep,
+        commands.Beat: outages.beat,
+        commands.RaiseFloor: freeze.raise_floor,
+        commands.Identify: freeze.identify,
+        commands.BeginCount: recount.begin_count,
+        commands.CountUsage: recount.count,
+        commands.Freeze: freeze.freeze,
+        commands.Thaw: freeze.thaw,
     }
 
 

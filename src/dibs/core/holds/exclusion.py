@@ -14,8 +14,9 @@ from dibs.base.cheap import Iterable
 from dibs.core.draft import Draft
 from dibs.core.holds.expiry import live_now, need_sessions, shown
 from dibs.core.limits import OWNERS_NAMED_MAX
-from dibs.core.names import covers, in_tree, overlaps
+from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker, Differs
+from dibs.core.overlap import covers, overlaps
 from dibs.core.records import (
     DELAYED,
     DONE,

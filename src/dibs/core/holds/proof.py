@@ -15,8 +15,9 @@ from dibs.core.draft import Draft
 from dibs.core.events import ACCESS_SET
 from dibs.core.holds.exclusion import live_holders
 from dibs.core.holds.expiry import session_over
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
 from dibs.core.outcomes import NotCurrent, SessionOver, SessionUnknown
+from dibs.core.overlap import overlaps
 from dibs.core.records import Ending, Holder, LockRecord, SessionRecord, Ticket, lock_key
 
 # Who may claim a job: access lists. The promise `access`.

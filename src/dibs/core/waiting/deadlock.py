@@ -22,7 +22,8 @@ from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.draft import Draft
 from dibs.core.holds.exclusion import are_related, blockers, covered, misfit, owners_of, slots_of, without_kin
 from dibs.core.holds.expiry import session_over, ticket_over
-from dibs.core.names import covers, in_tree, overlaps
+from dibs.core.names import in_tree
+from dibs.core.overlap import covers, overlaps
 from dibs.core.records import (
     EXCLUSIVE,
     SHARED,

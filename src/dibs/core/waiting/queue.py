@@ -38,8 +38,9 @@ from dibs.core.holds.expiry import end_expired, end_hold, shown, ticket_over
 from dibs.core.holds.grants import for_session, grant, swap
 from dibs.core.holds.proof import allowed, put_list
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
-from dibs.core.names import covers, in_tree
+from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, PlacesKept, Queued
+from dibs.core.overlap import covers
 from dibs.core.records import EXCLUSIVE, EXPIRED, SHARED, Closure, LockRecord, Part, Ticket, lock_key, ticket_key
 from dibs.core.waiting import tickets
 

@@ -18,8 +18,9 @@ from dibs.core.holds.grants import swap
 from dibs.core.holds.proof import may_use, same, session_owner
 from dibs.core.holds.quota import charge, give_back
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker, Queued
+from dibs.core.overlap import overlaps
 from dibs.core.records import (
     SHARED,
     Holder,
