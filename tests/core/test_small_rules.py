@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from dibs.core.claims.inspect import state_of
 from dibs.core.claims.several import overlapping_pair
 from dibs.core.draft import Draft, View
 from dibs.core.events import Event
-from dibs.core.holds.exclusion import Owners, is_paused, longest, misfit, slots_of, state_of, units_of
-from dibs.core.holds.expiry import capped_ms, deadline_ms, end_hold, live_now, may_go_on
+from dibs.core.holds.capacity import Owners, is_paused, misfit, slots_of, units_of
+from dibs.core.holds.ceiling import capped_ms
+from dibs.core.holds.closures import longest
+from dibs.core.holds.expiry import deadline_ms, end_hold, live_now, may_go_on
 from dibs.core.holds.grants import check_room
 from dibs.core.limits import (
     CHECKPOINTS_BYTES_MAX,

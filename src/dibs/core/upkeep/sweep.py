@@ -8,7 +8,7 @@ deadlines after an outage, and forgets records that are idle.
 from __future__ import annotations
 
 from dibs.core import commands, events, records
-from dibs.core.claims.closures import end_closures
+from dibs.core.claims.job_settings import end_closures
 from dibs.core.claims.sessions import finish
 from dibs.core.draft import Draft
 from dibs.core.holds.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
