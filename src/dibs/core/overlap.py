@@ -1,4 +1,4 @@
-"""Which names of a tree overlap: the promise `tree`.
+"""Overlap of names in a tree: the promise `tree`.
 
 `path:` and `repo:` names form a tree (`names.in_tree`). A `repo:` name overlaps every name of its namespace. Two paths
 overlap if one is the other or above it: a folder and a file inside it do, two files of one folder do not, and a name

@@ -246,7 +246,7 @@ def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Hol
 
 
 def _why_never(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | None:
-    """Why the claim is refused however long it waits, as the job is."""
+    """Return why the claim is refused however long it waits, as the job is."""
     now_ms, name = draft.now_ms, lock.name
     if ask.lease_id is not None:
         return not_current(draft, lock, ended(lock, ask.lease_id, None, ask.principal))
@@ -262,7 +262,8 @@ def _why_never(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome 
 
 
 def _why_not_now(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | None:
-    """Why the claim must wait: the job is closed, held or delayed, others come first, or the caller is at a limit."""
+    """Return why the claim must wait: the job is closed, held or delayed, or others come first. Or why it may not have
+    one more: its principal is at a limit."""
     now_ms, name = draft.now_ms, lock.name
     if draft.meta().closures:
         from dibs.core.holds.closures import closure_of  # rare

@@ -1,4 +1,4 @@
-"""How a job stands: the answer to `inspect`, and the state of a job in one word."""
+"""The state of a job: the answer to `inspect`, and one word for it."""
 
 from __future__ import annotations
 

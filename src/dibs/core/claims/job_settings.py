@@ -1,4 +1,4 @@
-"""What is said of a job without claiming it: its access list, its pool, closing and opening it, freeing it.
+"""Commands about a job that claim nothing: its access list, its pool, closing and opening it, freeing it.
 
 The rules are in `holds/access.py`, `holds/capacity.py` and `holds/closures.py`. Here is what all these commands do
 around them: what is over is ended first, and the line hears of the change in the same decision. Who can never be served

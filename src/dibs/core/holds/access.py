@@ -1,4 +1,4 @@
-"""Who may claim a job: access lists. The promise `access`.
+"""Access lists, who may claim a job: the promise `access`.
 
 A list says who may claim its job; anybody may claim a job without a list. In a tree a list protects everything that
 overlaps its name: the names below it, and the names above it, because a claim above covers it, too. So a claim must be

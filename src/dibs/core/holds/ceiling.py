@@ -37,5 +37,5 @@ def is_reached(ends_ms: int, at_ms: int) -> bool:
 
 
 def reason_of(ends_ms: int, at_ms: int) -> str | None:
-    """What the history says of a hold that was lost: at its ceiling, or (None) because nobody renewed it."""
+    """The word in the history for a hold that was lost at its ceiling. None: nobody renewed it."""
     return MAX_HOLD if is_reached(ends_ms, at_ms) else None

@@ -110,7 +110,7 @@ class WaitGraph:
         self._asker = asker
         self._wants = wants
         self._wanted: dict[Node, list[Wanted]] = {}
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _Queue] = {}
         self._owners: dict[str, list[Holder]] = {}  # those of a job that may be stuck
         self._parents: dict[str, set[str | None]] = {}  # of a job's owners
         self._alike: dict[tuple[str, int], Need] = {}  # needs that all who wait for a job have
@@ -229,7 +229,7 @@ class WaitGraph:
         ahead = list(self._ahead(wanted, line))
         return ahead, self._successors(wanted, line, ahead)
 
-    def _ahead(self, wanted: Wanted, line: _Line) -> Iterable[Ticket]:
+    def _ahead(self, wanted: Wanted, line: _Queue) -> Iterable[Ticket]:
         """Live places ahead of this one, nearest first; only as many as needed: the last of them waits for the others.
         But it does not wait for what its session's parent or child will hold, so their places follow it."""
         for at in range(line.before(wanted.name, wanted.number) - 1, -1, -1):
@@ -254,7 +254,7 @@ class WaitGraph:
                 return False
         return not self._has_or_will(ticket)
 
-    def _successors(self, wanted: Wanted, line: _Line, ahead: list[Ticket]) -> list[Ticket]:
+    def _successors(self, wanted: Wanted, line: _Queue, ahead: list[Ticket]) -> list[Ticket]:
         """Places ahead whose sessions may not let go once they have the job, nearest first: they wait for something
         else, too. What a session will hold blocks others, never itself, its parent or its child. Whoever counts slots
         counts all of them; else a place that is ahead waits for those further ahead."""
@@ -283,7 +283,7 @@ class WaitGraph:
         wanted = Wanted(self._draft, ticket, ticket.name, ticket.number, ticket.session)
         return self._own_place(wanted) is not None
 
-    def _line(self, wanted: Wanted) -> _Line:
+    def _line(self, wanted: Wanted) -> _Queue:
         """The line that a job is in, loaded as far as this place; without a place, to its end."""
         lock = wanted.lock
         key = tree_key(lock.ns) if wanted.in_tree else lock_key(lock.ns, lock.name)
@@ -291,7 +291,7 @@ class WaitGraph:
             places = [(lock.name, each) for each in lock.line]
             if wanted.in_tree:
                 places = [(place.name, place.number) for place in self._draft.tree(lock.ns).line]
-            self._lines[key] = _Line(self, self._draft, lock.ns, places)
+            self._lines[key] = _Queue(self, self._draft, lock.ns, places)
         line = self._lines[key]
         line.load(line.before(lock.name, wanted.number))
         return line
@@ -381,7 +381,7 @@ class WaitGraph:
         return session.id in self._parents[key] or (session.parent is not None and session.parent in owners)
 
 
-class _Line:
+class _Queue:
     """The tickets of one line from its head, as far as they were loaded, and whose they are."""
 
     __slots__ = ("_at", "_children", "_draft", "_graph", "_ns", "_of", "_places", "busy", "tickets")
