@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dibs.core import decide as decide_module
-from dibs.core.commands import Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +27,6 @@ def put_rule(
     if not checked:
         monkeypatch.setattr(decide_module, "CHECKS", [])
     rules = decide_module._RULES
-    if Release not in rules:  # they are loaded when they are needed, and would come over this one
-        rules.update(decide_module._other_rules())
+    if kind not in rules:  # rules are loaded when they are needed, and would come over this one
+        decide_module._load(kind)
     monkeypatch.setitem(rules, kind, make(rules[kind]))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.agents.git.hook_check import PathClaim, PathClaims, not_owned, others_touched, path_name
-from dibs.core.names import above, check_name, covers, overlaps
+from dibs.core.names import check_name
+from dibs.core.overlap import above, covers, overlaps
 
 PARTS = st.lists(st.sampled_from(["a", "b", "ab", "a b"]), min_size=1, max_size=4).map("/".join)
 NAMES = st.one_of(

@@ -43,7 +43,7 @@ SERVER = SHARED | {"_socket", "array", "math"}
 # Parts of dibs that a job which is free, in the user's own store, does not need: each is imported where it is.
 NOT_FOR_A_FREE_JOB = set(
     """
-    dibs.client.urls dibs.core.upkeep.due dibs.core.lease_outcomes dibs.core.claims.leases
+    dibs.client.urls dibs.core.upkeep.freeze dibs.core.upkeep.sweep dibs.core.lease_outcomes dibs.core.claims.leases
     dibs.core.claims.sessions dibs.core.claims.several dibs.base.redact
     dibs.wire.lease_documents dibs.wire.refusals
     """.split()

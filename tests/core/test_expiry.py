@@ -15,7 +15,7 @@ from dibs.core.decide import decide
 from dibs.core.draft import Draft, View
 from dibs.core.events import Event
 from dibs.core.holds import expiry
-from dibs.core.holds.exclusion import live_holders
+from dibs.core.holds.capacity import live_holders
 from dibs.core.limits import (
     FAILING_RECORD_MS,
     IDLE_RECORD_MS,

@@ -17,7 +17,7 @@ from dibs.core.records import LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.build import tries
-from tests.core.test_lines import HOUR_MS, NS, Room
+from tests.core.test_queue import HOUR_MS, NS, Room
 
 if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome

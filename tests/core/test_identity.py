@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dibs.base.errors import NotAllowed
-from dibs.core.identity import ADMIN, AGENT, LEAST_ROLE, OPERATOR, ROLES, VIEWER, Caller, Limits, require
+from dibs.core.identity import AGENT, LEAST_ROLE, OPERATOR, ROLES, VIEWER, Caller, Limits, require
 
 LOOKS = "A viewer may look and change nothing. This needs a token of an agent."
 
@@ -50,12 +50,3 @@ def test_who_has_a_limit_on_what_it_has_is_counted(
     limits: dict[str, int], namespace: str | None, payer: str | None
 ) -> None:
     assert Caller(principal="ann", namespace=namespace, limits=Limits(**limits)).payer == payer
-
-
-@pytest.mark.parametrize(
-    ("asked_ms", "seconds", "server_ms", "least_ms"),
-    [(0, 0, 0, 0), (7, 0, 0, 7), (0, 2, 0, 2_000), (0, 0, 9, 9), (7_000, 2, 9_000, 2_000), (7, 2, 9, 7), (90, 2, 9, 9)],
-)
-def test_the_least_ceiling_counts(asked_ms: int, seconds: int, server_ms: int, least_ms: int) -> None:
-    caller = Caller(principal="ann", role=ADMIN, limits=Limits(hold_seconds=seconds), max_hold_ms=server_ms)
-    assert caller.ceiling_ms(asked_ms) == least_ms

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from dibs.core.claims.inspect import state_of
 from dibs.core.claims.several import overlapping_pair
 from dibs.core.draft import Draft, View
 from dibs.core.events import Event
-from dibs.core.holds.exclusion import Owners, is_paused, longest, misfit, slots_of, state_of, units_of
-from dibs.core.holds.expiry import capped_ms, deadline_ms, end_hold, live_now, may_go_on
+from dibs.core.holds.capacity import Owners, is_paused, misfit, slots_of, units_of
+from dibs.core.holds.closures import longest
+from dibs.core.holds.expiry import deadline_ms, end_hold, live_now, may_go_on
 from dibs.core.holds.grants import check_room
 from dibs.core.limits import (
     CHECKPOINTS_BYTES_MAX,
@@ -34,7 +36,7 @@ from dibs.core.records import (
 )
 from dibs.core.service.credentials import Credential
 from dibs.core.successes import LastRun, Success, success_in, success_of
-from dibs.core.upkeep.due import gone_servers, live_servers, remember
+from dibs.core.upkeep.outages import gone_servers, live_servers, remember
 from tests.core.make import KEY, acquire, draft, ending, holder, lock, outage
 
 NOW_MS = 100_000
@@ -163,11 +165,6 @@ def test_the_closure_that_ends_last_counts(name: str, until_ms: int | None) -> N
 
 
 # Ends of holds.
-
-
-@pytest.mark.parametrize(("deadline", "ends_ms", "capped"), [(5, 0, 5), (5, 4, 4), (5, 6, 5)])
-def test_a_deadline_is_no_later_than_the_ceiling(deadline: int, ends_ms: int, capped: int) -> None:
-    assert capped_ms(deadline, ends_ms) == capped
 
 
 def session(expires_ms: int, **more: Any) -> SessionRecord:

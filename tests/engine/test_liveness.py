@@ -15,7 +15,7 @@ from dibs.core.lease_outcomes import Broken, Renewed, Swept
 from dibs.core.limits import CONFLICT_RETRIES_MAX, GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS, TICK_MS
 from dibs.core.outcomes import Granted, Held, Status
 from dibs.core.records import META_KEY, PULSE_PREFIX, Meta, lock_key
-from dibs.core.upkeep.due import live_servers
+from dibs.core.upkeep.outages import live_servers
 from dibs.engine.coordinator import Contended, Coordinator
 from dibs.engine.liveness import Decider, EngineThread, Liveness, is_idle, pulses_of
 from dibs.engine.metrics import Metrics

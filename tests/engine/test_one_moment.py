@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dibs.base.errors import StoreUnavailable
 from dibs.core import lease_outcomes, outcomes
-from dibs.core.claims.acquire import inspect
+from dibs.core.claims.inspect import inspect
 from dibs.core.commands import (
     Acquire,
     EndSession,

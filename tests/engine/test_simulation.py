@@ -18,7 +18,7 @@ from dibs.core import decide
 from dibs.core.claims import acquire, leases
 from dibs.core.commands import Acquire, Sweep
 from dibs.core.draft import Decision, View
-from dibs.core.holds import exclusion
+from dibs.core.holds import capacity, closures, related
 from dibs.core.outcomes import Withdrawn
 from dibs.core.records import Holder, LockRecord, lock_key
 from dibs.core.service.delivery import DeliveryPlan
@@ -228,20 +228,20 @@ def are_strangers_kin(draft: object, one: str | None, other: str | None) -> bool
     return one is not None and other is not None and one != other
 
 
-_fits = exclusion.Owners.fits
+_fits = capacity.Owners.fits
 
 
-def fits_into_every_pool(owners: exclusion.Owners, lock: LockRecord, *asked: Any) -> bool:
+def fits_into_every_pool(owners: capacity.Owners, lock: LockRecord, *asked: Any) -> bool:
     return bool(lock.pooled and lock.slots) or _fits(owners, lock, *asked)
 
 
 # A fault of each feature that no fault on record concerns: what breaks it, and the promise that is found broken.
 PLANTED: list[tuple[Any, str, Any, str]] = [
-    (acquire, "closure_of", lambda *_: None, "closed"),
+    (closures, "closure_of", lambda *_: None, "closed"),
     (leases, "capped_ms", lambda at_ms, ends_ms: at_ms, "max-hold"),
     (groups, "_older", lambda *_: [], "queue:newest"),
-    (exclusion.Owners, "fits", fits_into_every_pool, "excl"),
-    (exclusion, "are_related", are_strangers_kin, "excl"),
+    (capacity.Owners, "fits", fits_into_every_pool, "excl"),
+    (related, "are_related", are_strangers_kin, "excl"),
     (acquire, "over_held", lambda *_: None, "quota"),
     (DeliveryPlan, "failed", lambda plan, *told: plan.done(*told[:-1]), "webhook:ordered"),
 ]

@@ -10,7 +10,7 @@ import inspect as source
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dibs.core.claims import acquire, several, withdraw
+from dibs.core.claims import acquire, inspect, several, withdraw
 from dibs.core.commands import AcquireAll, Inspect, Transfer, Withdraw
 from dibs.core.holds import expiry
 from dibs.core.holds.proof import held_by, not_current
@@ -106,8 +106,8 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-012", jobs=1, clients=6)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A look shows a hold as ended although its end is not written."""
-    rewrite(patch, acquire, "inspect", ("if may_go_on(draft, holder)", "if False"))
-    put_rule(patch, Inspect, lambda rule: acquire.inspect)
+    rewrite(patch, inspect, "inspect", ("if may_go_on(draft, holder)", "if False"))
+    put_rule(patch, Inspect, lambda rule: inspect.inspect)
 
 
 @fault("F-020", jobs=1)

@@ -40,6 +40,7 @@ CORE_VALUES = {
     "names",
     "outcomes",
     "overlap",
+    "tree_index",
     "records",
     "references",
 }

@@ -53,6 +53,7 @@ RULES = [
 ]
 MODULES = [
     *RULES,
+    "wire/references",
     *(f"engine/{name}" for name in "batcher coordinator event_log feed liveness sweeper waiters".split()),
     *("stores/codec", "stores/memory", "stores/waiters"),
     *(f"stores/sqlite/{name}" for name in "checkpoint connection queries rows store".split()),

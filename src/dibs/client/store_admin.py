@@ -35,7 +35,7 @@ from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Outcome
 from dibs.core.records import LOCK_PREFIX, META_KEY, REGISTER_KEY, LockRecord, Meta, Stored, lock_key
 from dibs.core.service.credentials import CredentialRegister, credential_key
-from dibs.core.upkeep.due import is_swept
+from dibs.core.upkeep.sweep import is_swept
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential

@@ -225,7 +225,7 @@ class Sweep(PlainCommand):
 
 
 class Beat(PlainCommand):
-    """A server is up. After a gap it also says since when, and what `core/upkeep/due.py` needs to find outages."""
+    """A server is up. After a gap it also says since when, and what `core/upkeep/outages.py` needs to find outages."""
 
     server: str
     alive_since_ms: int | None = None  # the end of a gap; None: there was none since its last pulse

@@ -4,32 +4,40 @@ Pure. Time is `view.now_ms`, fresh ids come with the command, records through th
 decision, so every rule can be tested in microseconds, and replayed. The other files, by the question they answer:
 
 What callers ask for: `claims/`
-    acquire.py    who owns a job: acquire, and how a job stands
+    acquire.py    one job: the steps of a claim, and the verdict on it
     several.py    the first free of several; all or none
-    leases.py     keeping a job and letting it go: renew, release, transfer, break; freeing a parked job, access
-                  lists, pools
+    leases.py     keeping a job and letting it go: renew, release, transfer, break
     withdraw.py   what an ask is, the one way in which a claim is undone, and what refuses its late copies
     sessions.py   one run of one worker, and what ends with it
-    closures.py   maintenance stops: jobs that nobody is granted for a while
+    job_settings.py  commands about a job: access list, pool, close and open, free
+    inspect.py    how a job stands
 
 Who may have it, and until when: `holds/`
     grants.py     the one way in which an owner is made, and how much the owners of one job may note together
-    proof.py      what proves "that was me"; who may claim: access lists, through the tree
-    exclusion.py  who stands in whose way: modes, slots, trees
+    proof.py      what proves "that was me"
+    access.py     access lists: who may claim a job, through the tree
+    exclusion.py  who stands in whose way: owners and the tree
+    capacity.py   how many may own a job at once: modes, slots, units, pools
+    related.py    a session, its parent and its children
+    closures.py   maintenance stops: jobs that nobody is granted for a while
     tree_claims.py  the claims of a tree, in pages
-    expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
+    expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends; attempts, parking
+    ceiling.py    `max_hold`: a deadline that nothing moves
     quota.py      how much a principal has, for those that have a limit
 
 Who waits: `waiting/`
     queue.py      who is served when, and the one way in which a waiter is given the job
     groups.py     of a group only the newest waits
     tickets.py    places in a line; a refused ask that counts as waiting; what an owner is told of those who wait
+    wait_graph.py who waits for whom
     deadlock.py   would waiting ever end; places that a loss of their session closed a circle with
 
 What time does: `upkeep/`
-    due.py        sweeping, forgetting; counting anew; a store that is being moved; outages, which are when no server
-                  could serve: pulses, and how a gap is noted
+    sweep.py      what is due on a record although nobody asks; forgetting
+    outages.py    when no server could serve: pulses, and how a gap is noted
+    freeze.py     a store that is being moved, its name, and the floor of its fencing tokens
     moved.py      a record for another store
+    recount.py    counting anew what a principal has
 
 What a service needs besides: `service/`
     credentials.py  making, replacing and revoking tokens
@@ -37,15 +45,15 @@ What a service needs besides: `service/`
     delivery.py   what a webhook is sent, in which order, and when it is tried again
 
 What is kept and said, beside this file: `records.py`, `events.py`, `commands.py`, `outcomes.py`, `lease_outcomes.py`;
-`draft.py` is a decision in progress, `overlap.py` its index of the names of a tree; `names.py` says what a name may be
-and which names overlap, `limits.py` how long, how many and how large.
+`draft.py` is a decision in progress. `names.py` says what a name may be, `overlap.py` which names of a tree overlap,
+`tree_index.py` finds those quickly; `limits.py` says how long, how many and how large, `identity.py` who may do what.
 """
 
 from __future__ import annotations
 
 from dibs.base.cheap import Any, Callable
 from dibs.core import commands, records
-from dibs.core.claims.acquire import acquire, inspect
+from dibs.core.claims.acquire import acquire
 from dibs.core.commands import Command
 from dibs.core.draft import Decision, Draft, View
 from dibs.core.holds.expiry import shown
@@ -58,7 +66,6 @@ from dibs.core.waiting.tickets import note_want, note_wanted
 # A rule answers with an outcome, or with the place that its caller has in line: `decide` says where that is.
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]] = {
     commands.Acquire: acquire,
-    commands.Inspect: inspect,
     commands.Leave: leave,
     commands.KeepPlaces: keep_places,
 }
@@ -70,11 +77,12 @@ def decide(view: View, command: Command) -> Decision:
     if type(command) not in commands.UNFROZEN:
         frozen = draft.meta().frozen
         if frozen is not None:
-            from dibs.core.upkeep.due import while_frozen  # rare: a store is frozen while it is moved
+            from dibs.core.upkeep.freeze import while_frozen  # rare: a store is frozen while it is moved
 
             return Decision(outcome=while_frozen(draft, command, frozen))
-    rule = _RULES.get(type(command)) or _rule_of(command)
-    answer = rule(draft, command)
+    if type(command) not in _RULES:
+        _load(type(command))
+    answer = _RULES[type(command)](draft, command)
     cycles: dict[str, tuple[str, ...]] = {}
     seen: set[str] = set()
     while losses := _losses(draft, seen):  # a place that is given up is a loss, too
@@ -215,52 +223,61 @@ def _present(draft: Draft, held: dict[tuple[str, str], Holder], outcome: Outcome
     return presented
 
 
-def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome | Ticket]:
-    """The rule of a command that comes for the first time: `dibs claim` should not wait for the import of all."""
-    if isinstance(command, commands.AcquireAny | commands.AcquireAll):
+def _load(kind: type[Any]) -> None:
+    """Import the rule of a command that comes for the first time, with those of the same file: `dibs claim` should not
+    wait for the import of all."""
+    if kind in (commands.AcquireAny, commands.AcquireAll):
         from dibs.core.claims import several
 
         _RULES.update({commands.AcquireAny: several.acquire_any, commands.AcquireAll: several.acquire_all})
-    elif isinstance(command, commands.OpenSession | commands.KeepSession):
+    elif kind is commands.Inspect:
+        from dibs.core.claims.inspect import inspect
+
+        _RULES[commands.Inspect] = inspect
+    elif kind in (commands.Renew, commands.Release, commands.Transfer, commands.Break):
+        from dibs.core.claims import leases
+
+        _RULES.update({commands.Renew: leases.renew, commands.Release: leases.release})
+        _RULES.update({commands.Transfer: leases.transfer, commands.Break: leases.break_})
+    elif kind is commands.Withdraw:
+        from dibs.core.claims.withdraw import withdraw
+
+        _RULES[commands.Withdraw] = withdraw
+    elif kind in (commands.OpenSession, commands.KeepSession, commands.EndSession, commands.InspectSession):
         from dibs.core.claims import sessions
 
         _RULES.update({commands.OpenSession: sessions.open_session, commands.KeepSession: sessions.keep_session})
-    elif commands.Release not in _RULES:
-        _RULES.update(_other_rules())
-    if type(command) not in _RULES:
+        _RULES.update({commands.EndSession: sessions.end_session, commands.InspectSession: sessions.inspect_session})
+    elif kind in (commands.SetAcl, commands.SetPool, commands.Close, commands.Open, commands.Free):
+        from dibs.core.claims import job_settings
+
+        _RULES.update({commands.SetAcl: job_settings.set_acl, commands.SetPool: job_settings.set_pool})
+        _RULES.update({commands.Close: job_settings.close, commands.Open: job_settings.open_})
+        _RULES[commands.Free] = job_settings.free
+    elif commands.Sweep not in _RULES:
+        _load_upkeep()
+    if kind not in _RULES:
         from dibs.core.service import credentials, webhooks
 
         _RULES.update(credentials.RULES)
         _RULES.update(webhooks.RULES)
-    return _RULES[type(command)]
 
 
-def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]]:
-    from dibs.core.claims import closures, leases, sessions, withdraw
-    from dibs.core.upkeep import due
+def _load_upkeep() -> None:
+    from dibs.core.upkeep import freeze, outages, recount, sweep
 
-    return {
-        commands.Renew: leases.renew,
-        commands.Release: leases.release,
-        commands.Withdraw: withdraw.withdraw,
-        commands.Transfer: leases.transfer,
-        commands.Break: leases.break_,
-        commands.Free: leases.free,
-        commands.SetAcl: leases.set_acl,
-        commands.Close: closures.close,
-        commands.Open: closures.open_,
-        commands.SetPool: leases.set_pool,
-        commands.EndSession: sessions.end_session,
-        commands.InspectSession: sessions.inspect_session,
-        commands.Sweep: due.sweep,
-        commands.Beat: due.beat,
-        commands.RaiseFloor: due.raise_floor,
-        commands.Identify: due.identify,
-        commands.BeginCount: due.begin_count,
-        commands.CountUsage: due.count,
-        commands.Freeze: due.freeze,
-        commands.Thaw: due.thaw,
-    }
+    _RULES.update(
+        {
+            commands.Sweep: sweep.sweep,
+            commands.Beat: outages.beat,
+            commands.RaiseFloor: freeze.raise_floor,
+            commands.Identify: freeze.identify,
+            commands.BeginCount: recount.begin_count,
+            commands.CountUsage: recount.count,
+            commands.Freeze: freeze.freeze,
+            commands.Thaw: freeze.thaw,
+        }
+    )
 
 
 def keys_of(command: Command) -> list[str]:

@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from dibs.core.overlap import Overlap, TreePlaces
+    from dibs.core.tree_index import Overlap, TreePlaces
 
     Found = TypeVar("Found", bound=Stored)
 
@@ -176,7 +176,7 @@ class Draft:
         claims = self.tree(ns, page).claims
         known = self._overlaps.get((ns, page))
         if known is None or known.claims is not claims:
-            from dibs.core.overlap import Overlap  # most jobs are in no tree
+            from dibs.core.tree_index import Overlap  # most jobs are in no tree
 
             known = self._overlaps[ns, page] = Overlap(claims)
         return known
@@ -186,7 +186,7 @@ class Draft:
         line = self.tree(ns).line
         known = self._lines.get(ns)
         if known is None or known.line is not line:
-            from dibs.core.overlap import TreePlaces
+            from dibs.core.tree_index import TreePlaces
 
             known = self._lines[ns] = TreePlaces(line)
         return known

@@ -60,7 +60,7 @@ class Caller(Record):
     over_quota: bool = False
     limits: Limits = NO_LIMITS
     audited: bool = False  # the history also keeps this caller's refusals and heartbeats
-    max_hold_ms: int = 0  # the server's ceiling of all holds; 0: it has none
+    max_hold_ms: int = 0  # the server's ceiling of all holds; 0: it has none (`holds/ceiling.py`)
 
     @property
     def payer(self) -> str | None:
@@ -69,11 +69,6 @@ class Caller(Record):
         if not (limits.held or limits.waiting or limits.sessions):
             return None
         return f"{self.namespace or ''}/{self.principal}"
-
-    def ceiling_ms(self, asked_ms: int = 0) -> int:
-        """The least of the ceilings of a claim: its own, its token's, and its server's. 0: there is none."""
-        ceilings = (asked_ms, self.limits.hold_seconds * 1000, self.max_hold_ms)
-        return min([each for each in ceilings if each], default=0)
 
 
 # The embedded store is the user's own file: a user who can write it is its admin.

@@ -107,29 +107,3 @@ def check_namespace(namespace: object) -> str:
     ):
         raise InvalidName(f"A namespace is 1 to {NAMESPACE_CHARS_MAX} letters, digits, dots, dashes or underscores.")
     return namespace
-
-
-# The names of a tree. `repo:` overlaps every name of its namespace; two paths, if one is the other or above it.
-
-
-def overlaps(one: str, other: str) -> bool:
-    if one.startswith("repo:") or other.startswith("repo:"):
-        return True
-    return one == other or _beneath(one, other) or _beneath(other, one)
-
-
-def covers(outer: str, inner: str) -> bool:
-    return outer.startswith("repo:") or _beneath(inner, outer)
-
-
-def _beneath(inner: str, outer: str) -> bool:
-    return inner.startswith(outer if outer.endswith("/") else outer + "/")
-
-
-def above(name: str) -> list[str]:
-    """The path names that cover a path, nearest first: what to look for among many claims."""
-    found = []
-    while (cut := name.rfind("/")) > len("path:"):
-        name = name[:cut]
-        found.append(name)
-    return [*found, "path:/"] if name.startswith("path:/") and name != "path:/" else found

@@ -341,7 +341,7 @@ class SessionRecord(Kept):
     ended_ms: int = 0  # when it ended; remembered for a while so that a late call can be told so
     how: str | None = None
     charge: str | None = None  # where it is counted, for a principal that has a limit
-    parent: str | None = None  # the session whose part it is: they do not exclude each other (`exclusion.py`)
+    parent: str | None = None  # the session whose part it is: they do not exclude each other (`related.py`)
     active_ms: int = 0  # when the worker itself last did something, not only its heartbeat
     wanted: tuple[str, ...] = ()  # keys of locks that somebody waits for, of whom it was not told yet
     by: str | None = None  # the operator who ended it

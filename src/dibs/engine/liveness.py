@@ -4,7 +4,7 @@ An outage is a time in which no renewal could be committed by any server. This s
 or cut off from its store without knowing yet whether that was one. So every batch carries a time up to which the server
 vouches, and the rules take every deadline after it as not reached (`core/holds/expiry.py`). Nothing has to be found out
 before a batch: the upkeep thread sends a `Beat` a moment later, which reads the pulses of all servers, records the
-outage if there was one, and from then on the server vouches for all time again (`core/upkeep/due.py`).
+outage if there was one, and from then on the server vouches for all time again (`core/upkeep/outages.py`).
 
 Three things begin a gap, for which nobody vouches:
 
@@ -41,7 +41,7 @@ from dibs.core.events import Event
 from dibs.core.lease_outcomes import BeatRecorded
 from dibs.core.outcomes import Outcome
 from dibs.core.records import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX, LockRecord, Pulse, SessionRecord, Stored
-from dibs.core.upkeep.due import accounted_ms, gone_servers, live_servers
+from dibs.core.upkeep.outages import accounted_ms, gone_servers, live_servers
 from dibs.engine.coordinator import LOOKS, Coordinator
 from dibs.engine.metrics import Metrics
 from dibs.stores.port import Busy, Conflict, RecordCorrupt, Snapshot, Store, StoreProxy
@@ -80,7 +80,7 @@ class Pace:
             self.took(us)
 
 
-# Which servers use this store, known from their pulses (`core/upkeep/due.py`), and which of them sweeps what.
+# Which servers use this store, known from their pulses (`core/upkeep/outages.py`), and which of them sweeps what.
 
 
 def pulses_of(store: Store) -> list[Pulse]:

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dibs.base.record import Record
 from dibs.core import events as kinds
 from dibs.core import limits, records
+from dibs.core.claims.inspect import state_of
 from dibs.core.commands import BeginCount, CountUsage, InspectSession
 from dibs.core.decide import decide
 from dibs.core.draft import Draft, Missing, View
 from dibs.core.events import Event
-from dibs.core.holds.exclusion import blockers, closure_of, live_holders, state_of
+from dibs.core.holds.capacity import live_holders
+from dibs.core.holds.closures import closure_of
+from dibs.core.holds.exclusion import blockers
 from dibs.core.holds.expiry import ticket_over
 from dibs.core.holds.proof import may_use
 from dibs.core.holds.quota import payer_of

@@ -21,7 +21,7 @@ from dibs.core import limits
 from dibs.core.commands import Sweep
 from dibs.core.events import ACQUIRED, SESSION_ENDED, Event
 from dibs.core.lease_outcomes import Swept
-from dibs.core.upkeep.due import is_swept
+from dibs.core.upkeep.sweep import is_swept
 from dibs.engine.liveness import Decider, EngineThread, SweepShare, is_idle
 from dibs.engine.tally import Tally
 from dibs.stores.port import concerns_all

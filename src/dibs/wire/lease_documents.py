@@ -6,8 +6,10 @@ from __future__ import annotations
 from dibs.base.cheap import Any, Callable
 from dibs.base.jsontext import Document, encode
 from dibs.core import lease_outcomes, outcomes
+from dibs.core.claims.inspect import state_of
 from dibs.core.events import CLOSED, LOCK_CHANGES, Event
-from dibs.core.holds.exclusion import longest, state_of, units_of
+from dibs.core.holds.capacity import units_of
+from dibs.core.holds.closures import longest
 from dibs.core.lease_outcomes import TicketPage, TicketState
 from dibs.core.names import in_tree
 from dibs.core.records import Closure, Done, LockRecord

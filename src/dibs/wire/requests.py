@@ -13,6 +13,7 @@ from dibs.base.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.base.ids import is_id, new_id
 from dibs.base.jsontext import Document
 from dibs.core import commands, limits
+from dibs.core.holds.ceiling import max_hold_ms
 from dibs.core.identity import ADMIN, NO_LIMITS, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_name, check_namespace, in_tree
 from dibs.core.records import EXCLUSIVE
@@ -93,7 +94,7 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
         asked["delay_ms"] = values.number_of(document, "lock_delay_seconds", 0) * 1000
     asked["badges"] = caller.badges
     if caller.max_hold_ms or caller.limits.hold_seconds or "max_hold_seconds" in document:
-        asked["max_hold_ms"] = caller.ceiling_ms(values.number_of(document, "max_hold_seconds", 0) * 1000)
+        asked["max_hold_ms"] = max_hold_ms(caller, values.number_of(document, "max_hold_seconds", 0) * 1000)
     if caller.role == ADMIN:
         asked["admin"] = True
     if caller.over_quota:

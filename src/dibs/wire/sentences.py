@@ -9,7 +9,8 @@ from __future__ import annotations
 from dibs.base.cheap import Callable, Sequence
 from dibs.base.jsontext import Document
 from dibs.core.durations import ago, span
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
+from dibs.core.overlap import overlaps
 from dibs.wire.parts import instant_ms
 
 NAMES_SHOWN = 5

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.agents.git.guarded_commands import jobs_of
 from dibs.agents.harness.shell_writes import simple_commands
 from dibs.agents.repository.settings import AgentSettings
 from dibs.base.errors import InvalidInput
@@ -182,4 +183,4 @@ def test_a_guard_that_is_not_two_texts_is_refused(value: object) -> None:
 )
 def test_a_guarded_command_is_seen_in_the_forms_that_people_type(command: str, is_seen: bool) -> None:
     settings = AgentSettings({"command": [{"match": "git push", "claim": "x"}]}, "here")
-    assert bool(settings.jobs_of(simple_commands(command), "main")) == is_seen
+    assert bool(jobs_of(settings, simple_commands(command), "main")) == is_seen

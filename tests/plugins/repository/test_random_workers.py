@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from dibs.core.limits import ACTOR_TTL_MS
-from dibs.core.names import RESOURCES, in_tree, overlaps
+from dibs.core.names import RESOURCES, in_tree
+from dibs.core.overlap import overlaps
 from tests.build import tries
 from tests.cli.conftest import Terminal
 from tests.plugins.repository.test_one_worker import repository

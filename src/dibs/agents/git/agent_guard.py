@@ -12,7 +12,7 @@ from dibs.agents.harness import hook_events as kinds
 from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF, Agent
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
-from dibs.base.checkout import branch_of, root_around
+from dibs.base.checkout import root_around
 from dibs.base.files import state_folder
 from dibs.base.ids import digest
 from dibs.base.jsontext import Document
@@ -127,9 +127,9 @@ class AgentGuard:
     def _jobs(self, settings: AgentSettings, root: str) -> dict[str, str]:
         if not settings.commands:
             return {}
-        from dibs.agents.harness.shell_writes import simple_commands
+        from dibs.agents.git.guarded_commands import guarding_jobs  # most repositories guard no command
 
-        return settings.jobs_of(simple_commands(self._event.command), branch_of(root) or "HEAD")
+        return guarding_jobs(settings, self._event.command, root)
 
     def _later(self, checkout: Checkout) -> HookAnswer:
         kind = self._event.kind

@@ -29,7 +29,8 @@ from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
 from dibs.core.limits import ALL_NAMES_MAX
-from dibs.core.names import above, is_resource
+from dibs.core.names import is_resource
+from dibs.core.overlap import above
 
 _DIGITS = 12
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2

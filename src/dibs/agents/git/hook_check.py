@@ -22,7 +22,7 @@ from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.text.words import plain, span
 from dibs.client.flow import all_pages, drive
 from dibs.client.transport import Transport
-from dibs.core.names import above
+from dibs.core.overlap import above
 from dibs.wire.codes import NO, UNREACHABLE, YES
 from dibs.wire.sentences import few, life
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # Which claims of others changed paths touch, and which paths the caller has not claimed. Pure. The rule for overlap is
-# in `core/names.py`; for many paths at once the folders above each are looked up.
+# in `core/overlap.py`; for many paths at once the folders above each are looked up.
 
 
 class PathClaim(Record):

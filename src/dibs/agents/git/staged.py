@@ -15,7 +15,8 @@ from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.result import Answer
 from dibs.cli.text.words import plain, shell_line
 from dibs.core.limits import ALL_NAMES_MAX
-from dibs.core.names import above, check_name
+from dibs.core.names import check_name
+from dibs.core.overlap import above
 
 _FOLDERS_SHOWN = 5
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.base.cheap import Any, Mapping, Sequence
+from dibs.base.cheap import Any, Mapping
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.base.redact import without_secrets
 from dibs.base.terminal import did_you_mean, quoted
@@ -170,33 +170,6 @@ class AgentSettings:
     def applies_to(self, path: str) -> bool:
         """Tell whether a path, from the top of the work tree, is guarded."""
         return not self.paths or any(path == each or path.startswith(f"{each}/") for each in self.paths)
-
-    def jobs_of(self, commands: Sequence[Sequence[str]], branch: str) -> dict[str, str]:
-        """The jobs that shell commands are claimed as, each with the words by which it was found."""
-        found: dict[str, str] = {}
-        for words in commands:
-            for match, claim in self.commands:
-                if _begins(words, match):
-                    found[claim.replace("{branch}", branch)] = " ".join(match)
-        return found
-
-
-def _begins(words: Sequence[str], match: tuple[str, ...]) -> bool:
-    """Tell whether a command begins with these words. Options before and between them do not count, nor the word after
-    an option, which may be its value (`git -C . push`), nor a number before them (`timeout 60 git push`)."""
-    at, is_value = 0, False
-    for word in words:
-        if word == match[at] or (at == 0 and word.rpartition("/")[2] == match[0]):
-            at, is_value = at + 1, False
-            if at == len(match):
-                return True
-        elif word.startswith("-"):
-            is_value = "=" not in word
-        elif is_value or (at == 0 and word[:1].isdigit()):
-            is_value = False
-        else:
-            return False
-    return False
 
 
 class TrackerSettings:

@@ -17,7 +17,8 @@ from dibs.client.flow import StillWaiting, drive, patiently, status_of
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
-from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
+from dibs.core.names import DEFAULT_NAMESPACE, in_tree
+from dibs.core.overlap import overlaps
 from dibs.wire.codes import NO, TRY_LATER, YES
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import closed, held

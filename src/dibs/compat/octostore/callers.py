@@ -14,6 +14,7 @@ from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import ADMIN_PRINCIPAL, BEARER_ADMIN, ELECTIONS, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, refused, unsupported, user_id
 from dibs.core.commands import Command
+from dibs.core.holds.ceiling import max_hold_ms
 from dibs.core.holds.proof import may_use
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
@@ -67,7 +68,7 @@ class UserDirectory:
             return User(ADMIN_PRINCIPAL, is_admin=True, max_hold_ms=self._api.settings.max_hold_ms)
         caller = self._api.caller_for(verb, call.headers).replace(max_hold_ms=self._api.settings.max_hold_ms)
         badges = tuple(each.lower() if each.startswith("user:") else each for each in caller.badges)
-        return User(caller.principal, caller.namespace, badges=badges, max_hold_ms=caller.ceiling_ms())
+        return User(caller.principal, caller.namespace, badges=badges, max_hold_ms=max_hold_ms(caller))
 
     def has_admin_key(self, call: HttpRequest) -> bool:
         """Tell whether the request has the server's admin key. Raises if the client sent too many wrong ones."""

@@ -8,28 +8,20 @@ same. `proof.py` alone decides what proves a claim.
 from __future__ import annotations
 
 from dibs.core import events, outcomes
-from dibs.core.commands import Acquire, AcquireTerms, Inspect
+from dibs.core.commands import Acquire, AcquireTerms
 from dibs.core.draft import Draft
-from dibs.core.holds.exclusion import blockers, closure_of, covered, is_paused, misfit, named
-from dibs.core.holds.expiry import capped_ms, end_expired, is_remembered, may_go_on, own_deadline_ms, shown
+from dibs.core.holds.access import allowed, other_list, put_list
+from dibs.core.holds.capacity import is_paused, misfit, other_slots
+from dibs.core.holds.ceiling import capped_ms
+from dibs.core.holds.exclusion import blockers, covered, named
+from dibs.core.holds.expiry import is_remembered, own_deadline_ms, shown
 from dibs.core.holds.grants import apply_policy, for_session, grant, swap
-from dibs.core.holds.proof import (
-    allowed,
-    ended,
-    held_by,
-    not_current,
-    own_claim,
-    own_session,
-    put_list,
-    same,
-    session_hold,
-    session_owner,
-)
+from dibs.core.holds.proof import ended, held_by, not_current, own_claim, own_session, same, session_hold, session_owner
 from dibs.core.holds.quota import over_held, over_waiting
 from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree, is_resource
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
-from dibs.core.records import EXCLUSIVE, Ending, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.records import Ending, Holder, LockRecord, SessionRecord, Ticket
 from dibs.core.waiting.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, refresh, serve_own
 from dibs.core.waiting.tickets import forget_want, keep, note_want, session_places
 
@@ -38,7 +30,7 @@ _PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that ti
 _WANTS = (outcomes.Held, outcomes.Delayed, outcomes.Closed, outcomes.Deadlock)
 _SERVED = (outcomes.Granted, Ticket)
 _WANT_STAYS = (outcomes.Granted, Ticket, outcomes.SessionOver)
-_FINAL = (outcomes.Granted, outcomes.Forbidden, outcomes.KeySpent, outcomes.NotCurrent)
+_FINAL = (outcomes.Forbidden, outcomes.KeySpent, outcomes.NotCurrent)
 # Refusals about the ask. They take away no place that another ask of the same caller may wait at. Who comes with the
 # ticket waits there itself: with its last answer the place goes, or nobody would be there when it is served.
 ABOUT_THE_ASK = (outcomes.KeySpent, outcomes.NotCurrent, outcomes.Differs)
@@ -48,7 +40,7 @@ def acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
     """The answer to a claim, or the place in line that it has now."""
     if command.max_attempts and (refused := never_parked(draft, command, (command.name,))) is not None:
         return refused
-    outcome = _acquire(draft, command)
+    outcome = check_ask(draft, command, command.name) or _answer(_Claim(draft, command))
     if command.session is not None:
         if isinstance(outcome, _WANTS):
             note_want(draft, command, (command.name,))
@@ -59,35 +51,71 @@ def acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
     return outcome
 
 
-def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
-    reason = type(outcome).__name__.lower()
-    if isinstance(outcome, outcomes.Held) and outcome.blockers:
-        reason = f"held by {outcome.blockers[0].holder.owner}"
-    owner = command.owner or session_owner(draft, command.session)
-    draft.tell(events.REFUSED, command.ns, command.name, owner=owner, principal=command.principal, reason=reason)
+def _answer(claim: _Claim) -> Outcome | Ticket:
+    """The steps of a claim that may be looked at (`check_ask`). Each answers it, or leaves it to the next."""
+    return (
+        _has_it(claim)
+        or _stays_in_line(claim)
+        or _leaves_line(claim)
+        or _is_never_granted(claim)
+        or _is_granted(claim)
+        or _would_never_be_served(claim)
+        or _waits(claim)
+    )
 
 
-def _acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
-    if (refused := check_ask(draft, command, command.name)) is not None:
-        return refused
-    lock = refresh(draft, command.ns, command.name, command.mode)
-    ticket = None
-    if may_wait(command):
-        ticket = place_of(draft, command, (command.name,))
-        lock = draft.lock(command.ns, command.name)
-    verdict = judge(draft, command, lock)
-    if isinstance(verdict, Holder):
-        verdict = grant_again(draft, command, command.name, verdict)
-    if ticket is not None:
-        if isinstance(verdict, _PASSES):
-            return other_units(draft, command, ticket) or keep(draft, ticket, command)
-        if ticket.lease_id != command.ticket_id:
-            if isinstance(verdict, ABOUT_THE_ASK):
-                return verdict
-            if not isinstance(verdict, _FINAL) and (differs := _other_list(draft, command, lock)) is not None:
-                return differs
-        give_up(draft, ticket, "answered")  # it is granted, or would never be
-        lock = draft.lock(command.ns, command.name)
+class _Claim:
+    """A claim on a job whose expired holds are ended, with the caller's place in line and the verdict on a newcomer."""
+
+    __slots__ = ("command", "draft", "lock", "ticket", "verdict")
+
+    def __init__(self, draft: Draft, command: Acquire) -> None:
+        self.draft, self.command = draft, command
+        self.lock = refresh(draft, command.ns, command.name, command.mode)
+        self.ticket: Ticket | None = None
+        if may_wait(command):
+            self.ticket = place_of(draft, command, (command.name,))
+            self.lock = draft.lock(command.ns, command.name)
+        self.verdict = judge(draft, command, self.lock)
+
+
+def _has_it(claim: _Claim) -> outcomes.Granted | None:
+    """The caller has the job already: the same lease again. What it waits for besides is answered, too."""
+    draft, command = claim.draft, claim.command
+    if not isinstance(claim.verdict, Holder):
+        return None
+    granted = grant_again(draft, command, command.name, claim.verdict)
+    if claim.ticket is not None:
+        give_up(draft, claim.ticket, "answered")
+    return granted
+
+
+def _stays_in_line(claim: _Claim) -> Outcome | Ticket | None:
+    """The caller waits already, and must wait longer: it keeps its place."""
+    if claim.ticket is None or not isinstance(claim.verdict, _PASSES):
+        return None
+    return other_units(claim.draft, claim.command, claim.ticket) or keep(claim.draft, claim.ticket, claim.command)
+
+
+def _leaves_line(claim: _Claim) -> Outcome | None:
+    """The caller waits, and its wait is over: it is granted now, or would never be. A refusal that is about another ask
+    than the one that took the place leaves the place where it is."""
+    draft, command, ticket = claim.draft, claim.command, claim.ticket
+    if ticket is None:
+        return None
+    if ticket.lease_id != command.ticket_id:
+        if isinstance(claim.verdict, ABOUT_THE_ASK):
+            return claim.verdict
+        if not isinstance(claim.verdict, _FINAL) and (differs := other_list(draft, command, claim.lock)) is not None:
+            return differs
+    give_up(draft, ticket, "answered")
+    claim.lock = draft.lock(command.ns, command.name)
+    return None
+
+
+def _is_never_granted(claim: _Claim) -> Outcome | None:
+    """No wait would help: not this caller, not this ask, not as the job is."""
+    draft, command, verdict = claim.draft, claim.command, claim.verdict
     if isinstance(verdict, _FINAL):
         return verdict
     if command.replaces is not None and may_wait(command):
@@ -96,34 +124,51 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
         newer = superseded(draft, command, (command.name,))
         if newer is not None:
             return newer
-    if (differs := _other_list(draft, command, lock)) is not None:
+    if (differs := other_list(draft, command, claim.lock)) is not None:
         return differs
-    if verdict is None:
-        granted = grant(draft, command, lock, command.fresh_lease_id)
-        if command.session is not None and (circle := closed_circle(draft, command, (command.name,))) is not None:
-            return circle
-        if command.policy is not None:
-            apply_policy(draft, command.policy, command.ns, granted)
-        if command.acl is not None:
-            put_list(draft, draft.lock(command.ns, command.name), command.acl, command.principal)
-        if command.session is not None:
-            serve_own(draft, command.ns, command.session)
-        if command.replaces is not None:
-            from dibs.core.waiting.groups import replace_older
+    return verdict if isinstance(verdict, JobOutcome) and not isinstance(verdict, _PASSES) else None
 
-            replace_older(draft, command, (command.name,))
-        return granted
-    if not isinstance(verdict, _PASSES):
-        return verdict
+
+def _is_granted(claim: _Claim) -> Outcome | None:
+    """Nothing is in its way: the caller becomes the owner."""
+    draft, command = claim.draft, claim.command
+    if claim.verdict is not None:
+        return None
+    granted = grant(draft, command, claim.lock, command.fresh_lease_id)
+    if command.session is not None and (circle := closed_circle(draft, command, (command.name,))) is not None:
+        return circle
+    if command.policy is not None:
+        apply_policy(draft, command.policy, command.ns, granted)
+    if command.acl is not None:
+        put_list(draft, draft.lock(command.ns, command.name), command.acl, command.principal)
+    if command.session is not None:
+        serve_own(draft, command.ns, command.session)
+    if command.replaces is not None:
+        from dibs.core.waiting.groups import replace_older
+
+        replace_older(draft, command, (command.name,))
+    return granted
+
+
+def _would_never_be_served(claim: _Claim) -> Outcome | None:
+    """A wait that cannot end: the session waits for the job otherwise, or for somebody who waits for it."""
+    draft, command = claim.draft, claim.command
     if (otherwise := waits_otherwise(draft, command, command.name)) is not None:
         return otherwise
-    if command.session is not None:
-        from dibs.core.waiting.deadlock import find_cycle  # only a session can be in a cycle
+    if command.session is None:
+        return None
+    from dibs.core.waiting.deadlock import find_cycle  # only a session can be in a cycle
 
-        if cycle := find_cycle(draft, command, (command.name,)):
-            return outcomes.Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
+    cycle = find_cycle(draft, command, (command.name,))
+    return outcomes.Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle) if cycle else None
+
+
+def _waits(claim: _Claim) -> Outcome | Ticket:
+    """A place in line, for who may wait and has room for one; else why the job is not free now."""
+    draft, command = claim.draft, claim.command
     if not may_wait(command):
-        return verdict
+        assert isinstance(claim.verdict, JobOutcome)  # the other verdicts are answered
+        return claim.verdict
     if command.replaces is not None:
         from dibs.core.waiting.groups import take_place
 
@@ -135,10 +180,12 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
     return join_line(draft, command, (command.name,))
 
 
-def _other_list(draft: Draft, command: Acquire, lock: LockRecord) -> outcomes.AclDiffers | None:
-    if lock.acl and command.acl is not None and set(command.acl) != set(lock.acl):
-        return outcomes.AclDiffers(now_ms=draft.now_ms, name=lock.name)
-    return None
+def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
+    reason = type(outcome).__name__.lower()
+    if isinstance(outcome, outcomes.Held) and outcome.blockers:
+        reason = f"held by {outcome.blockers[0].holder.owner}"
+    owner = command.owner or session_owner(draft, command.session)
+    draft.tell(events.REFUSED, command.ns, command.name, owner=owner, principal=command.principal, reason=reason)
 
 
 def closed_circle(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> outcomes.Deadlock | None:
@@ -186,33 +233,44 @@ def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Hol
     """The verdict on a newcomer's claim on a refreshed lock: why it is refused; or the hold that its caller has
     (`grant_again`); None if it can be granted now. It writes nothing: what a claim is not told of does not change.
 
-    The checks come in the order of the code below."""
-    now_ms, name = draft.now_ms, lock.name
+    The checks come in the order of the code: does the caller have it, can it ever have it, can it have it now?"""
     mine = own_claim(lock, ask) if lock.holders else None
     spent = _spent(draft, lock, ask) if mine is None and lock.endings else None
     if lock.holders and mine is None and spent is None:
         mine = session_hold(lock, ask)
     if mine is not None:
-        return _differs(draft, ask, name, mine.mode, len(mine.slot_numbers) or 1) or mine
+        return _differs(draft, ask, lock.name, mine.mode, len(mine.slot_numbers) or 1) or mine
     if not ask.admin and not allowed(draft, lock, ask):
-        return outcomes.Forbidden(now_ms=now_ms, name=name)
-    if spent is not None:
-        return spent
+        return outcomes.Forbidden(now_ms=draft.now_ms, name=lock.name)
+    return spent or _why_never(draft, ask, lock) or _why_not_now(draft, ask, lock)
+
+
+def _why_never(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | None:
+    """Return why the claim is refused however long it waits, as the job is."""
+    now_ms, name = draft.now_ms, lock.name
     if ask.lease_id is not None:
         return not_current(draft, lock, ended(lock, ask.lease_id, None, ask.principal))
     if lock.parked:
         return outcomes.Parked(now_ms=now_ms, name=name, failures=lock.failures, ending=_previous(lock))
-    differs = misfit(lock, ask, now_ms) if lock.pooled or ask.units > 1 else None
-    if differs is not None:
+    if (lock.pooled or ask.units > 1) and (differs := misfit(lock, ask, now_ms)) is not None:
         return differs
-    other_slots = lock.holders and not lock.pooled and lock.slots != (ask.slots or 1)
-    if other_slots and ask.mode == EXCLUSIVE == lock.holders[0].mode:
-        asked = str(ask.slots or 1)
-        return outcomes.Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=asked)
+    if lock.holders and (differs := other_slots(lock, ask, now_ms)) is not None:
+        return differs
     if lock.done is not None and now_ms < lock.done.until_ms and not ask.again:
         return outcomes.AlreadyDone(now_ms=now_ms, name=name, done=lock.done)
-    if draft.meta().closures and (closed := closure_of(draft, lock.ns, name)) is not None:
-        return outcomes.Closed(now_ms=now_ms, name=name, closure=closed)
+    return None
+
+
+def _why_not_now(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | None:
+    """Return why the claim must wait: the job is closed, held or delayed, or others come first. Or why it may not have
+    one more: its principal is at a limit."""
+    now_ms, name = draft.now_ms, lock.name
+    if draft.meta().closures:
+        from dibs.core.holds.closures import closure_of  # rare
+
+        closed = closure_of(draft, lock.ns, name)
+        if closed is not None:
+            return outcomes.Closed(now_ms=now_ms, name=name, closure=closed)
     in_way: tuple[Blocker, ...] = ()
     if lock.holders or in_tree(name):
         in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session, ask.units)
@@ -299,30 +357,6 @@ def _differs(draft: Draft, ask: AcquireTerms, name: str, mode: str, units: int) 
     if ask.units in (1, units):
         return None
     return outcomes.Differs(now_ms=draft.now_ms, name=name, what="units", has=str(units), asked=str(ask.units))
-
-
-def inspect(draft: Draft, command: Inspect) -> Outcome:
-    """The state of the job. Writes nothing, so it works on a store that cannot be written. A hold whose time is over is
-    shown as held, with nothing left, until its end is written: a heartbeat that was decided in time may come before."""
-    seen = draft.knows(command.ns, command.name)
-    stored = draft.lock(command.ns, command.name)
-    lock = end_expired(draft, stored)
-    unended = [shown(draft, holder) for holder in stored.holders if may_go_on(draft, holder)]
-    lock = stored.replace(holders=tuple(unended)) if unended else lock
-    in_way = blockers(draft, lock, EXCLUSIVE, 1, None) if in_tree(lock.name) else ()
-    others = tuple([blocker for blocker in in_way if blocker.name != lock.name])
-    few = named(others)
-    draft.discard()
-    return outcomes.Status(
-        now_ms=draft.now_ms,
-        name=command.name,
-        lock=lock,
-        seen=seen,
-        waiting=ahead(draft, lock, 0, EXCLUSIVE),
-        overlapping=few,
-        unnamed=len(others) - len(few),
-        closure=closure_of(draft, command.ns, command.name) if draft.meta().closures else None,
-    )
 
 
 def _delayed(lock: LockRecord, now_ms: int) -> outcomes.Delayed:

@@ -1,31 +1,28 @@
-"""Heartbeat and release. Claiming is in `claims.py`."""
+"""Keeping a job and letting it go: heartbeat, release, transfer, break. Claiming is in `acquire.py`."""
 
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
+from dibs.core.commands import Break, Release, Renew, Transfer
 from dibs.core.draft import Draft
-from dibs.core.holds.exclusion import blockers, named, units_of
-from dibs.core.holds.expiry import capped_ms, end_hold, own_deadline_ms, session_over, shown
+from dibs.core.holds.ceiling import capped_ms
+from dibs.core.holds.exclusion import blockers, named
+from dibs.core.holds.expiry import end_hold, own_deadline_ms, session_over, shown
 from dibs.core.holds.grants import check_room, put_hold, swap
-from dibs.core.holds.proof import ended, held_by, not_current, put_list
+from dibs.core.holds.proof import ended, held_by, not_current
 from dibs.core.holds.quota import charge, is_current, payer_of, recharged
 from dibs.core.holds.tree_claims import note_claims
 from dibs.core.lease_outcomes import (
-    AclSet,
     Broken,
     Failed,
-    Freed,
     NotAJob,
-    NotFound,
-    PoolSet,
     Released,
     Renewed,
     Transferred,
 )
 from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.names import in_tree, is_resource
-from dibs.core.outcomes import Blocker, Deadlock, Differs, Forbidden, Held, Outcome, SessionUnknown
+from dibs.core.outcomes import Blocker, Deadlock, Differs, Held, Outcome, SessionUnknown
 from dibs.core.records import (
     BROKEN,
     EXCLUSIVE,
@@ -38,10 +35,8 @@ from dibs.core.records import (
     LockRecord,
     SessionRecord,
 )
-from dibs.core.waiting.queue import advance, drop_unfit, present_lock, serve_own
+from dibs.core.waiting.queue import advance, present_lock, serve_own
 from dibs.core.waiting.tickets import waiters
-
-# Transfer, break, free, access lists, and pools.
 
 
 def transfer(draft: Draft, command: Transfer) -> Outcome:
@@ -136,45 +131,6 @@ def break_(draft: Draft, command: Break) -> Outcome:
     return Broken(now_ms=draft.now_ms, name=lock.name, holders=taken)
 
 
-def free(draft: Draft, command: Free) -> Outcome:
-    """Free a parked or delayed job, and reset its count of failures."""
-    lock = present_lock(draft, command.ns, command.name)
-    if lock.parked or draft.now_ms < lock.delay_until_ms:
-        draft.put(lock.replace(parked=False, failures=0, delay_until_ms=0))
-        draft.tell(events.FREED, lock.ns, lock.name, by=command.principal)
-        advance(draft, command.ns, (command.name,))  # the line waits until a delay is over
-        return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
-    return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
-
-
-def set_acl(draft: Draft, command: SetAcl) -> Outcome:
-    """Replace or remove a job's access list, for its owner or an admin. Whom it does not allow leaves the line."""
-    if not command.ahead and not draft.knows(command.ns, command.name):
-        return NotFound(now_ms=draft.now_ms, name=command.name)
-    lock = present_lock(draft, command.ns, command.name)
-    if not command.admin and all(holder.principal != command.principal for holder in lock.holders):
-        return Forbidden(now_ms=draft.now_ms, name=lock.name)
-    if command.acl != lock.acl:
-        put_list(draft, lock, command.acl, command.principal)
-        drop_unfit(draft, command.ns, command.name)
-    return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)
-
-
-def set_pool(draft: Draft, command: SetPool) -> Outcome:
-    """Say how many slots a job has. All owners keep theirs. The line is served as far as there is room now, and who
-    waits for more than the pool has leaves it. Without the pool the next owner is alone, once all others have left."""
-    lock, slots = present_lock(draft, command.ns, command.name), command.slots
-    was = lock.slots if lock.pooled else None
-    if slots != was:
-        draft.put(lock.replace(pooled=slots is not None, slots=1 if slots is None else slots))
-        said = {None: "no pool", 0: "paused", 1: "1 slot"}.get(slots, f"{slots} slots")
-        draft.tell(events.POOL_SET, lock.ns, lock.name, by=command.principal, reason=said)
-        drop_unfit(draft, command.ns, command.name)
-    lock = draft.lock(command.ns, command.name)
-    taken, waiting = units_of(lock.holders), len(lock.line)
-    return PoolSet(now_ms=draft.now_ms, name=lock.name, slots=slots, was=was, taken=taken, waiting=waiting)
-
-
 def renew(draft: Draft, command: Renew) -> Outcome:
     """Heartbeat: renews the current lease, and refuses every other."""
     lock = present_lock(draft, command.ns, command.name)
@@ -194,12 +150,10 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if command.ttl_ms is not None and mine.session is not None and mine.used:  # others may rely on what they were told
         ttl_ms = ttl_ms if mine.ttl_ms else 0
         expires_ms = max(expires_ms, own_deadline_ms(draft, mine)) if ttl_ms else mine.expires_ms
-    if mine.ends_ms:
-        expires_ms = capped_ms(expires_ms, mine.ends_ms)
     kept = mine.replace(
         renewed_ms=draft.now_ms,
         ttl_ms=ttl_ms,
-        expires_ms=expires_ms,
+        expires_ms=capped_ms(expires_ms, mine.ends_ms),
         metadata=mine.metadata if command.metadata is None else command.metadata,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dibs.core import events, records
 from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
 from dibs.core.draft import Draft
-from dibs.core.holds.exclusion import live_holders
+from dibs.core.holds.capacity import live_holders
 from dibs.core.holds.expiry import end_expired, need_sessions, session_deadline_ms, session_over
 from dibs.core.holds.proof import may_use, own_session
 from dibs.core.holds.quota import charge, give_back, is_current, over_sessions, recharged

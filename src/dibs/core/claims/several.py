@@ -17,12 +17,13 @@ from dibs.core.claims.acquire import (
 )
 from dibs.core.commands import AcquireAll, AcquireAny
 from dibs.core.draft import Draft
-from dibs.core.holds.exclusion import own_hold
+from dibs.core.holds.capacity import own_hold
 from dibs.core.holds.expiry import is_remembered
 from dibs.core.holds.grants import grant
 from dibs.core.holds.proof import same
 from dibs.core.holds.quota import over_held, over_waiting
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
+from dibs.core.overlap import overlaps
 from dibs.core.records import SHARED, Holder, Ticket, lock_key
 from dibs.core.waiting import groups
 from dibs.core.waiting.queue import give_up, join_line, may_wait, place_of, refresh, serve_own

@@ -8,9 +8,7 @@ plus the longest outage, plus at most OUTAGE_CREDIT_MS_MAX for all other outages
 bounded time, however often the server stalls. The same rule applies to sessions and places in a line. A hold also ends
 with its session.
 
-A hold may have a ceiling (`Holder.ends_ms`, the promise `max-hold`), which is set when the job is granted and never
-moves: no renewal, session or credit goes past it. It is compared with the time itself, because no renewal that was
-missed could have moved it. A transfer keeps it: who may hold for two hours cannot go on by handing the job to itself.
+A hold may have a ceiling, which no renewal, session or credit goes past (`ceiling.py`).
 
 An outage is known only once it is recorded. Until then nobody vouches for the time since it began, and a deadline in
 that time counts as not reached: every comparison here is with `draft.vouched_ms`, not with the time.
@@ -22,6 +20,7 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.draft import Draft
+from dibs.core.holds.ceiling import capped_ms, is_reached, reason_of
 from dibs.core.holds.quota import give_back
 from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, REMEMBERED_MAX, REMEMBERED_MS, TICKET_MS
 from dibs.core.names import in_tree, is_resource
@@ -30,7 +29,6 @@ from dibs.core.records import (
     EXCLUSIVE,
     EXPIRED,
     FAILED,
-    MAX_HOLD,
     RELEASED,
     TRANSFERRED,
     UNSUCCESSFUL,
@@ -104,10 +102,6 @@ def deadline_ms(draft: Draft, holder: Holder) -> int:
     return capped_ms(deadline, holder.ends_ms) if holder.ends_ms else deadline
 
 
-def capped_ms(deadline: int, ends_ms: int) -> int:
-    return min(deadline, ends_ms) if ends_ms else deadline
-
-
 def own_deadline_ms(draft: Draft, holder: Holder) -> int:
     """The deadline of a hold with its own TTL, if its session lives that long."""
     credited = credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
@@ -144,7 +138,7 @@ def live_now(draft: Draft, lock: LockRecord) -> list[Holder]:
 
 
 def _is_over(draft: Draft, holder: Holder, deadline: int) -> bool:
-    return draft.vouched_ms >= deadline or 0 < holder.ends_ms <= draft.now_ms or not may_go_on(draft, holder)
+    return draft.vouched_ms >= deadline or is_reached(holder.ends_ms, draft.now_ms) or not may_go_on(draft, holder)
 
 
 def end_expired(draft: Draft, lock: LockRecord) -> LockRecord:
@@ -167,8 +161,7 @@ def _end_over(draft: Draft, lock: LockRecord, holder: Holder, at_ms: int) -> Loc
     session = draft.session(holder.session) if holder.session is not None and holder.ephemeral else None
     own_ms = own_deadline_ms(draft, holder) if holder.ttl_ms else holder.ends_ms
     if session is None or not session.ended_ms or not session.how or 0 < own_ms <= session.ended_ms:
-        ceiling = MAX_HOLD if 0 < holder.ends_ms <= at_ms else None
-        return end_hold(draft, lock, holder, how=EXPIRED, at_ms=at_ms, reason=ceiling)
+        return end_hold(draft, lock, holder, how=EXPIRED, at_ms=at_ms, reason=reason_of(holder.ends_ms, at_ms))
     by, reason = (session.by, session.reason) if session.how == BROKEN else (None, None)
     # The end of a session does not say how the work ended: its command may have failed, its connection closed.
     uncounted = session.how == RELEASED

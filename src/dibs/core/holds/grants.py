@@ -5,9 +5,10 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.commands import AcquireTerms, ClaimPolicy
 from dibs.core.draft import Draft
-from dibs.core.holds.exclusion import note_owner, owners_of
-from dibs.core.holds.expiry import capped_ms, shown
-from dibs.core.holds.proof import note_list
+from dibs.core.holds.access import note_list
+from dibs.core.holds.capacity import note_owner, owners_of
+from dibs.core.holds.ceiling import capped_ms, ends_at_ms
+from dibs.core.holds.expiry import shown
 from dibs.core.holds.quota import charge
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
@@ -66,10 +67,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     token = max(lock.token, draft.meta().token_floor) + 1
     session = draft.session(ask.session) if ask.session is not None else None
     expires_ms = draft.now_ms + ask.ttl_ms if ask.ttl_ms or session is None else session.expires_ms
-    ends_ms = 0
-    if ask.max_hold_ms:
-        ends_ms = draft.now_ms + ask.max_hold_ms
-        expires_ms = capped_ms(expires_ms, ends_ms)
+    ends_ms = ends_at_ms(ask.max_hold_ms, draft.now_ms)
     slots = lock.slots if lock.holders or lock.pooled else ask.slots or 1
     has_slot = (slots > 1 or lock.pooled) and ask.mode == EXCLUSIVE
     lease = Holder(
@@ -80,7 +78,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         since_ms=draft.now_ms,
         renewed_ms=draft.now_ms,
         ttl_ms=ask.ttl_ms,
-        expires_ms=expires_ms,
+        expires_ms=capped_ms(expires_ms, ends_ms),
         mode=ask.mode,
         session=ask.session,
         ephemeral=ask.ephemeral,

@@ -1,7 +1,7 @@
 """Limits of a principal, and what it has. The promise `quota`. Each hold, place or session of such a principal is
 charged to its usage record in the same decision. It carries the charge: which record, and which count of it. Every rule
 that ends it gives the charge back. So the record is right, because no rule can do one without the other. A principal
-without a limit costs nothing: its holds carry no charge, and no record is read for it. `upkeep.py` counts anew; a
+without a limit costs nothing: its holds carry no charge, and no record is read for it. `recount.py` counts anew; a
 charge of an older count gives nothing back.
 """
 

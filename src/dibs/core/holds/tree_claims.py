@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from dibs.base.cheap import Sequence
 from dibs.core.draft import Draft
 from dibs.core.limits import TREE_PAGE_CLAIMS
-from dibs.core.names import above
+from dibs.core.overlap import above
 from dibs.core.records import Holder, LockRecord, Tree, TreeClaim, tree_key
 
 

@@ -24,22 +24,15 @@ from dibs.base.cheap import Sequence
 from dibs.core import events
 from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
 from dibs.core.draft import Draft, HandedOver
-from dibs.core.holds.exclusion import (
-    blockers,
-    closure_of,
-    is_blocked,
-    is_paused,
-    misfit,
-    named,
-    own_hold,
-    tree_neighbours,
-)
+from dibs.core.holds.access import allowed, put_list
+from dibs.core.holds.capacity import is_paused, misfit, own_hold
+from dibs.core.holds.exclusion import blockers, is_blocked, named, tree_neighbours
 from dibs.core.holds.expiry import end_expired, end_hold, shown, ticket_over
 from dibs.core.holds.grants import for_session, grant, swap
-from dibs.core.holds.proof import allowed, put_list
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
-from dibs.core.names import covers, in_tree
+from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, PlacesKept, Queued
+from dibs.core.overlap import covers
 from dibs.core.records import EXCLUSIVE, EXPIRED, SHARED, Closure, LockRecord, Part, Ticket, lock_key, ticket_key
 from dibs.core.waiting import tickets
 
@@ -223,6 +216,8 @@ def join_line(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -
 
 def _closure_of_ticket(draft: Draft, ticket: Ticket) -> Closure | None:
     """The longest of the closures of the jobs that it needs."""
+    from dibs.core.holds.closures import closure_of  # rare: asked only while something is closed
+
     closures = [closure_of(draft, ticket.ns, part.name) for part in tickets.needed_parts(draft, ticket)]
     return max([each for each in closures if each is not None], key=lambda each: each.until_ms, default=None)
 

@@ -12,7 +12,7 @@ from dibs.core import events
 from dibs.core.commands import AcquireTerms
 from dibs.core.draft import Draft
 from dibs.core.events import Event
-from dibs.core.holds.exclusion import own_hold
+from dibs.core.holds.capacity import own_hold
 from dibs.core.holds.expiry import ticket_over
 from dibs.core.holds.grants import swap
 from dibs.core.holds.proof import may_use, same, session_owner

@@ -34,7 +34,8 @@ from dibs.core.commands import (
 )
 from dibs.core.limits import SESSION_TOMBSTONE_MS
 from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.core.waiting.deadlock import Node, Words, _free, _Need
+from dibs.core.waiting.deadlock import _free
+from dibs.core.waiting.wait_graph import Need, Node, Words
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.build import COMPILED, tries
@@ -195,7 +196,7 @@ def test_slots_that_places_ahead_will_have_count_while_another_path_is_in_the_wa
     assert ask("first", "b", units=2) is outcomes.Deadlock
 
 
-def free_of(needs: dict[Node, list[_Need]]) -> set[Node]:
+def free_of(needs: dict[Node, list[Need]]) -> set[Node]:
     """Whoever needs nothing of those who are stuck is free, until nobody is found any more."""
     free: set[Node] = set()
     while found := [node for node in needs if node not in free and not any(each.in_vain(free) for each in needs[node])]:
@@ -208,11 +209,11 @@ def test_those_are_free_whom_a_look_at_everybody_again_and_again_finds(seed: int
     chance = random.Random(seed)
     nodes: list[Node] = [("node", str(number)) for number in range(chance.randint(1, 7))]
 
-    def need() -> _Need:
+    def need() -> Need:
         of: list[tuple[Node, Words, int]] = [
             (node, (), chance.choice((1, 1, 2))) for node in chance.choices(nodes, k=chance.randint(0, 4))
         ]
-        return _Need(of, chance.choice((1, 1, 2, 3)))
+        return Need(of, chance.choice((1, 1, 2, 3)))
 
     shared = [need() for _ in range(2)]
     needs = {node: [chance.choice((need(), *shared)) for _ in range(chance.choice((0, 1, 1, 2)))] for node in nodes}

@@ -14,8 +14,8 @@ from dibs.core.lease_outcomes import Renewed
 from dibs.core.records import SHARED
 from dibs.core.waiting.tickets import drop
 from tests.build import COMPILED
-from tests.core.test_needed_parts import NS, World
 from tests.core.test_swarm import moves_the_ceiling
+from tests.core.test_tickets_needed import NS, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,10 @@ import pytest
 from dibs.core.draft import Draft, View
 from dibs.core.holds import tree_claims
 from dibs.core.holds.tree_claims import note_claims, overlapping
-from dibs.core.names import check_name, overlaps
-from dibs.core.overlap import Overlap, TreePlaces
+from dibs.core.names import check_name
+from dibs.core.overlap import overlaps
 from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, Tree, TreeClaim, TreePlace, tree_key
+from dibs.core.tree_index import Overlap, TreePlaces
 from tests.build import COMPILED
 from tests.core import make
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dibs.core import outcomes
+from dibs.core.claims.inspect import state_of
 from dibs.core.commands import AcquireAll, AcquireAny, Command, Inspect
 from dibs.core.decide import decide
 from dibs.core.draft import Decision, View
-from dibs.core.holds.exclusion import state_of
 from dibs.core.lease_outcomes import Broken, NotAJob, Released
 from dibs.core.names import RESOURCES, is_resource
 from dibs.core.records import DELAYED, FREE, Done, LockRecord, lock_key

@@ -1,4 +1,4 @@
-"""What servers and operators do to the whole store, one rule at a time: freezing, the floor, pulses, counting."""
+"""Freezing a store and going on, one rule at a time; the floor of its fencing tokens."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from dibs.core import lease_outcomes, outcomes
-from dibs.core.commands import Beat, CountUsage, Freeze, KeepPlaces, RaiseFloor, Sweep, Thaw
+from dibs.core.commands import Freeze, KeepPlaces, RaiseFloor, Sweep, Thaw
 from dibs.core.decide import decide
 from dibs.core.draft import View
-from dibs.core.limits import PULSE_KEPT_MS
-from dibs.core.records import META_KEY, USAGE_PREFIX, FreezeMark, Meta, Pulse, Ticket, pulse_key, ticket_key
-from dibs.core.service.credentials import Usage
-from dibs.core.upkeep.due import accounted_ms
+from dibs.core.records import META_KEY, FreezeMark, Meta
 from tests.core.make import KEY, acquire
 
 FROZEN = Meta(frozen=FreezeMark(at_ms=10, id="one", incomplete=True, source="file", from_ms=20), token_floor=7)
@@ -55,47 +52,6 @@ def test_the_floor_of_tokens_only_rises(floor: int, raised: bool) -> None:
     decision = decided(100, Meta(token_floor=7), RaiseFloor(floor=floor))
     assert decision.outcome.floor == max(floor, 7)
     assert decision.writes == ({META_KEY: Meta(token_floor=8)} if raised else {})
-
-
-@pytest.mark.parametrize(("age_ms", "gone"), [(PULSE_KEPT_MS - 1, False), (PULSE_KEPT_MS, True)])
-def test_a_beat_forgets_only_pulses_that_nobody_needs_any_more(age_ms: int, gone: bool) -> None:
-    now_ms = 10 * PULSE_KEPT_MS
-    old = Pulse(server="old", at_ms=now_ms - age_ms)
-    others = {pulse_key("old"): old, pulse_key("s"): None}
-    decision = decided(now_ms, None, Beat(server="s", gone=("old",)), **others)
-    assert (pulse_key("old") in decision.writes) == gone
-
-
-def test_a_beat_after_a_gap_writes_nothing_while_the_store_is_frozen() -> None:
-    now_ms = 10 * PULSE_KEPT_MS
-    others = {pulse_key("old"): Pulse(server="old", at_ms=1), pulse_key("s"): None}
-    decision = decided(now_ms, FROZEN, Beat(server="s", gone=("old",), alive_since_ms=now_ms), **others)
-    assert decision.outcome.frozen
-    assert not decision.writes
-
-
-def test_time_is_accounted_for_up_to_the_newest_pulse_or_what_it_leaves_in_doubt() -> None:
-    assert accounted_ms([]) is None
-    assert accounted_ms([Pulse(server="a", at_ms=10), Pulse(server="b", at_ms=30, doubt_ms=20)]) == 20
-
-
-@pytest.mark.promise("quota")
-@pytest.mark.parametrize(("principal", "counted"), [("p", 1), ("q", 0)])
-def test_a_place_in_line_is_counted_for_its_own_principal(principal: str, counted: int) -> None:
-    key, usage = ticket_key("default", "job", 1), USAGE_PREFIX + "/p"
-    terms = {"ns": "default", "owner": "o", "ttl_ms": 1_000, "lease_id": "l"}
-    ticket = Ticket(
-        name="job",
-        number=1,
-        principal=principal,
-        since_ms=0,
-        renewed_ms=0,
-        expires_ms=10,
-        **terms,  # type: ignore[arg-type]  # texts and one number
-    )
-    decision = decided(5, None, CountUsage(key=key, payer="/p"), **{key: ticket, usage: Usage(count=3)})
-    assert (usage in decision.writes) == bool(counted)
-    assert (key in decision.writes) == bool(counted)
 
 
 @pytest.mark.parametrize(("own", "over", "is_taken"), [("one", None, True), ("two", "one", True), ("two", "x", False)])
