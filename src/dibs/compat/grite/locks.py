@@ -309,7 +309,7 @@ def command(
 ) -> Command:
     """Report errors of `run` with grite's codes. The parser of flags reports usage errors."""
 
-    def told(call: Call) -> Answer:
+    def explain(call: Call) -> Answer:
         try:
             return run(call)
         except UsageError:
@@ -317,7 +317,7 @@ def command(
         except DibsError as error:
             return _failed(call, failure(reply_for_error(error)))
 
-    return Command(told, *parts, NO_DAEMON, about=about, examples=examples, exits=exits, usage_exit=BAD_USAGE)
+    return Command(explain, *parts, NO_DAEMON, about=about, examples=examples, exits=exits, usage_exit=BAD_USAGE)
 
 
 # The arguments of the commands.

@@ -45,7 +45,7 @@ def close(draft: Draft, command: Close) -> Outcome:
         reason=command.reason,
     )
     draft.put(draft.meta().replace(closures=(*kept, closure)))
-    draft.tell(events.CLOSED, closure.ns, closure.name, by=closure.by, reason=closure.reason, until_ms=until_ms)
+    draft.emit(events.CLOSED, closure.ns, closure.name, by=closure.by, reason=closure.reason, until_ms=until_ms)
     return ClosureSet(now_ms=draft.now_ms, name=command.name, closure=closure)
 
 
@@ -74,5 +74,5 @@ def end_closures(draft: Draft) -> tuple[Closure, ...]:
 def _go_on(draft: Draft, over: list[Closure], by: str | None) -> None:
     """Serve the line of the name itself. Those below it may be thousands: their first waiters find out (`queue.py`)."""
     for closure in over:
-        draft.tell(events.OPENED, closure.ns, closure.name, by=by, began_ms=closure.at_ms)
+        draft.emit(events.OPENED, closure.ns, closure.name, by=by, began_ms=closure.at_ms)
         advance(draft, closure.ns, (closure.name,))

@@ -177,7 +177,7 @@ def blockers(
     found: list[Blocker] = []
     owners = owners_of(draft, lock)
     if not owners.fits(lock, mode, slots, units):
-        others = without_kin(draft, owners, session)
+        others = without_related(draft, owners, session)
         if not others.fits(lock, mode, slots, units):
             found += [Blocker(name=lock.name, holder=holder) for holder in others.live]
             if session is not None:
@@ -222,7 +222,7 @@ def are_related(draft: Draft, one: str | None, other: str | None) -> bool:
     return (child is not None and child.parent == other) or (parent is not None and parent.parent == one)
 
 
-def without_kin(draft: Draft, owners: Owners, session: str | None) -> Owners:
+def without_related(draft: Draft, owners: Owners, session: str | None) -> Owners:
     """The owners that are not the session's parent or children."""
     if session is None:
         return owners
@@ -245,8 +245,8 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
     Others that wait for this name wait for that claim in any case, so a claim below it takes nothing from anybody."""
     if session is None or lock.pooled:
         return False
-    kin = [holder for holder in live_holders(draft, lock) if are_related(draft, session, holder.session)]
-    if any(not (holder.mode == SHARED and mode == EXCLUSIVE) for holder in kin):
+    related = [holder for holder in live_holders(draft, lock) if are_related(draft, session, holder.session)]
+    if any(not (holder.mode == SHARED and mode == EXCLUSIVE) for holder in related):
         return True
     if not in_tree(lock.name):
         return False

@@ -44,7 +44,7 @@ def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
 def put_list(draft: Draft, lock: LockRecord, entries: tuple[str, ...], by: str) -> None:
     if entries != lock.acl:
         said = f"a list of {len(entries)}" if entries else "no list"
-        draft.tell(ACCESS_SET, lock.ns, lock.name, by=by, reason=said)
+        draft.emit(ACCESS_SET, lock.ns, lock.name, by=by, reason=said)
     lock = lock.replace(acl=entries)
     draft.put(lock)
     note_list(draft, lock)

@@ -8,10 +8,10 @@ from dibs.core.claims.closures import end_closures
 from dibs.core.claims.sessions import finish
 from dibs.core.draft import Draft
 from dibs.core.holds.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
-from dibs.core.holds.quota import charge, is_current, payer_of, usage_of
+from dibs.core.holds.quota import is_current, payer_of, take_quota, usage_of
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
 from dibs.core.limits import MOVES_KEPT, OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
-from dibs.core.outcomes import Outcome, PlacesKept
+from dibs.core.outcomes import Outcome, TicketsKept
 from dibs.core.waiting.queue import give_up, go_on, refresh
 
 # A store that is being moved. While it is frozen nothing in it changes, so a copy shows one moment.
@@ -30,8 +30,8 @@ def while_frozen(draft: Draft, command: commands.Command, mark: records.FreezeMa
     """The outcome in a frozen store: a server's own upkeep has nothing to do; every other command is refused."""
     if isinstance(command, commands.Sweep):
         return Swept(now_ms=draft.now_ms, key=command.key, frozen=True)
-    if isinstance(command, commands.KeepPlaces):
-        return PlacesKept(now_ms=draft.now_ms)
+    if isinstance(command, commands.KeepTickets):
+        return TicketsKept(now_ms=draft.now_ms)
     return Frozen(now_ms=draft.now_ms, mark=mark)
 
 
@@ -108,7 +108,7 @@ def count(draft: Draft, command: commands.CountUsage) -> Outcome:
     if isinstance(found, records.LockRecord):
         holders = tuple(
             [
-                each.replace(charge=charge(draft, payer, "held"))
+                each.replace(charge=take_quota(draft, payer, "held"))
                 if _should_count(draft, payer, found.ns, each.principal, each.charge)
                 else each
                 for each in found.holders
@@ -118,18 +118,18 @@ def count(draft: Draft, command: commands.CountUsage) -> Outcome:
             draft.put(found.replace(holders=holders))
     elif isinstance(found, records.SessionRecord):
         if not found.ended_ms and _should_count(draft, payer, found.ns, found.principal, found.charge):
-            draft.put(found.replace(charge=charge(draft, payer, "sessions")))
+            draft.put(found.replace(charge=take_quota(draft, payer, "sessions")))
     elif isinstance(found, records.Ticket) and _should_count(draft, payer, found.ns, found.principal, found.charge):
-        draft.put(found.replace(charge=charge(draft, payer, "waiting")))
+        draft.put(found.replace(charge=take_quota(draft, payer, "waiting")))
     return Counted(now_ms=draft.now_ms)
 
 
-def _should_count(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
+def _should_count(draft: Draft, payer: str, ns: str | None, principal: str, quota: str | None) -> bool:
     """Return whether something that `principal` has in `ns` belongs to `payer` and is not counted yet."""
     own_ns, _, name = payer.partition("/")
     if principal != name or (own_ns and own_ns != ns):
         return False
-    return payer_of(charged) in (None, payer) and not is_current(draft, charged, payer)
+    return payer_of(quota) in (None, payer) and not is_current(draft, quota, payer)
 
 
 _SWEPT = (
@@ -203,7 +203,7 @@ def _forget(draft: Draft, lock: records.LockRecord) -> None:
     if lock.token > meta.token_floor:
         draft.put(meta.replace(token_floor=lock.token))
     draft.drop(lock)
-    draft.tell(events.FORGOTTEN, lock.ns, lock.name, token=lock.token)
+    draft.emit(events.FORGOTTEN, lock.ns, lock.name, token=lock.token)
 
 
 def _sweep_session(draft: Draft, key: str, session: records.SessionRecord) -> Swept:
@@ -313,7 +313,7 @@ def _accounted_ms(draft: Draft, own: records.Pulse | None, command: commands.Bea
 def _note_outage(draft: Draft, outage: records.Outage) -> None:
     meta = draft.meta()
     draft.put(meta.replace(outages=remember(meta.outages, outage)))
-    draft.tell(events.OUTAGE, began_ms=outage.began_ms)
+    draft.emit(events.OUTAGE, began_ms=outage.began_ms)
 
 
 def remember(outages: tuple[records.Outage, ...], outage: records.Outage) -> tuple[records.Outage, ...]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dibs.base.cheap import Iterable
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.draft import Draft
-from dibs.core.holds.exclusion import are_related, blockers, covered, misfit, owners_of, slots_of, without_kin
+from dibs.core.holds.exclusion import are_related, blockers, covered, misfit, owners_of, slots_of, without_related
 from dibs.core.holds.expiry import session_over, ticket_over
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.records import (
@@ -37,7 +37,7 @@ from dibs.core.records import (
     tree_key,
 )
 from dibs.core.waiting.queue import give_up, may_wait
-from dibs.core.waiting.tickets import needed_names, needed_parts, parts_of, session_places
+from dibs.core.waiting.tickets import needed_names, needed_parts, parts_of, session_tickets
 
 Node = tuple[str, ...]
 Words = tuple[str, ...]
@@ -148,7 +148,7 @@ class _Tickets:
                     self.busy.append(at)
         self.tickets += tickets
 
-    def kin(self, ticket: Ticket) -> list[int]:
+    def related(self, ticket: Ticket) -> list[int]:
         """The places of the parent and of the children of this ticket's session."""
         session = self._draft.session(ticket.session) if ticket.session is not None else None
         if session is None:
@@ -267,7 +267,7 @@ class _Graph:
         lock = draft.lock(wanted.ns, wanted.name)
         if not wanted.fits:
             return []
-        own = self._own_place(wanted)
+        own = self._own_ticket(wanted)
         if own is not None:
             return [_Need([(self.place(own), (own.owner, own.name), 1)])]
         ahead: list[Ticket] = []
@@ -320,7 +320,7 @@ class _Graph:
         found = self._owners[key]
         if wanted.at_ms is not None:
             found = [holder for holder in found if wanted.met(holder)]
-        if self._has_kin(wanted, lock):
+        if self._has_related(wanted, lock):
             found = [holder for holder in found if not are_related(self._draft, wanted.session, holder.session)]
         return found
 
@@ -328,11 +328,13 @@ class _Graph:
         owners = owners_of(self._draft, lock)
         if owners.fits(lock, wanted.mode, wanted.slots, wanted.units):
             return False
-        if not self._has_kin(wanted, lock):
+        if not self._has_related(wanted, lock):
             return True
-        return not without_kin(self._draft, owners, wanted.session).fits(lock, wanted.mode, wanted.slots, wanted.units)
+        return not without_related(self._draft, owners, wanted.session).fits(
+            lock, wanted.mode, wanted.slots, wanted.units
+        )
 
-    def _has_kin(self, wanted: _Wanted, lock: LockRecord) -> bool:
+    def _has_related(self, wanted: _Wanted, lock: LockRecord) -> bool:
         """Return whether the session's parent or a child of it is among the owners."""
         session = self._draft.session(wanted.session) if wanted.session is not None else None
         if session is None or lock.pooled or not lock.holders:
@@ -360,7 +362,7 @@ class _Graph:
             return found
         return [each for each in found if not are_related(self._draft, wanted.session, each.session)]
 
-    def _own_place(self, wanted: _Wanted) -> Ticket | None:
+    def _own_ticket(self, wanted: _Wanted) -> Ticket | None:
         """An earlier place of the same session for the same job: when it is served, this place has what it wants. A
         session that polls then has what the place covers, too."""
         session = self._draft.session(wanted.session) if wanted.session is not None else None
@@ -397,8 +399,8 @@ class _Graph:
             passes_on = passes_on and (not tree or ticket.name == lock.name or covers(ticket.name, lock.name))
             if (passes_on or in_turn) and not self._has_or_will(ticket):
                 # It does not wait for what its session's parent or child will hold.
-                kin = [line.tickets[each] for each in line.kin(ticket) if each < at]
-                yield from [each for each in kin if each is not None and self._comes_before(each, wanted)]
+                related = [line.tickets[each] for each in line.related(ticket) if each < at]
+                yield from [each for each in related if each is not None and self._comes_before(each, wanted)]
                 return
 
     def _comes_before(self, ticket: Ticket, wanted: _Wanted) -> bool:
@@ -426,7 +428,7 @@ class _Graph:
         if not needed_names(self._draft, ticket, ticket.session, (ticket.name,)):
             return True
         wanted = _Wanted(self._draft, ticket, ticket.name, ticket.number, ticket.session)
-        return self._own_place(wanted) is not None
+        return self._own_ticket(wanted) is not None
 
 
 def _free(needs: dict[Node, list[_Need]]) -> set[Node]:
@@ -508,7 +510,7 @@ def leave_circles(draft: Draft, losses: list[tuple[str, str, str]]) -> dict[str,
     for session_id, ns, name in losses:
         if session_id not in stuck:
             continue
-        for ticket in session_places(draft, session_id, ns, name):
+        for ticket in session_tickets(draft, session_id, ns, name):
             cycle = closed_by(draft, ticket) if needed_names(draft, ticket, session_id, (name,)) else ()
             if cycle:
                 cycles[ticket.lease_id] = cycle
