@@ -155,7 +155,7 @@ def test_a_fault_of_ours_is_one_line_and_70_and_a_traceback_only_when_asked_for(
 
     terminal._open = fail  # type: ignore[method-assign, assignment]
     ran = terminal("list")
-    assert ran.exit == codes.FAULT
+    assert ran.exit == codes.INTERNAL
     assert ran.err.count("\n") == 1
     assert "RuntimeError: two lines" in ran.err
     assert terminal("list", "--json").error["code"] == "internal_error"

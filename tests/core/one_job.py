@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from dibs.core.commands import Acquire, Beat, KeepPlaces, Release, Renew, Sweep, Withdraw
+from dibs.core.commands import Acquire, Beat, KeepTickets, Release, Renew, Sweep, Withdraw
 from dibs.core.decide import decide
 from dibs.core.draft import View
 from dibs.core.limits import REMEMBERED_MAX
@@ -70,7 +70,7 @@ def command_of(did: dict[str, Any], numbers: dict[int, int]) -> Command:
         undo = Withdraw(ns=NS, principal=PRINCIPAL, names=(JOB,), request_key=key_of(claim), fresh_lease_id=ask)
         return undo.replace(ticket=number, ticket_id=shown)
     if what == "keep":
-        return KeepPlaces(places=((NS, JOB, number),))
+        return KeepTickets(tickets=((NS, JOB, number),))
     if what == "sweep":
         return Sweep(key=lock_key(NS, JOB))
     # A server that was never here before reads what the others' pulses say.

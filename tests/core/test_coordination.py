@@ -26,8 +26,8 @@ from dibs.core.commands import (
     Free,
     Inspect,
     InspectSession,
-    KeepPlaces,
     KeepSession,
+    KeepTickets,
     Leave,
     OpenSession,
     Release,
@@ -536,7 +536,7 @@ class Loose(Life):
             return Leave(ns=NS, name=names[0], principal="team", ticket=number, ticket_id=ticket_id)
         if kind == "keep":
             places = tuple((NS, names[0], number) for names, number, _ in self.places[-4:])
-            return KeepPlaces(places=places)
+            return KeepTickets(tickets=places)
         if kind == "transfer":
             heir = data.draw(callers)
             to_owner = None if heir else "heir"

@@ -23,8 +23,8 @@ from dibs.core.commands import (
     Break,
     EndSession,
     Free,
-    KeepPlaces,
     KeepSession,
+    KeepTickets,
     Leave,
     OpenSession,
     Release,
@@ -128,7 +128,7 @@ class Life:
             return Break(ns=NS, name=job, principal="op", reason="why")
         if what < 0.96:
             kept = self.places[-chance.randint(1, 8) :]
-            return KeepPlaces(places=tuple((NS, name, number) for name, number, _ in kept))
+            return KeepTickets(tickets=tuple((NS, name, number) for name, number, _ in kept))
         if what < 0.97:
             acl = chance.choice((None, None, None, ("other",)))
             return SetAcl(ns=NS, name=job, principal="op", admin=True, acl=acl or ())

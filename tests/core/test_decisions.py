@@ -80,7 +80,7 @@ def test_every_decision_of_a_test_is_looked_at() -> None:
 def test_every_outcome_is_a_refusal_or_says_what_was_done() -> None:
     """A new outcome is in `REFUSALS`, or here."""
     done = {
-        *("Granted", "GrantedAll", "Queued", "Left", "Withdrawn", "PlacesKept", "Status", "Outcome", "JobOutcome"),
+        *("Granted", "GrantedAll", "Queued", "Left", "Withdrawn", "TicketsKept", "Status", "Outcome", "JobOutcome"),
         *("Counted", "Swept", "BeatRecorded", "FreezeNoted", "Thawed", "Identified", "Raised", "Freed", "Transferred"),
         *("SessionState", "Renewed", "Released", "Failed", "AclSet", "PoolSet", "Broken", "ClosureSet", "Opened"),
     }

@@ -336,7 +336,7 @@ def test_whatever_fails_and_whenever_it_dies_every_event_arrives_and_no_job_is_o
 @pytest.mark.promise("webhook:gap")
 def test_history_that_was_pruned_before_it_was_sent_is_told_once() -> None:
     courier = Courier([event(seq) for seq in range(50, 53)])
-    courier.plan.tell_gap(0, 50)
+    courier.plan.report_gap(0, 50)
     begun = courier.start()
     assert (begun[0][1].kind, begun[0][1].seq, begun[0][1].ticket) == (GAP, 49, 0)
     for lane, sent in begun:
@@ -480,7 +480,7 @@ def walked(seed: int) -> str:
             after, oldest = plan.at, courier.events[0].seq
             courier.events = courier.events[chance.randrange(4) :]
             if chance.random() < 0.3:
-                plan.tell_gap(after, oldest - chance.randrange(3))
+                plan.report_gap(after, oldest - chance.randrange(3))
         elif step == 3:
             courier.save()
             courier.restart()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.core import lease_outcomes, outcomes
-from dibs.core.commands import Freeze, KeepPlaces, RaiseFloor, Sweep, Thaw
+from dibs.core.commands import Freeze, KeepTickets, RaiseFloor, Sweep, Thaw
 from dibs.core.decide import decide
 from dibs.core.draft import View
 from dibs.core.records import META_KEY, FreezeMark, Meta
@@ -23,7 +23,7 @@ def decided(now_ms: int, meta: Meta | None, command: Any, **others: Any) -> Any:
 @pytest.mark.parametrize(
     ("command", "answer"),
     [
-        (KeepPlaces(places=(("default", "job", 1),)), outcomes.PlacesKept),
+        (KeepTickets(tickets=(("default", "job", 1),)), outcomes.TicketsKept),
         (Sweep(key=KEY), lease_outcomes.Swept),
         (acquire(), lease_outcomes.Frozen),
     ],

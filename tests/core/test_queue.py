@@ -13,8 +13,8 @@ from dibs.core.commands import (
     AcquireAny,
     Inspect,
     InspectSession,
-    KeepPlaces,
     KeepSession,
+    KeepTickets,
     Leave,
     OpenSession,
     Release,
@@ -89,7 +89,7 @@ class Room:
         ]
 
     def keep(self, *places: tuple[str, int]) -> None:
-        self.rules.one(KeepPlaces(places=tuple([(NS, job, number) for job, number in places])))
+        self.rules.one(KeepTickets(tickets=tuple([(NS, job, number) for job, number in places])))
 
 
 @pytest.fixture

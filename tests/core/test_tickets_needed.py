@@ -16,7 +16,7 @@ from dibs.core.commands import (
     Close,
     EndSession,
     Free,
-    KeepPlaces,
+    KeepTickets,
     Leave,
     Open,
     OpenSession,
@@ -233,7 +233,7 @@ class Walk(World):
             self.outcome = self.let_go(session, name)
         elif act == "keep":
             kept = tuple([(NS, *place) for place in places])
-            self.outcome = self.run(KeepPlaces(places=kept))
+            self.outcome = self.run(KeepTickets(tickets=kept))
         else:
             self.outcome = self.run(RARE[act](chance, session, name))
         self.check(locks, places)

@@ -11,8 +11,8 @@ from dibs.core.holds import tree_claims
 from dibs.core.holds.tree_claims import note_claims, overlapping
 from dibs.core.names import check_name
 from dibs.core.overlap import overlaps
-from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, Tree, TreeClaim, TreePlace, tree_key
-from dibs.core.tree_index import Overlap, TreePlaces
+from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, Tree, TreeClaim, TreeEntry, tree_key
+from dibs.core.tree_index import Overlap, TreeQueue
 from tests.build import COMPILED
 from tests.core import make
 
@@ -85,8 +85,8 @@ def test_who_comes_first_and_how_many_is_the_same_whichever_way_it_is_found() ->
     chance = random.Random(4)
     for _ in range(100):
         modes = chance.choices((EXCLUSIVE, SHARED), k=20)
-        line = tuple([TreePlace(name=a_name(chance), number=at, mode=mode) for at, mode in enumerate(modes, 1)])
-        places = TreePlaces(line)
+        line = tuple([TreeEntry(name=a_name(chance), number=at, mode=mode) for at, mode in enumerate(modes, 1)])
+        places = TreeQueue(line)
         name, mode, before = a_name(chance), chance.choice((EXCLUSIVE, SHARED)), chance.randint(0, 20)
         plain = [each for each in line if overlaps(each.name, name) and not mode == each.mode == SHARED]
         assert places.first(name, mode) == (plain[0] if plain else None)

@@ -9,7 +9,7 @@ import pytest
 from dibs.core import events as kinds
 from dibs.core import outcomes
 from dibs.core.claims import sessions
-from dibs.core.commands import EndSession, KeepPlaces, Renew, SetAcl
+from dibs.core.commands import EndSession, KeepTickets, Renew, SetAcl
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.records import SHARED
 from dibs.core.waiting.tickets import drop
@@ -115,7 +115,7 @@ def test_a_place_that_wants_a_job_alone_goes_when_its_session_shares_the_job() -
         (kinds.LEFT, "a", "deadlock"),
         (kinds.LEFT, "b", "deadlock"),
     ]
-    kept = world.run(KeepPlaces(places=((NS, "a", place.ticket),)))
+    kept = world.run(KeepTickets(tickets=((NS, "a", place.ticket),)))
     assert kept.gone == ((NS, "a", place.ticket),), "its server asks again"
     assert isinstance(world.claim_all("s1", "a", "b"), outcomes.Refused), "and is told that it has it otherwise"
     world.release("s2", "b")

@@ -111,7 +111,7 @@ class Ask:
     @property
     def place(self) -> Queued | None:
         """Where its server keeps it waiting."""
-        parked = self.server.waiters._parked.get(self.waiter.place) if self.waiter is not None else None
+        parked = self.server.waiters._parked.get(self.waiter.ticket) if self.waiter is not None else None
         return parked.queued if parked is not None and parked is self.waiter else None
 
     def hang_up(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import Overloaded, StoreUnavailable, Unavailable
-from dibs.core.commands import Acquire, Inspect, KeepPlaces, Release, Renew
+from dibs.core.commands import Acquire, Inspect, KeepTickets, Release, Renew
 from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import COMMIT_BATCH_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.engine.batcher import Batcher
@@ -286,10 +286,10 @@ def test_a_queue_full_of_claims_takes_heartbeats(decided: list[list[Command]]) -
     with pytest.raises(Overloaded):
         made.post(a_claim("more"), lambda result: None)
     release = Release(ns="d", name="x", principal="p", lease_id="x")
-    for command in (a_heartbeat("x"), release, KeepPlaces(places=())):
+    for command in (a_heartbeat("x"), release, KeepTickets(tickets=())):
         made.post(command, lambda result: None)
     made._answer()
-    assert [type(each) for each in decided[0]] == [Renew, Release, KeepPlaces, *[Acquire] * 3]
+    assert [type(each) for each in decided[0]] == [Renew, Release, KeepTickets, *[Acquire] * 3]
 
 
 @pytest.mark.fault("F-010")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.core.commands import Close, KeepPlaces, Open, Sweep
+from dibs.core.commands import Close, KeepTickets, Open, Sweep
 from dibs.core.limits import KEEP_BATCH_MAX, TICKET_KEEP_MS
 from dibs.core.outcomes import Granted
 from dibs.core.records import META_KEY, Ticket, ticket_prefix
@@ -103,7 +103,7 @@ def test_a_closure_that_is_made_longer_wakes_nobody() -> None:
     asked = len(server.posted)
     server.pass_ms(20_000)
     assert not owners(callers)
-    assert all(isinstance(command, KeepPlaces) for command in server.posted[asked:])
+    assert all(isinstance(command, KeepTickets) for command in server.posted[asked:])
 
 
 @pytest.mark.promise("closed")
@@ -118,7 +118,7 @@ def test_a_thousand_lines_go_on_in_bounded_steps() -> None:
     assert set(changed) <= {META_KEY}
     server.news(1_001)  # the events before it are those of the waiters
     assert all(isinstance(caller.answer, Granted) for caller in callers)
-    kept = [len(each.places) for each in server.posted if isinstance(each, KeepPlaces)]
+    kept = [len(each.tickets) for each in server.posted if isinstance(each, KeepTickets)]
     assert kept == [KEEP_BATCH_MAX] * 3 + [1_000 - 3 * KEEP_BATCH_MAX]
 
 

@@ -40,7 +40,7 @@ class Reader:
         self.got.append(event.seq)
         self.at = event.seq
 
-    def tell_gap(self, after: int, oldest: int) -> None:
+    def report_gap(self, after: int, oldest: int) -> None:
         self.gaps.append((after, oldest))
         self.at = oldest - 1
 

@@ -11,7 +11,7 @@ from dibs.core import events as kinds
 from dibs.core.commands import Acquire, Close, OpenSession, Release
 from dibs.core.events import Event
 from dibs.core.limits import TICKET_KEEP_MS
-from dibs.core.outcomes import Granted, GrantedAll, PlacesKept, Queued
+from dibs.core.outcomes import Granted, GrantedAll, Queued, TicketsKept
 from dibs.engine.waiters import Waiters
 from tests.engine.waiting_server import Caller, Timer, WaitingServer, claim, claim_all
 
@@ -75,7 +75,7 @@ class Fickle:
             place = Queued(now_ms=0, ns="d", name="job", ticket=self.asks, ticket_id=f"t{self.asks}", position=1)
             callback(place)
         else:
-            callback(PlacesKept(now_ms=0, gone=tuple([("d", "job", number) for number in range(1, self.asks + 1)])))
+            callback(TicketsKept(now_ms=0, gone=tuple([("d", "job", number) for number in range(1, self.asks + 1)])))
 
     def take_back(self) -> None:
         """Until nobody takes a place any more."""

@@ -12,7 +12,7 @@ from dibs.core.commands import (
     Acquire,
     EndSession,
     Inspect,
-    KeepPlaces,
+    KeepTickets,
     Leave,
     OpenSession,
     Release,
@@ -288,7 +288,7 @@ def test_places_are_kept_in_chunks_for_as_long_as_their_callers_wait(server: Wai
     callers = server.in_line(KEEP_BATCH_MAX * 2 + 1)
     server.posted.clear()
     server.pass_ms(TICKET_KEEP_MS)
-    assert [len(each.places) for each in server.posted if isinstance(each, KeepPlaces)] == [256, 256, 1]
+    assert [len(each.tickets) for each in server.posted if isinstance(each, KeepTickets)] == [256, 256, 1]
     server.pass_ms(4 * TICKET_MS)
     server.release(lease)
     assert isinstance(callers[0].answer, Granted)
@@ -306,7 +306,7 @@ def test_nothing_is_kept_when_nobody_waits(server: WaitingServer) -> None:
     server.in_line(1, name="other")
     server.posted.clear()
     server.pass_ms(TICKET_KEEP_MS)
-    assert [type(each) for each in server.posted] == [KeepPlaces]
+    assert [type(each) for each in server.posted] == [KeepTickets]
 
 
 def test_a_hand_over_by_another_process_is_heard_of(server: WaitingServer) -> None:
@@ -408,7 +408,7 @@ def test_who_hangs_up_while_its_server_looks_gives_the_job_back(server: WaitingS
     lease = server.hold()
     first, second = server.in_line(2)
     server.elsewhere.one(Release(ns="d", name="job", principal="h", lease_id=lease))
-    server.waiters.on_gone([mark_of(ticket_key(*first.waiter.place or ("", "", 0)))])
+    server.waiters.on_gone([mark_of(ticket_key(*first.waiter.ticket or ("", "", 0)))])
     first.waiter.cancel()
     server.decide()
     assert first.got == []
@@ -618,7 +618,7 @@ class OneBadPlace(WaitingServer):
         callback: Callable[[Result], None],
         is_gone: Callable[[], bool] | None = None,
     ) -> None:
-        if isinstance(command, KeepPlaces) and any(number == 2 for _, _, number in command.places):
+        if isinstance(command, KeepTickets) and any(number == 2 for _, _, number in command.tickets):
             error = ValueError("a record that nobody understands")
             if self.raises:
                 raise error

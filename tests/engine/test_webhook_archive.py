@@ -42,7 +42,7 @@ def test_an_import_brings_webhooks_along_and_what_was_pruned_before_it_was_sent_
     assert page.oldest == oldest
     assert page.events[0].seq == (oldest or 51)
     if page.oldest is not None:
-        plan.tell_gap(plan.at, page.oldest)
+        plan.report_gap(plan.at, page.oldest)
     plan.take(page.events, page.upto, is_last=page.is_last)
     kinds = [event.kind for _, event in plan.ready(wall_ms(), 10)]
     assert kinds == (["acquired"] if oldest is None else ["gap"])

@@ -38,7 +38,7 @@ def test_a_line_is_no_connection_and_a_place_no_address() -> None:
     assert {name for name in names if re.search(r"(Line|Place)$", name)} <= {
         "StatusLine",
         "TokenLine",
-        "TreePlace",
+        "TreeEntry",
     }
 
 

@@ -172,7 +172,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.Parked: lambda told: _words("parked", failures=told.failures, **_end(told.ending)),
     lease_outcomes.Freed: lambda told: _words("freed", None if told.was_parked else "was not parked"),
     outcomes.Left: lambda told: _words("left", None if told.was_in else "was not in line"),
-    outcomes.PlacesKept: lambda told: _words("gone" if told.gone else "kept"),
+    outcomes.TicketsKept: lambda told: _words("gone" if told.gone else "kept"),
     lease_outcomes.Transferred: lambda told: _words(
         "transferred",
         to=told.lease.owner,

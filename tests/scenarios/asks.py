@@ -205,7 +205,7 @@ def _leave(asked: Asked) -> commands.Command:
 
 
 def _keep_place(asked: Asked) -> commands.Command:
-    return commands.KeepPlaces(places=((NS, asked.job, asked.ticket[0]),))
+    return commands.KeepTickets(tickets=((NS, asked.job, asked.ticket[0]),))
 
 
 def _open(asked: Asked) -> commands.Command:

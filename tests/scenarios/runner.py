@@ -63,7 +63,7 @@ class _Run:
     now_ms: int = 0
     line: int = 0
     fresh: int = 0
-    told_seq: int = 0
+    reported_seq: int = 0
     leases: dict[tuple[str, str], str] = field(default_factory=dict)
     tickets: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
     handed: list[HandedOver] = field(default_factory=list)
@@ -89,8 +89,8 @@ class _Run:
         return " | ".join([said, *map(told_handed, self.handed)])
 
     def history(self) -> list[str]:
-        fresh = self.store.events(self.told_seq, 1_000_000)
-        self.told_seq = fresh[-1].seq if fresh else self.told_seq
+        fresh = self.store.events(self.reported_seq, 1_000_000)
+        self.reported_seq = fresh[-1].seq if fresh else self.reported_seq
         return [f"    {told_event(event)}" for event in fresh] or ["    none"]
 
     def ask(self, time: str, who: str, verb_name: str, rest: list[str]) -> str:

@@ -119,7 +119,7 @@ def test_a_bucket_holds_a_seconds_worth_and_fills_evenly(passes_ms: int, allowed
     def asks() -> int:
         for count in range(100):
             try:
-                rates.charge(caller, "acquire")
+                rates.count(caller, "acquire")
             except RateLimited as refused:
                 told.append(refused.retry_after_ms)
                 return count
@@ -137,15 +137,15 @@ def test_what_is_never_refused_runs_up_a_debt_of_a_second_at_most() -> None:
     rates = RequestRates(clock.steady_ms)
     caller = Caller(principal="p", limits=Limits(rate=5))
     for _ in range(1_000):
-        rates.charge(caller, "renew")
+        rates.count(caller, "renew")
     clock.advance(1_200)
-    rates.charge(caller, "acquire")
+    rates.count(caller, "acquire")
 
 
 def test_who_has_no_rate_is_not_kept_in_mind() -> None:
     rates = RequestRates()
     for _ in range(10):
-        rates.charge(Caller(principal="p"), "acquire")
+        rates.count(Caller(principal="p"), "acquire")
     assert not rates._buckets
 
 

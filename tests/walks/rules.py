@@ -33,8 +33,8 @@ from dibs.core.commands import (
     Identify,
     Inspect,
     InspectSession,
-    KeepPlaces,
     KeepSession,
+    KeepTickets,
     Leave,
     Open,
     OpenSession,
@@ -385,7 +385,7 @@ class Walk(Walker):
             return None
         if self.chance.random() < 0.5:
             kept = [(each.ns, each.name, each.number) for each in places]
-            return KeepPlaces(places=(*kept, (NS, "a", 99)))
+            return KeepTickets(tickets=(*kept, (NS, "a", 99)))
         place = self.chance.choice(places)
         principal = "nobody" if self.chance.random() < 0.1 else place.principal
         return Leave(ns=NS, name=place.name, principal=principal, ticket=place.number, ticket_id=place.lease_id)

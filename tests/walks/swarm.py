@@ -20,8 +20,8 @@ from dibs.core.commands import (
     Close,
     EndSession,
     Free,
-    KeepPlaces,
     KeepSession,
+    KeepTickets,
     Leave,
     Open,
     OpenSession,
@@ -142,7 +142,7 @@ class Swarm(Walker):
             self.used.add("lost replies")
             return self._apply(command)
         command = self._next()
-        if not isinstance(command, Sweep | KeepPlaces) and self.bears("lost replies", 0.12):
+        if not isinstance(command, Sweep | KeepTickets) and self.bears("lost replies", 0.12):
             self._lost = command
         return self._apply(command)
 
@@ -168,7 +168,7 @@ class Swarm(Walker):
         if self.now_ms - oldest_ms > TICKET_MS // 3:
             alive = [each for each in places if not (self.bears("dead waiters", 0.4) and each.number % 2)]
             if alive:
-                return KeepPlaces(places=tuple((each.ns, each.name, each.number) for each in alive))
+                return KeepTickets(tickets=tuple((each.ns, each.name, each.number) for each in alive))
         if "dead waiters" in self.on and places and self.chance.random() < 0.06:
             self.now_ms += TICKET_MS  # nobody asked for so long
         while command is None:
@@ -180,7 +180,7 @@ class Swarm(Walker):
         decision = self.decided(command)
         self.records.update(decision.writes)
         outcome = decision.outcome
-        if isinstance(outcome, outcomes.PlacesKept):
+        if isinstance(outcome, outcomes.TicketsKept):
             self.called |= {(name, number) for _, name, number in outcome.gone}
         elif isinstance(command, Acquire | AcquireAll):
             self.called.discard((command.names[0] if isinstance(command, AcquireAll) else command.name, command.ticket))

@@ -153,5 +153,5 @@ def test_what_is_not_ours_is_our_fault_and_keeps_its_insides() -> None:
 
 
 def test_a_code_from_a_newer_server_has_an_exit_code() -> None:
-    assert codes.exit_of_code("invented_tomorrow") == codes.FAULT
+    assert codes.exit_of_code("invented_tomorrow") == codes.INTERNAL
     assert codes.exit_of_code("forbidden") == codes.NOT_ALLOWED

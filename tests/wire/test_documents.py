@@ -115,7 +115,7 @@ EXAMPLES: list[Outcome] = [
 INTERNAL = {
     upkeep_outcomes.Swept,
     upkeep_outcomes.BeatRecorded,
-    outcomes.PlacesKept,
+    outcomes.TicketsKept,
     upkeep_outcomes.Raised,
     upkeep_outcomes.Counted,
     upkeep_outcomes.Identified,

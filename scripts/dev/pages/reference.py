@@ -49,7 +49,7 @@ Times are written `90` (seconds), `30s`, `15m`, `2h`, `1d`. A job name that begi
 of every command may stand before it or after it. `-s`, `-x`, `-n` and `-w` mean what they mean in `flock`.
 """
 # Exit codes that mean the same for every command.
-GENERAL = (codes.USAGE, codes.UNREACHABLE, codes.FAULT, codes.NOT_ALLOWED, 126, 127)
+GENERAL = (codes.USAGE, codes.UNREACHABLE, codes.INTERNAL, codes.NOT_ALLOWED, 126, 127)
 # As many words as exit code 0 may have that says no more than that it worked.
 _PLAIN_WORDS = 6
 
@@ -162,7 +162,7 @@ MEANINGS = {
     codes.LOST: "lost while holding; the work was stopped (`run`, `session run`, `hold`)",
     codes.USAGE: "what was asked for cannot be: a flag, a name, a time, a URL",
     codes.UNREACHABLE: "the store or the server cannot be reached or used",
-    codes.FAULT: "our fault",
+    codes.INTERNAL: "our fault",
     codes.TRY_LATER: "not now: try again later",
     codes.NOT_ALLOWED: "who you are does not permit it",
     126: "`run`, `session run`: the command cannot be run",

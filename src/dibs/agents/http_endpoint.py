@@ -21,7 +21,7 @@ from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unava
 from dibs.base.jsontext import Document
 from dibs.client.transport import Ask
 from dibs.sdk.async_transport import AsyncTransport
-from dibs.server.handlers import CHARGED, Api
+from dibs.server.handlers import COUNTED, Api
 from dibs.server.http.parse import Headers, check_head
 from dibs.server.http.request import HttpRequest, RequestHead
 from dibs.server.http.response import ClientGone, HttpError, answer_document, answer_for_error
@@ -63,7 +63,7 @@ class ApiTransport(AsyncTransport):
         # As they came: a cookie does not count here.
         self._headers = {name: value for name, value in reversed(call.head.sent) if name in _PASSED_ON}
         self._connection = call.connection
-        self._is_charged = True  # the first operation is not charged, because the request was
+        self._is_counted = True  # the first operation is not charged, because the request was
 
     @property
     def is_gone(self) -> bool:
@@ -89,9 +89,9 @@ class ApiTransport(AsyncTransport):
 
     async def _answer(self, step: Ask) -> Reply:
         headers = self._headers
-        if self._is_charged:
-            headers = {**headers, CHARGED: b""}
-            self._is_charged = False
+        if self._is_counted:
+            headers = {**headers, COUNTED: b""}
+            self._is_counted = False
         verb, name = step.verb, quote(step.name, safe="").encode()
         read = None
         if verb == "list":
@@ -139,8 +139,8 @@ class HttpDialogue(stdio.Dialogue):
             said.append((_NAME_HEADER, name))
         for header, value in said:
             if _value(headers, header) != value:
-                told = f"The header {header.decode()} does not say what the request's body says"
-                raise ProtocolError(HEADER_MISMATCH, told)
+                message = f"The header {header.decode()} does not say what the request's body says"
+                raise ProtocolError(HEADER_MISMATCH, message)
 
 
 def _value(headers: Headers, name: bytes) -> str | None:

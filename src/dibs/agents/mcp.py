@@ -223,8 +223,8 @@ class Methods:
             raise ProtocolError(INVALID_PARAMS, f"There is no tool {name[:64]!a}. There are: {', '.join(self._tools)}.")
         values, wrong = arguments_for(tool.taken(kept=self._kept), given)
         if wrong:
-            told = f"The call is invalid. {'; '.join(wrong[:5])}. Nothing was changed. Correct it and try again."
-            return await _failed(told, backend)
+            message = f"The call is invalid. {'; '.join(wrong[:5])}. Nothing was changed. Correct it and try again."
+            return await _failed(message, backend)
         try:
             if "job" in values:
                 values["job"] = await backend.one_name(values["job"])
@@ -257,9 +257,9 @@ def described(tool: Tool, *, kept: bool) -> Document:
 
 async def _answered(answer: Document, backend: ToolBackend) -> Document:
     lost = await _losses(backend)
-    told = [sentences.waiters(job, count) for job, count in (await backend.wanted()).items()]
+    notices = [sentences.waiters(job, count) for job, count in (await backend.wanted()).items()]
     # A name of others stands in the sentence: a line or an escape in it must not look like a word of ours.
-    document = _without_none({**answer, "message": plain(" ".join([answer["message"], *told])), "lost": lost})
+    document = _without_none({**answer, "message": plain(" ".join([answer["message"], *notices])), "lost": lost})
     for field in _ONLY_WITH_CONTENT:
         if not document.get(field, True):
             del document[field]

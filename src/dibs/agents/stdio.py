@@ -241,17 +241,17 @@ class _Wire:
         os.dup2(self._input, 0)
         os.dup2(self._output, 1)
 
-    def _tell(self, call: Callable[..., object], *given: object) -> None:
+    def _post(self, call: Callable[..., object], *given: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: the process is ending anyway
             self._loop.call_soon_threadsafe(call, *given)
 
     def _read(self, receive: Callable[[bytes], object]) -> None:
         with open(self._input, "rb", closefd=False) as lines:
             while line := lines.readline(LINE_BYTES_MAX):
-                self._tell(receive, line)
+                self._post(receive, line)
                 while len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):  # too long: the rest is not read
                     line = lines.readline(LINE_BYTES_MAX)
-        self._tell(self._leave, 0)
+        self._post(self._leave, 0)
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
@@ -261,7 +261,7 @@ class _Wire:
                     left = left[os.write(self._output, left) :]
                 except OSError:  # nobody reads: whoever watches the output says so
                     return
-            self._tell(self._written, len(line))
+            self._post(self._written, len(line))
 
     def _written(self, count: int) -> None:
         self._unread -= count
@@ -271,7 +271,7 @@ class _Wire:
         watch = select.poll()
         watch.register(self._output, 0)  # only the end is reported
         watch.poll()
-        self._tell(self._leave, 128 + signal.SIGPIPE)
+        self._post(self._leave, 128 + signal.SIGPIPE)
 
 
 def run(settings: Settings, *, finds: FindsSession, action_llama: bool = False) -> None:

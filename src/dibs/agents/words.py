@@ -132,10 +132,10 @@ def not_claimed(error: NotClaimed, job: str | None) -> Document:
     if job is None:
         message = _none_of(refused, error) + sentences.still_held(answer, proof=True)
     else:
-        told = quoted(error.details, _NOTE_CHARS_MAX)
+        text = quoted(error.details, _NOTE_CHARS_MAX)
         if answer.get("status") in sentences.STATES:
-            told = sentences.in_full(_as_data(answer))
-        message = f"{told}{_since(refused[0])} {_NEXT.get(refused[0]['status'], SKIP_OR_WAIT)}"
+            text = sentences.in_full(_as_data(answer))
+        message = f"{text}{_since(refused[0])} {_NEXT.get(refused[0]['status'], SKIP_OR_WAIT)}"
     return {
         "message": message,
         "claimed": False,
@@ -207,8 +207,8 @@ def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> Document:
 
 def lost(error: LeaseLost, job: str, what: str) -> Document:
     """The answer about a claim that is no more. `what` is the field that says so."""
-    told = f"{job} is not yours: {quoted(error.why, _NOTE_CHARS_MAX)} Stop any work on it, undo nothing, and"
-    return {"message": f"{told} claim it again if you need it.", what: False, "job": job}
+    text = f"{job} is not yours: {quoted(error.why, _NOTE_CHARS_MAX)} Stop any work on it, undo nothing, and"
+    return {"message": f"{text} claim it again if you need it.", what: False, "job": job}
 
 
 def released(job: str, *, done: bool, failed: bool = False, retry_after: int | None = None) -> Document:

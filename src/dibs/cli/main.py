@@ -19,7 +19,7 @@ from dibs.cli.signals import UnconfirmedClaims
 from dibs.cli.text.words import Paint, paint_for, width_of
 from dibs.client.settings import connect_as
 from dibs.core.names import check_name
-from dibs.wire.codes import FAULT, USAGE
+from dibs.wire.codes import INTERNAL, USAGE
 from dibs.wire.documents import reply_for_error
 
 INTERRUPTED = 130
@@ -71,7 +71,7 @@ def run(
         except DibsError as error:
             answer = _of_error(error)
         except Exception as error:  # any other error becomes one clear line
-            answer = _of_fault(error, env, stderr)
+            answer = _of_internal_error(error, env, stderr)
         as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
         if answer.is_error and list(argv[:2]) == ["agent", "hook"]:
             # Whatever is wrong, it is not the agent's fault. Some harnesses take every other exit code for a refusal.
@@ -89,10 +89,10 @@ def run(
         trouble = _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
         exit_code = answer.exit
         if trouble is not None and (unconfirmed or not isinstance(trouble, BrokenPipeError)):
-            exit_code = exit_code or FAULT
+            exit_code = exit_code or INTERNAL
             done = "the claim was given back" if unconfirmed else "the command itself was carried out"
             _write(stderr, f"dibs: the answer could not be written ({trouble.strerror}); {done}.")
-        if exit_code == FAULT:  # the caller does not know what it got
+        if exit_code == INTERNAL:  # the caller does not know what it got
             unconfirmed.give_back()
         unconfirmed.confirm()
     except KeyboardInterrupt:
@@ -248,14 +248,14 @@ def _of_error(error: DibsError) -> Answer:
     return Answer(exit_code, details, text, code=error.code, message=error.details.partition("\n")[0], is_error=True)
 
 
-def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:
+def _of_internal_error(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:
     if env.get("DIBS_DEBUG") == "1" and stderr is not None:
         import traceback
 
         stderr.write(harmless("".join(traceback.format_exception(error))))
     what = " ".join(f"{type(error).__name__}: {error}".split())
     text = f"dibs failed in a way it should not ({what}). DIBS_DEBUG=1 shows where; please report it."
-    return Answer(FAULT, {"exception": type(error).__name__}, text, code="internal_error", is_error=True)
+    return Answer(INTERNAL, {"exception": type(error).__name__}, text, code="internal_error", is_error=True)
 
 
 def _print(

@@ -79,10 +79,10 @@ class Withdraw(PlainCommand):
     ticket: int = 0  # its number
 
 
-class KeepPlaces(PlainCommand):
+class KeepTickets(PlainCommand):
     """Keep the places of these waiters: a server sends this for the callers that wait at it."""
 
-    places: tuple[tuple[str, str, int], ...]  # namespace, job, ticket
+    tickets: tuple[tuple[str, str, int], ...]  # namespace, job, ticket
 
 
 class Renew(JobCommand):

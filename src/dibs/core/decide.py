@@ -60,14 +60,14 @@ from dibs.core.holds.expiry import shown
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Deadlock, Granted, GrantedAll, JobOutcome, Outcome, Refused
 from dibs.core.records import Holder, LockRecord, Ticket, ticket_key
-from dibs.core.waiting.queue import keep_places, leave, queued
+from dibs.core.waiting.queue import keep_tickets, leave, queued
 from dibs.core.waiting.tickets import note_want, note_wanted
 
 # A rule answers with an outcome, or with the place that its caller has in line: `decide` says where that is.
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]] = {
     commands.Acquire: acquire,
     commands.Leave: leave,
-    commands.KeepPlaces: keep_places,
+    commands.KeepTickets: keep_tickets,
 }
 
 
@@ -89,7 +89,7 @@ def decide(view: View, command: Command) -> Decision:
         from dibs.core.waiting.deadlock import leave_circles  # rare: most sessions have one place for a job
 
         cycles.update(leave_circles(draft, losses))
-    outcome = _placed(draft, command, answer, cycles) if isinstance(answer, Ticket) else answer
+    outcome = _queued_or_refused(draft, command, answer, cycles) if isinstance(answer, Ticket) else answer
     handed = draft.handed
     if handed:  # what somebody was served with may be a lease that was told before
         held = _held(draft)
@@ -174,21 +174,21 @@ def _around(draft: Draft, lock: LockRecord) -> list[tuple[str, str, str]]:
     return [(each.id, wait.ns, wait.name) for each in busy for wait in each.waits]
 
 
-def _placed(draft: Draft, command: Command, place: Ticket, cycles: dict[str, tuple[str, ...]]) -> Outcome:
+def _queued_or_refused(draft: Draft, command: Command, joined: Ticket, cycles: dict[str, tuple[str, ...]]) -> Outcome:
     """An answer describes the state after all that its decision does. So a place that is gone at its end is not told:
     it was served, or it closed a circle, and then the claim is refused and changes nothing."""
-    ticket = draft.ticket(place.ns, place.name, place.number)
-    if ticket is not None and ticket.lease_id == place.lease_id:
+    ticket = draft.ticket(joined.ns, joined.name, joined.number)
+    if ticket is not None and ticket.lease_id == joined.lease_id:
         answer = queued(draft, ticket)
         if draft.before(ticket_key(ticket.ns, ticket.name, ticket.number)) is None:
             note_wanted(draft, answer)
         return answer
     for handed in draft.handed:
-        if (handed.ns, handed.name, handed.number) == (place.ns, place.name, place.number):
+        if (handed.ns, handed.name, handed.number) == (joined.ns, joined.name, joined.number):
             return handed.outcome
-    cycle = cycles.get(place.lease_id)
+    cycle = cycles.get(joined.lease_id)
     if cycle is None or not isinstance(command, commands.Acquire | commands.AcquireAll):
-        raise AssertionError(f"A rule gave a place for {place.name} and took it back: tell the authors of dibs.")
+        raise AssertionError(f"A rule gave a place for {joined.name} and took it back: tell the authors of dibs.")
     draft.discard()
     names = command.names if isinstance(command, commands.AcquireAll) else (command.name,)
     note_want(draft, command, names)

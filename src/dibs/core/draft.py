@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from dibs.core.tree_index import Overlap, TreePlaces
+    from dibs.core.tree_index import Overlap, TreeQueue
 
     Found = TypeVar("Found", bound=Stored)
 
@@ -101,7 +101,7 @@ class Draft:
     """See the module's text. `now_ms` is the view's. Deadlines are compared with `vouched_ms`, which may be earlier."""
 
     __slots__ = (
-        *("_blanks", "_lines", "_meta", "_overlaps", "_view"),
+        *("_blanks", "_tree_queues", "_meta", "_overlaps", "_view"),
         *("events", "handed", "left", "now_ms", "owners", "vouched_ms", "writes"),
     )
 
@@ -117,7 +117,7 @@ class Draft:
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
         self._blanks: dict[str, LockRecord] = {}
         self._overlaps: dict[tuple[str, int], Overlap] = {}
-        self._lines: dict[str, TreePlaces] = {}
+        self._tree_queues: dict[str, TreeQueue] = {}
 
     def get(self, key: str) -> Stored | None:
         if key in self.writes:
@@ -181,14 +181,14 @@ class Draft:
             known = self._overlaps[ns, page] = Overlap(claims)
         return known
 
-    def tree_places(self, ns: str) -> TreePlaces:
+    def tree_queue(self, ns: str) -> TreeQueue:
         """The places of a tree, sorted once for the whole decision."""
         line = self.tree(ns).line
-        known = self._lines.get(ns)
+        known = self._tree_queues.get(ns)
         if known is None or known.line is not line:
-            from dibs.core.tree_index import TreePlaces
+            from dibs.core.tree_index import TreeQueue
 
-            known = self._lines[ns] = TreePlaces(line)
+            known = self._tree_queues[ns] = TreeQueue(line)
         return known
 
     def meta(self) -> Meta:
@@ -218,11 +218,11 @@ class Draft:
         self.handed.clear()
         self.owners.clear()
 
-    def tell(self, kind: str, ns: str = "", job: str = "", **more: Any) -> None:
+    def emit(self, kind: str, ns: str = "", job: str = "", **more: Any) -> None:
         """Note an event of this moment. `more` are other fields of Event."""
         self.events.append(Event(at_ms=self.now_ms, kind=kind, ns=ns, job=job, **more))
 
-    def tell_hold(
+    def emit_for_hold(
         self,
         kind: str,
         lock: LockRecord,

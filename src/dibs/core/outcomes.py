@@ -137,7 +137,7 @@ class Withdrawn(Outcome):
     kept: tuple[str, ...] = ()
 
 
-class PlacesKept(Outcome):
+class TicketsKept(Outcome):
     """Places kept. Those in `gone` are lost, or their job was opened: their owners ask again."""
 
     gone: tuple[tuple[str, str, int], ...] = ()

@@ -364,7 +364,7 @@ class TreeClaim(Record):
     mode: str = EXCLUSIVE
 
 
-class TreePlace(Record):
+class TreeEntry(Record):
     name: str
     number: int
     mode: str = EXCLUSIVE
@@ -377,7 +377,7 @@ class Tree(Kept):
     ns_of_pages: str = ""
     page: int = 0  # its number; 0: the tree itself
     claims: tuple[TreeClaim, ...] = ()
-    line: tuple[TreePlace, ...] = ()
+    line: tuple[TreeEntry, ...] = ()
     listed: tuple[str, ...] = ()  # names with an access list, which also applies to overlapping names
     next_ticket: int = 1  # numbers rise along the whole line, so that one number tells which places are newer
     unserved: tuple[str, ...] = ()  # names whose places a sweep must look at (`queue.py`)

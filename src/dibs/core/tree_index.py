@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from dibs.core.overlap import above
-from dibs.core.records import SHARED, TreeClaim, TreePlace
+from dibs.core.records import SHARED, TreeClaim, TreeEntry
 
 _WALKS = 2  # a claim on one name asks twice, which costs less than sorting
 
@@ -72,32 +72,32 @@ class Overlap:
         return [self.claims[at] for at in sorted([at for group in found for at in group])]
 
 
-class TreePlaces:
+class TreeQueue:
     """The places of one tree, by rising numbers. One that leaves is taken out, so all are sorted once in a decision."""
 
-    __slots__ = ("_all", "_exclusive", "_places", "line")
+    __slots__ = ("_all", "_entries", "_exclusive", "line")
 
-    def __init__(self, line: tuple[TreePlace, ...]) -> None:
+    def __init__(self, line: tuple[TreeEntry, ...]) -> None:
         self.line = line
-        self._places = {place.number: place for place in line}
+        self._entries = {entry.number: entry for entry in line}
         self._all = _Names()
         self._exclusive = _Names()
-        for place in line:
-            self._all.add(place.name, place.number)
-            if place.mode != SHARED:
-                self._exclusive.add(place.name, place.number)
+        for entry in line:
+            self._all.add(entry.name, entry.number)
+            if entry.mode != SHARED:
+                self._exclusive.add(entry.name, entry.number)
 
-    def of(self, name: str) -> list[TreePlace]:
+    def of(self, name: str) -> list[TreeEntry]:
         """The places that overlap `name`, first come first."""
         numbers = [number for each in self._all.near(name) for number in self._all.at[each]]
-        return [self._places[number] for number in sorted(numbers)]
+        return [self._entries[number] for number in sorted(numbers)]
 
     def has(self, number: int) -> bool:
-        return number in self._places
+        return number in self._entries
 
-    def first(self, name: str, mode: str) -> TreePlace | None:
+    def first(self, name: str, mode: str) -> TreeEntry | None:
         numbers = [group[0] for group in self._excluding(name, mode) if group]
-        return self._places[min(numbers)] if numbers else None
+        return self._entries[min(numbers)] if numbers else None
 
     def count(self, name: str, mode: str, before: int) -> int:
         """Return how many places exclude a claim on `name`, of those before this number; 0: of all."""
@@ -110,13 +110,13 @@ class TreePlaces:
 
     def remove(self, name: str, number: int) -> bool:
         """Take a place out of the line. False if it is not there."""
-        place = self._places.get(number)
-        if place is None or place.name != name:
+        entry = self._entries.get(number)
+        if entry is None or entry.name != name:
             return False
-        del self._places[number]
+        del self._entries[number]
         at = bisect_left(self.line, number, key=lambda each: each.number)
         self.line = self.line[:at] + self.line[at + 1 :]
         self._all.at[name].remove(number)
-        if place.mode != SHARED:
+        if entry.mode != SHARED:
             self._exclusive.at[name].remove(number)
         return True

@@ -304,7 +304,7 @@ class RequestRates:
         self._metrics = metrics or Metrics()
         self._buckets: dict[tuple[str, str | None], tuple[int, int]] = {}  # milli-requests left, and when
 
-    def charge(self, caller: Caller, verb: str) -> None:
+    def count(self, caller: Caller, verb: str) -> None:
         rate = caller.limits.rate
         if not rate:
             return

@@ -181,17 +181,17 @@ class Batcher(EngineThread):
             self._deciding.release()
         if is_late:
             self._wake_thread()
-        self._tell(batch, results)
+        self._report(batch, results)
         if self._has_more() and not self._is_running:
             self._gather()
 
     def _hand_out(self, batch: list[Asked], results: list[Result]) -> None:
         self._is_running = False
-        self._tell(batch, results)
+        self._report(batch, results)
         if self._has_more():
             self._gather()
 
-    def _tell(self, batch: list[Asked], results: list[Result]) -> None:
+    def _report(self, batch: list[Asked], results: list[Result]) -> None:
         for (_, callback, _, _), result in zip(batch, results, strict=True):
             if type(result) is Busy:
                 continue  # it is decided again

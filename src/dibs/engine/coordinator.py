@@ -72,7 +72,7 @@ def _gone() -> CallerGone:
     return CallerGone("The caller hung up. Nothing was done.")
 
 
-class StoreFault(StoreUnavailable):
+class StoreFailure(StoreUnavailable):
     """A commit failed in a way it should not, and may have been written."""
 
     public = "The server's store failed in a way it should not. Who runs the server finds the reason in its log."
@@ -155,7 +155,7 @@ class _Batch:
                 raise
             except Exception as error:
                 _log(error)
-                raise StoreFault(f"The store failed in a way it should not: {error!r}.", unknown=True) from error
+                raise StoreFailure(f"The store failed in a way it should not: {error!r}.", unknown=True) from error
         if not self._is_of_one_moment and self._changed():
             raise Conflict
         return None
@@ -306,7 +306,7 @@ class Coordinator:
                             if isinstance(commands[index], _ONCE):
                                 failed[index] = doubts[index]
                 gives_up = doubt is None or unknown > limits.UNKNOWN_RETRIES_MAX
-                if concerns_all(error) and not isinstance(error, StoreFault):
+                if concerns_all(error) and not isinstance(error, StoreFailure):
                     if gives_up:
                         raise
                 elif len(todo) > 1:

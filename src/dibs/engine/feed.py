@@ -53,7 +53,7 @@ class Follower(Protocol):
     def take(self, event: Event) -> None:
         """A wanted event that follows its position."""
 
-    def tell_gap(self, after: int, oldest: int) -> None:
+    def report_gap(self, after: int, oldest: int) -> None:
         """Events between were pruned, and may have been wanted."""
 
 
@@ -236,7 +236,7 @@ class EventFeed:
             for follower in list(self._followers):
                 after = self.position_of(follower)
                 if is_reset or after + 1 < page.oldest:
-                    follower.tell_gap(after, page.oldest)
+                    follower.report_gap(after, page.oldest)
         for event in page.events:
             if not event.job:
                 continue

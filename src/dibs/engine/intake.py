@@ -177,7 +177,7 @@ class _Intake:
         begins = number_after(max(contents.last_seq, own), now_ms)
         keeps = contents.is_gapless and self._store.capabilities.gapless and own < contents.first_seq and not self._adds
         numbers.number_from(contents.first_seq - 1 if keeps else begins)
-        charges = self._charges()
+        quotas = self._quotas()
         old, new, count = array("q"), array("q"), 0
         shared: dict[str, Stored] = {}  # what the store may have as well
         for part in _parts(ArchiveReader(file).entries()):
@@ -185,11 +185,11 @@ class _Intake:
             if not events:
                 records = [each for each in part if not isinstance(each, Event) and each[0] != META_KEY]
                 shared |= {key: each for key, each in records if _kind(key) not in OWN_KINDS}
-                ours = [(key, relabelled(each, charges)) for key, each in records if key not in shared]
+                ours = [(key, relabelled(each, quotas)) for key, each in records if key not in shared]
                 self._put({key: moved(each, contents.meta.outages, by_ms) for key, each in ours})
                 count += len(records)
             elif not self._adds:
-                new.extend(self._tell([each.replace(at_ms=min(each.at_ms, mark.from_ms)) for each in events]))
+                new.extend(self._write_events([each.replace(at_ms=min(each.at_ms, mark.from_ms)) for each in events]))
                 old.extend([each.seq for each in events])
         shared = self._placed(shared, old, new, None if keeps else begins)
         shared[META_KEY] = self._meta(by_ms, mark.from_ms)
@@ -205,7 +205,7 @@ class _Intake:
             raise _TakenOver
         return Imported(records=count, events=len(old), floor=floor, adds=self._adds)
 
-    def _charges(self) -> dict[str, str]:
+    def _quotas(self) -> dict[str, str]:
         """The charges of the file that count, and what they are here: a principal that both have has one count."""
         keys = [USAGE_PREFIX + payer for payer in self._contents.usage]
         own = self._store.read(keys).records
@@ -340,7 +340,7 @@ class _Intake:
         for at in range(0, len(keys), size):
             self._put({key: puts[key] for key in keys[at : at + size]})
 
-    def _tell(self, events: Sequence[Event]) -> Iterable[int]:
+    def _write_events(self, events: Sequence[Event]) -> Iterable[int]:
         """Write events. Returns their numbers."""
         try:
             last = self._commit({}, events)
@@ -351,7 +351,7 @@ class _Intake:
             if len(events) == 1:
                 raise
         middle = len(events) // 2
-        return [*self._tell(events[:middle]), *self._tell(events[middle:])]
+        return [*self._write_events(events[:middle]), *self._write_events(events[middle:])]
 
     def _commit(self, puts: Puts, events: Sequence[Event]) -> int:
         """Write, as long as the mark is ours."""

@@ -170,7 +170,7 @@ def recount(store: Store, payer: str) -> None:
     coordinator = Coordinator(store)
     coordinator.one(BeginCount(payer=payer))
     principal = payer.partition("/")[2]
-    keys = [key for key, record in _records(store) if any(each[0] == principal for each in _charges(record))]
+    keys = [key for key, record in _records(store) if any(each[0] == principal for each in _quotas(record))]
     for start in range(0, len(keys), limits.SWEEP_BATCH_MAX):
         batch = [CountUsage(key=key, payer=payer) for key in keys[start : start + limits.SWEEP_BATCH_MAX]]
         for outcome in coordinator.run(batch):
@@ -183,8 +183,8 @@ def disagreeing(store: Store) -> list[str]:
     this moment may be among them."""
     counted: Counter[tuple[str | None, str]] = Counter()
     for _, record in _records(store):
-        for _, charged, what in _charges(record):
-            counted[payer_of(charged), what] += 1
+        for _, quota, what in _quotas(record):
+            counted[payer_of(quota), what] += 1
     wrong = []
     for key, record in scan_records(store, records.USAGE_PREFIX):
         payer = key.removeprefix(records.USAGE_PREFIX)
@@ -210,7 +210,7 @@ def scan_records(store: Store, prefix: str, *, live: bool = False) -> Iterator[t
         after = page[-1][0]
 
 
-def _charges(record: Stored) -> list[tuple[str, str | None, str]]:
+def _quotas(record: Stored) -> list[tuple[str, str | None, str]]:
     """The principal, the charge, and what it counts as."""
     if isinstance(record, records.LockRecord):
         return [(each.principal, each.charge, "held") for each in record.holders]

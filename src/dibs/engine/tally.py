@@ -51,7 +51,7 @@ class Tally:
         self.kinds: Counter[str] = Counter()
         self._on_read = on_read
         self._gapless = gapless
-        self._places: set[tuple[str, str, int]] = set()
+        self._tickets: set[tuple[str, str, int]] = set()
         # Whose credential, by the hash of namespace, job and token: a million leases keep a third of what the names
         # themselves would take. Of 10**6 leases two share a hash once in 10**7 servers; a count would be off by one.
         self._claims: dict[int, str] = {}
@@ -81,7 +81,7 @@ class Tally:
     @property
     def waiting(self) -> int:
         """Return how many places in lines are taken, at all servers."""
-        return len(self._places)
+        return len(self._tickets)
 
     def states(self, now_ms: int) -> dict[str, int]:
         """Return how many jobs are parked, failed and resting. A resting one may be one of the others, too."""
@@ -112,7 +112,7 @@ class Tally:
         self._begin(self.reported_seq)
 
     def _begin(self, seen_seq: int) -> None:
-        counted: tuple[dict[Any, Any] | set[Any] | list[Any], ...] = (self._open, self._places)
+        counted: tuple[dict[Any, Any] | set[Any] | list[Any], ...] = (self._open, self._tickets)
         counted += (self._claims, self._by_principal, self._parked, self._failed)
         counted += (self._resting, self._rests, self._several)
         with self._lock:
@@ -199,7 +199,7 @@ class Tally:
 
     def _count(self, record: Stored | None) -> None:
         if isinstance(record, LockRecord):
-            self._places.update((record.ns, record.name, number) for number in record.line)
+            self._tickets.update((record.ns, record.name, number) for number in record.line)
             for holder in record.holders:
                 self._claims[hash((record.ns, record.name, holder.token))] = intern(holder.principal)
                 self._add(holder.principal, record.ns, 1)
@@ -219,11 +219,11 @@ class Tally:
     def _fold(self, event: Event) -> None:
         self.kinds[event.kind] += 1
         if event.ticket:
-            place = (event.ns, event.job, event.ticket)
+            ticket = (event.ns, event.job, event.ticket)
             if event.kind == kinds.QUEUED:
-                self._places.add(place)
+                self._tickets.add(ticket)
             else:
-                self._places.discard(place)
+                self._tickets.discard(ticket)
         elif event.kind == kinds.SESSION_OPENED:
             self._open.add(hash((event.session, event.principal, event.owner, event.at_ms)))
         elif event.kind == kinds.SESSION_ENDED:

@@ -22,18 +22,18 @@ from typing import Protocol
 from dibs.base.errors import Unavailable
 from dibs.base.logger import log
 from dibs.core import events as kinds
-from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command, KeepPlaces, Withdraw
+from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command, KeepTickets, Withdraw
 from dibs.core.draft import HandedOver
 from dibs.core.events import Event
 from dibs.core.limits import KEEP_BATCH_MAX, SHUTDOWN_MS_MAX, TICKET_KEEP_MS
-from dibs.core.outcomes import Granted, GrantedAll, Outcome, PlacesKept, Queued
+from dibs.core.outcomes import Granted, GrantedAll, Outcome, Queued, TicketsKept
 from dibs.core.records import ticket_key
 from dibs.engine.coordinator import undo_of
 from dibs.engine.metrics import Metrics
 from dibs.stores.waiters import mark_of
 
 Result = Outcome | BaseException
-Place = tuple[str, str, int]
+TicketRef = tuple[str, str, int]
 
 
 class _Timer(Protocol):
@@ -42,7 +42,7 @@ class _Timer(Protocol):
 
 # A part of the server's time to stop: even if the store hangs, waiters must get their tickets.
 LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
-_NOWHERE: Place = ("", "", 0)
+_NOWHERE: TicketRef = ("", "", 0)
 
 
 class Waiter:
@@ -50,7 +50,7 @@ class Waiter:
 
     __slots__ = (
         *("_answer", "_has_hung_up", "_waiters"),
-        *("command", "gone", "moves", "place", "queued", "timer", "wait_ms"),
+        *("command", "gone", "moves", "ticket", "queued", "timer", "wait_ms"),
     )
 
     def __init__(
@@ -67,7 +67,7 @@ class Waiter:
         self.command = command
         self.wait_ms = wait_ms
         self.moves = has_hung_up is not None  # hanging up does not say that its caller gives up
-        self.place: Place | None = None
+        self.ticket: TicketRef | None = None
         self.queued: Queued | None = None  # its last known place
         self.timer: _Timer | None = None
         self.gone = False
@@ -108,8 +108,8 @@ class Waiters:
         self._post = post
         self._later = later
         self._on_first = on_first
-        self._parked: dict[Place, Waiter] = {}
-        self._marks: dict[str, Place] = {}  # of tickets in the store; two may share one
+        self._parked: dict[TicketRef, Waiter] = {}
+        self._marks: dict[str, TicketRef] = {}  # of tickets in the store; two may share one
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
         self._newest: dict[tuple[str, str, str | None], Waiter] = {}  # of each ask with a key, the last request here
         self._lost: set[Waiter] = set()  # who lost a place and asked again since the last round of keeping places
@@ -168,8 +168,8 @@ class Waiters:
                 self._keep_all()  # tells those that the closed job kept waiting
             if event.kind not in (kinds.ACQUIRED, kinds.LEFT):
                 continue
-            place = (event.ns, event.job, event.ticket)
-            waiter = self._parked.get(place)
+            ticket = (event.ns, event.job, event.ticket)
+            waiter = self._parked.get(ticket)
             if waiter is None:
                 continue
             if event.kind == kinds.LEFT and event.reason == "left":
@@ -180,7 +180,7 @@ class Waiters:
                 if waiter in self._lost:
                     continue
                 self._lost.add(waiter)
-            self._take(place)
+            self._take(ticket)
             self._ask_again(waiter)
 
     def on_gone(self, marks: Iterable[str]) -> None:
@@ -210,7 +210,7 @@ class Waiters:
         self.is_closed = True
         for waiter in list(self._parked.values()):
             self.on_timeout(waiter)
-        self._later(LAST_WORD_MS / 1000, self._answer_with_last_known_places)
+        self._later(LAST_WORD_MS / 1000, self._answer_with_last_known_positions)
 
     def on_timeout(self, waiter: Waiter) -> None:
         """Ask a last time, so that the caller gets its current position, or the job if it just got it."""
@@ -229,20 +229,20 @@ class Waiters:
 
     def _unpark(self, waiter: Waiter) -> bool:
         """False if it does not wait here."""
-        if waiter.place is None or self._parked.get(waiter.place) is not waiter:
+        if waiter.ticket is None or self._parked.get(waiter.ticket) is not waiter:
             return False
-        return self._take(waiter.place) is not None
+        return self._take(waiter.ticket) is not None
 
-    def _take(self, place: Place) -> Waiter | None:
-        waiter = self._parked.pop(place, None)
+    def _take(self, ticket: TicketRef) -> Waiter | None:
+        waiter = self._parked.pop(ticket, None)
         if waiter is not None:
-            self._marks.pop(mark_of(ticket_key(*place)), None)
+            self._marks.pop(mark_of(ticket_key(*ticket)), None)
         return waiter
 
-    def _take_with(self, place: Place, ticket_id: str | None) -> Waiter | None:
+    def _take_with(self, ticket: TicketRef, ticket_id: str | None) -> Waiter | None:
         """The waiter at a place, if it has this ticket. If an older copy of the store took over, the number may be
         another's now: whoever waited at it lost its place, and asks again."""
-        waiter = self._take(place)
+        waiter = self._take(ticket)
         if waiter is not None and waiter.queued is not None and waiter.queued.ticket_id != ticket_id:
             self._ask_again(waiter)
             return None
@@ -278,22 +278,22 @@ class Waiters:
 
     def _note(self, waiter: Waiter, queued: Queued) -> None:
         waiter.queued = queued
-        waiter.place = (queued.ns, queued.name, queued.ticket)
+        waiter.ticket = (queued.ns, queued.name, queued.ticket)
         waiter.command = waiter.command.replace(ticket=queued.ticket, ticket_id=queued.ticket_id)
 
     def _park(self, waiter: Waiter, queued: Queued) -> None:
         self._note(waiter, queued)
         self._metrics.kept_back(queued)
-        assert waiter.place is not None
-        earlier = self._take_with(waiter.place, queued.ticket_id)
+        assert waiter.ticket is not None
+        earlier = self._take_with(waiter.ticket, queued.ticket_id)
         if earlier is not None:  # two connections asked with the same ticket or request key: the last one waits
             waiter.moves = True  # nobody knows which of them its caller reads: the place ends by silence
             self._metrics.answered(queued)
             earlier.finish(queued)
         if not self._parked:
             self._on_first()
-        self._parked[waiter.place] = waiter
-        self._marks[mark_of(ticket_key(*waiter.place))] = waiter.place
+        self._parked[waiter.ticket] = waiter
+        self._marks[mark_of(ticket_key(*waiter.ticket))] = waiter.ticket
         if waiter.timer is None:
             waiter.timer = self._later(waiter.wait_ms / 1000, self.on_timeout, waiter)
         if not self._keeping:
@@ -308,7 +308,7 @@ class Waiters:
             self._metrics.answered(error)
             self._asked(waiter, error)
 
-    def _answer_with_last_known_places(self) -> None:
+    def _answer_with_last_known_positions(self) -> None:
         """For the case that the store does not answer and this server must end."""
         for waiter in list(self._asking):
             if waiter.queued is not None and not waiter.gone:
@@ -323,33 +323,33 @@ class Waiters:
             self._keep_all()
 
     def _keep_all(self) -> None:
-        places = list(self._parked)
-        for first in range(0, len(places), KEEP_BATCH_MAX):
-            self._keep_places(tuple(places[first : first + KEEP_BATCH_MAX]))
+        tickets = list(self._parked)
+        for first in range(0, len(tickets), KEEP_BATCH_MAX):
+            self._keep_tickets(tuple(tickets[first : first + KEEP_BATCH_MAX]))
 
-    def _keep_places(self, places: tuple[Place, ...]) -> None:
+    def _keep_tickets(self, tickets: tuple[TicketRef, ...]) -> None:
         try:
-            self._post(KeepPlaces(places=places), lambda result: self._kept(places, result))
+            self._post(KeepTickets(tickets=tickets), lambda result: self._kept(tickets, result))
         except Exception as error:
-            self._kept(places, error)
+            self._kept(tickets, error)
 
-    def _kept(self, places: tuple[Place, ...], result: Result) -> None:
+    def _kept(self, tickets: tuple[TicketRef, ...], result: Result) -> None:
         """A place is not lost before the next round. An error of one of the places must not cost the others theirs."""
         if isinstance(result, BaseException):
-            if len(places) == 1 or isinstance(result, Unavailable):
-                log.warning("places in line could not be kept: %d; %r", len(places), result)
+            if len(tickets) == 1 or isinstance(result, Unavailable):
+                log.warning("places in line could not be kept: %d; %r", len(tickets), result)
             else:
-                self._keep_places(places[: len(places) // 2])
-                self._keep_places(places[len(places) // 2 :])
-        elif isinstance(result, PlacesKept):
-            for place in result.gone:
-                waiter = self._take(place)
+                self._keep_tickets(tickets[: len(tickets) // 2])
+                self._keep_tickets(tickets[len(tickets) // 2 :])
+        elif isinstance(result, TicketsKept):
+            for ticket in result.gone:
+                waiter = self._take(ticket)
                 if waiter is not None:
                     self._ask_again(waiter)
 
     def _withdraw(self, waiter: Waiter) -> None:
         newest = self._newest.get(_name_of(waiter.command), waiter)
-        if not waiter.moves and waiter.place not in self._parked and newest is waiter:  # else it asked again here
+        if not waiter.moves and waiter.ticket not in self._parked and newest is waiter:  # else it asked again here
             self._quietly(undo_of(waiter.command))
 
     def _quietly(self, command: Withdraw) -> None:

@@ -29,7 +29,7 @@ def on_loop(listener: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], No
     """`listener`, called on the loop that runs now, whichever thread notices the loss."""
     loop = asyncio.get_running_loop()
 
-    def tell(error: LeaseLost) -> None:
+    def notify(error: LeaseLost) -> None:
         try:
             here = asyncio.get_running_loop() is loop
         except RuntimeError:
@@ -40,7 +40,7 @@ def on_loop(listener: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], No
             with suppress(RuntimeError):  # it was closed: nobody works on the job
                 loop.call_soon_threadsafe(listener, error)
 
-    return tell
+    return notify
 
 
 async def renewed_now(transports: TransportPool, beat: Callable[[], None]) -> None:
@@ -78,11 +78,11 @@ class BlockGuard:
         def learned(error: LeaseLost) -> None:
             guard = weak()
             if guard is not None:
-                guard._tell(error)
+                guard._notify(error)
 
         hold.listen(on_loop(learned))
 
-    def _tell(self, error: LeaseLost) -> None:
+    def _notify(self, error: LeaseLost) -> None:
         if self.lost.is_set():
             return
         self.lost.set()
@@ -101,7 +101,7 @@ class BlockGuard:
         self._inside = False
         lost = self._hold.lost() if self._hold.is_ours and self._hold.was_lost else None
         if lost is not None:  # a loop that was blocked has not been told yet
-            self._tell(lost)
+            self._notify(lost)
         if not self._cancelled:
             return False
         return self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)

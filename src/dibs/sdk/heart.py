@@ -320,7 +320,7 @@ WATCHDOG = Watchdog()
 def in_own_thread(on_lost: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], None]:
     """`on_lost` as a listener in a thread of its own, which may be slow. At its end the program waits for it."""
 
-    def tell(error: LeaseLost) -> None:
+    def notify(error: LeaseLost) -> None:
         def call() -> None:
             try:
                 on_lost(error)
@@ -332,4 +332,4 @@ def in_own_thread(on_lost: Callable[[LeaseLost], object]) -> Callable[[LeaseLost
         except RuntimeError:  # no more threads, or the program is ending
             call()
 
-    return tell
+    return notify

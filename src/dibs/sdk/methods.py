@@ -149,7 +149,7 @@ def given(
         def bound(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
             return method(self, made(self, *args, **kwargs))
 
-        return _told(bound, made.__name__.removeprefix("_"), inspect.signature(made), made.__doc__ or "")
+        return _documented(bound, made.__name__.removeprefix("_"), inspect.signature(made), made.__doc__ or "")
 
     return described
 
@@ -165,17 +165,17 @@ def takes_like(
             return function(**signature.bind(*args, **kwargs).arguments)
 
         bound.__module__ = function.__module__
-        return _told(bound, function.__name__, signature, function.__doc__ or "")
+        return _documented(bound, function.__name__, signature, function.__doc__ or "")
 
     return described
 
 
 def described_as(method: F, name: str, flow: Callable[..., Any]) -> F:
     parameters = [_SELF, *inspect.signature(flow).parameters.values()]
-    return _told(method, name, inspect.Signature(parameters), flow.__doc__ or "")
+    return _documented(method, name, inspect.Signature(parameters), flow.__doc__ or "")
 
 
-def _told(function: F, name: str, signature: inspect.Signature, about: str) -> F:
+def _documented(function: F, name: str, signature: inspect.Signature, about: str) -> F:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = about
     function.__signature__ = signature  # type: ignore[attr-defined]  # what inspect looks for

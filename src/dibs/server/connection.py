@@ -85,14 +85,14 @@ class ServerState:
         self.tasks: set[asyncio.Task[None]] = set()
         self.total_requests = 0  # that were answered
         self._headers = headers
-        self._told_of_forwarded = False
+        self._has_noted_forwarded = False
         self.starts: dict[int, bytes] = {}
         self.set_headers()
 
     def note_forwarded(self, peer: str) -> None:
         """Say once that a proxy may stand before the server that nobody named: all behind it count as one client."""
-        if not self._told_of_forwarded:
-            self._told_of_forwarded = True
+        if not self._has_noted_forwarded:
+            self._has_noted_forwarded = True
             log.warning(
                 "a request from %s had X-Forwarded-For, which is ignored: all clients behind a proxy count as one, "
                 "unless the server is started with --trusted-proxy and the proxy's address",

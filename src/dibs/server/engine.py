@@ -181,7 +181,7 @@ class Engine:
             self.batcher.after(self._loop.call_soon, self.waiters.on_gone, marks)
 
     @property
-    def told_seq(self) -> int:
+    def reported_seq(self) -> int:
         """The newest event that counts and followers here know."""
         return self.feed.at if self.feed else self.tally.reported_seq
 

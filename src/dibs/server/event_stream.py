@@ -142,7 +142,7 @@ class EventStream:
             self._queued_bytes = 0
             self.at = self._written_at
 
-    def tell_gap(self, after: int, oldest: int) -> None:
+    def report_gap(self, after: int, oldest: int) -> None:
         self._put(oldest - 1, frame(gap_document(after, oldest), oldest - 1, GAP))
         self.at = oldest - 1
 
@@ -210,7 +210,7 @@ class EventStream:
             self.hurry()
             return
         if page.oldest is not None:
-            self.tell_gap(self.at, page.oldest)
+            self.report_gap(self.at, page.oldest)
         for event in page.events:
             shown = self._framed(event)
             if shown is not None:

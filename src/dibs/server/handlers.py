@@ -45,7 +45,7 @@ Wait = Callable[[Acquire | AcquireAll, int, Callable[[Outcome | BaseException], 
 Headers = Mapping[bytes, bytes]
 Found = TypeVar("Found")
 
-CHARGED = b":charged"  # a request that was counted already; no header of a request can be called so
+COUNTED = b":counted"  # a request that was counted already; no header of a request can be called so
 _CLAIMS = frozenset(("acquire", "acquire-any", "acquire-all"))
 _BEGINS = frozenset((*_CLAIMS, "session-open"))
 _SESSIONS = frozenset(("session-open", "session-keep", "session-show", "session-end"))
@@ -129,8 +129,8 @@ class Api:
         """The command of a request with checked fields, and how long its caller would wait. Raises if it is invalid."""
         headers = head.headers
         caller = self._known(head.digest, headers)
-        if caller.limits is not NO_LIMITS and CHARGED not in headers:
-            self._rates.charge(caller, verb)
+        if caller.limits is not NO_LIMITS and COUNTED not in headers:
+            self._rates.count(caller, verb)
         if query or head.has_terms:
             ns = self.namespace_of(caller, parse.parse_query(query), headers)
         else:
@@ -356,8 +356,8 @@ class Api:
     def caller_for(self, verb: str, headers: Headers) -> Caller:
         """The caller, with one more request counted for it. Raises NotAllowed if its role is not enough for `verb`."""
         caller = self.caller_of(headers)
-        if CHARGED not in headers:
-            self._rates.charge(caller, verb)
+        if COUNTED not in headers:
+            self._rates.count(caller, verb)
         if verb in LEAST_ROLE:
             require(caller, verb)
         return caller

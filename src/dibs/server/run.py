@@ -98,7 +98,7 @@ def serve(settings: ServerSettings) -> None:
 
         def on_ready() -> None:
             publish(address)
-            _tell(text)
+            _print(text)
 
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(settings, store, guard, tls, address, listening, observers, on_ready))
@@ -118,7 +118,7 @@ def _open(store_url: str) -> Store:
     )
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     flush_log()  # what was logged before stands before it
     with contextlib.suppress(OSError):  # the disk that it goes to may be full; the server serves
         sys.stderr.write(text)

@@ -211,7 +211,7 @@ class Store(ABC):
                 return False
             self.watch(newest[-1].seq if newest else 0, left_ms)
 
-    def on_gone(self, told: Callable[[Sequence[str]], None]) -> None:
+    def on_gone(self, notify: Callable[[Sequence[str]], None]) -> None:
         """While somebody watches, have `told` called on any thread with the marks (`waiters.mark_of`) of records that a
         commit has deleted, wherever it was made. It is a hint, and may be wrong; this default gives none."""
         return

@@ -125,7 +125,7 @@ def _not_in_line(after: Draft, told: Queued) -> str | None:
     for part in parts_of(ticket):
         if part.number not in after.lock(told.ns, part.name).line:
             return f"Place {part.number} is not in the line of {part.name}."
-        if in_tree(part.name) and not after.tree_places(told.ns).has(part.number):
+        if in_tree(part.name) and not after.tree_queue(told.ns).has(part.number):
             return f"Place {part.number} of {part.name} is not in the line of its tree."
     now = queued(after, ticket)
     for field in ("position", "delay_until_ms", "paused", "closure"):

@@ -173,7 +173,7 @@ class Request:
 
     @property
     def place(self) -> tuple[str, int] | None:
-        return self._waiter.place[1:] if self._waiter is not None and self._waiter.place is not None else None
+        return self._waiter.ticket[1:] if self._waiter is not None and self._waiter.ticket is not None else None
 
     def _ends(self) -> None:
         self._is_open = False

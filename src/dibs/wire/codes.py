@@ -21,7 +21,7 @@ OVERDUE = 6
 LOST = 20
 USAGE = 64
 UNREACHABLE = 69
-FAULT = 70
+INTERNAL = 70
 TRY_LATER = 75
 NOT_ALLOWED = 77
 
@@ -62,7 +62,7 @@ OUTCOMES: dict[str, CodeRow] = {
     "Freed": CodeRow("freed", 200, YES, "The job may be claimed again"),
     "Left": CodeRow("left", 200, YES, "No longer in line"),
     "Withdrawn": CodeRow("withdrawn", 200, YES, "The claim is undone"),
-    "PlacesKept": CodeRow("kept", 200, YES, "Places kept"),
+    "TicketsKept": CodeRow("kept", 200, YES, "Places kept"),
     "Transferred": CodeRow("transferred", 200, YES, "Handed over"),
     "SessionState": CodeRow("session", 200, YES, "How the session stands"),
     "SessionUnknown": CodeRow("not_found", 404, NOT_YOURS, "Session not found", NOT_ANY_MORE),
@@ -119,7 +119,7 @@ CODES: dict[str, CodeRow] = {
         CodeRow("rate_limited", 429, TRY_LATER, "Rate limit exceeded", NOT_NOW),
         CodeRow("upstream_unavailable", 503, UNREACHABLE, "Store unavailable", NOT_NOW),
         CodeRow("draining", 503, UNREACHABLE, "Server draining", NOT_NOW),
-        CodeRow("internal_error", 500, FAULT, "Internal server error", NOT_NOW),
+        CodeRow("internal_error", 500, INTERNAL, "Internal server error", NOT_NOW),
     )
 }
 
@@ -140,7 +140,7 @@ def row_of_error(error: BaseException) -> CodeRow:
 def exit_of_code(code: str) -> int:
     """The exit code for an error's `code`, also for a code of a newer server."""
     row = CODES.get(code)
-    return row.exit if row is not None else FAULT
+    return row.exit if row is not None else INTERNAL
 
 
 _KIND_OF_WORD: dict[str, str | None] = {row.word: row.kind for row in (*OUTCOMES.values(), *CODES.values())}

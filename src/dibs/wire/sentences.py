@@ -26,9 +26,9 @@ def sentence(document: Document) -> str:
         return f"{few}{why}{still_held(document)}"
     if "closed" in document and document.get("status") in ("closed", "queued", "free"):
         return closed(document)
-    tell = _OF_STATUS.get(document.get("status", ""))
-    if tell is not None:
-        return tell(document)
+    sentence_of = _OF_STATUS.get(document.get("status", ""))
+    if sentence_of is not None:
+        return sentence_of(document)
     return str(document.get("details") or document.get("status") or "There was no answer.")
 
 

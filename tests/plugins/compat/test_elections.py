@@ -334,22 +334,22 @@ def test_a_public_stream_ends_after_its_time(tmp_path: Any) -> None:
 def test_requests_of_a_client_are_counted_by_the_minute() -> None:
     clock = ManualClock()
     rooms = PublicRooms(PublicElections(requests=2), clock.steady_ms)
-    rooms.requests.charge("a")
-    rooms.requests.charge("a")
+    rooms.requests.count("a")
+    rooms.requests.count("a")
     with pytest.raises(RateLimited) as refused:
-        rooms.requests.charge("a")
+        rooms.requests.count("a")
     assert refused.value.retry_after_ms == PUBLIC_REQUESTS_MS
-    rooms.requests.charge("b")
+    rooms.requests.count("b")
     clock.advance(PUBLIC_REQUESTS_MS)
-    rooms.requests.charge("a")
+    rooms.requests.count("a")
 
 
 def test_many_clients_do_not_fill_the_memory_and_share_one_count() -> None:
     rooms = PublicRooms(PublicElections(requests=2), ManualClock().steady_ms)
     for number in range(PUBLIC_CLIENTS_MAX):
-        rooms.requests.charge(f"client {number}")
-    rooms.requests.charge("late")
-    rooms.requests.charge("later")
+        rooms.requests.count(f"client {number}")
+    rooms.requests.count("late")
+    rooms.requests.count("later")
     with pytest.raises(RateLimited):
-        rooms.requests.charge("latest")
+        rooms.requests.count("latest")
     assert len(rooms.requests) == PUBLIC_CLIENTS_MAX + 1

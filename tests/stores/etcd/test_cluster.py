@@ -279,7 +279,7 @@ def test_a_port_that_breaks_off_the_handshake_is_told_as_one_without_tls() -> No
         with pytest.raises(LostConnection) as lost:
             EtcdConnection(listener.getsockname(), ssl.create_default_context(), 10_000)
         breaking.join(60)
-    assert lost.value.mend == SPEAKS_NO_TLS
+    assert lost.value.fix == SPEAKS_NO_TLS
 
 
 @pytest.fixture(scope="module")

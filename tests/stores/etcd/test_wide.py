@@ -14,14 +14,14 @@ from dibs.core.commands import (
     AcquireAll,
     EndSession,
     Inspect,
-    KeepPlaces,
+    KeepTickets,
     OpenSession,
     Release,
     Sweep,
 )
 from dibs.core.lease_outcomes import Released
 from dibs.core.limits import METADATA_CHARS_MAX, NAME_BYTES_MAX, TICKET_MS
-from dibs.core.outcomes import Granted, GrantedAll, PlacesKept, Queued
+from dibs.core.outcomes import Granted, GrantedAll, Queued, TicketsKept
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.etcd import transaction as wide
 from dibs.stores.etcd.clock import EtcdTime
@@ -313,8 +313,8 @@ def test_the_places_of_hundreds_of_waiters_are_kept_at_once(world: World) -> Non
     world.run(claim("j", "holder"))
     places = world.run(*[claim("j", f"waiter-{number}", wait=True) for number in range(256)])
     world.pass_time(TICKET_MS // 3)
-    (kept,) = world.run(KeepPlaces(places=tuple((each.ns, each.name, each.ticket) for each in places)))
-    assert isinstance(kept, PlacesKept)
+    (kept,) = world.run(KeepTickets(tickets=tuple((each.ns, each.name, each.ticket) for each in places)))
+    assert isinstance(kept, TicketsKept)
     assert kept.gone == ()
     world.pass_time(TICKET_MS * 2 // 3)
     assert [key for key in world.store.due(10).keys if key.startswith("ticket/")] == []

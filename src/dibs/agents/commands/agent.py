@@ -8,7 +8,7 @@ from dibs.agents.git.agent_guard import BEFORE, AgentGuard
 from dibs.agents.harness.clients import forget, note
 from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal, remark
 from dibs.agents.harness.identity import HARNESSES
-from dibs.agents.told_once import is_new
+from dibs.agents.notices import is_new
 from dibs.agents.trouble import note_trouble
 from dibs.base.cheap import FrameType, signal
 from dibs.base.errors import DibsError
@@ -105,8 +105,8 @@ def _failed(call: Call, guard: AgentGuard | None, event: HookEvent | None, why: 
     if event.agent is not None:
         note_trouble(call.env, event.agent.key, why)
     if guard.requires and event.kind in BEFORE:
-        told = f"dibs cannot tell whether another worker has this file ({why})."
-        return refusal(event, f"{told} This repository requires to know it. The user can run `dibs doctor`.")
+        text = f"dibs cannot tell whether another worker has this file ({why})."
+        return refusal(event, f"{text} This repository requires to know it. The user can run `dibs doctor`.")
     quiet = HookAnswer(stderr=f"dibs: nothing was claimed, because {why}")
     if event.agent is None:
         return quiet
@@ -115,8 +115,8 @@ def _failed(call: Call, guard: AgentGuard | None, event: HookEvent | None, why: 
         "are not kept from them, nor you from theirs. The work goes on."
     )
     heard = remark(event, text)
-    is_told = heard.stdout and is_new(call.env, "trouble", event.agent.session)
-    return heard.replace(stderr=quiet.stderr) if is_told else quiet
+    is_shown = heard.stdout and is_new(call.env, "trouble", event.agent.session)
+    return heard.replace(stderr=quiet.stderr) if is_shown else quiet
 
 
 def _why(error: BaseException) -> str:
@@ -124,8 +124,8 @@ def _why(error: BaseException) -> str:
         return f"it took longer than {_MS_MAX // 1000} s"
     from dibs.client.connection import DO_NOT_BEGIN  # advice for who waits for a job; here the work goes on
 
-    told = error.details if isinstance(error, DibsError) else f"{type(error).__name__}: {error}"
-    return " ".join(str(told).replace(DO_NOT_BEGIN, "").split())[:300]
+    text = error.details if isinstance(error, DibsError) else f"{type(error).__name__}: {error}"
+    return " ".join(str(text).replace(DO_NOT_BEGIN, "").split())[:300]
 
 
 COMMANDS = {

@@ -50,11 +50,11 @@ def _nothing(call: Call, place: str, refused: list[Document], document: Document
         document["names"] = [entry["name"] for entry in refused]
         return refused_any(call, refused_several(refused), document)
     label, assignee = call.values.get("label"), call.values.get("assignee")
-    told = f"{plain(place)} has no open issue"
-    told += "" if label is None else f" with the label {plain(label)}"
-    told += "" if assignee is None else f" assigned to {plain(assignee)}"
+    text = f"{plain(place)} has no open issue"
+    text += "" if label is None else f" with the label {plain(label)}"
+    text += "" if assignee is None else f" assigned to {plain(assignee)}"
     empty: Document = {"status": "held", "refused": [], "retry_after_ms": 60_000}
-    return no(NO, empty, f"{told}.", code="held", message=f"{told}.")
+    return no(NO, empty, f"{text}.", code="held", message=f"{text}.")
 
 
 def _place(call: Call) -> str:

@@ -68,8 +68,8 @@ class AgentGuard:
     def answer(self) -> HookAnswer:
         """The answer to the event. If somebody began to wait for what the agent has, that is a line of it."""
         answered = self._answered()
-        told = "\n".join([f"dibs: {plain(waiters(name, count))}" for name, count in self._wanted.items()])
-        return with_remark(self._event, answered, told) if told else answered
+        shown = "\n".join([f"dibs: {plain(waiters(name, count))}" for name, count in self._wanted.items()])
+        return with_remark(self._event, answered, shown) if shown else answered
 
     def _answered(self) -> HookAnswer:
         event = self._event
@@ -196,8 +196,8 @@ class AgentGuard:
                 changed.append(file)
         held = {checkout.key(file) for file in checkout.held()}
         in_way = checkout.claim([file for file in changed if checkout.key(file) not in held], each=True)
-        told = [each for each in in_way if each["level"] != OFF]
-        return remark(self._event, _text(_TOUCHED, told)) if told else NOTHING
+        shown = [each for each in in_way if each["level"] != OFF]
+        return remark(self._event, _text(_TOUCHED, shown)) if shown else NOTHING
 
     def _stopped(self, checkout: Checkout) -> None:
         """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
@@ -266,10 +266,10 @@ def _who(refused: Document) -> str:
     if not refused.get("owner"):
         first = (refused.get("reserved_for") or {}).get("owner")
         return "somebody who waited for it" if first is None else f"{quoted(first)}, who waited for it"
-    told = [f"for {span(refused['held_ms'])}"] if "held_ms" in refused else []
+    shown = [f"for {span(refused['held_ms'])}"] if "held_ms" in refused else []
     if life(refused):
-        told.append(life(refused))
-    return quoted(refused["owner"]) + (f" ({', '.join(told)})" if told else "")
+        shown.append(life(refused))
+    return quoted(refused["owner"]) + (f" ({', '.join(shown)})" if shown else "")
 
 
 def _state(refused: Document) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
+from dibs.agents.notices import is_new
 from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, Policy, not_heeded, policy_of
 from dibs.agents.repository.work_tree import Repository, pushes_of, repository_around
 from dibs.agents.shell_actor import RememberedLeases, actor_of, may_keep
-from dibs.agents.told_once import is_new
 from dibs.base.cheap import Iterable, Mapping, Sequence
 from dibs.base.checkout import current_folder
 from dibs.base.clock import wall_ms
@@ -258,8 +258,8 @@ def run(call: Call) -> Answer:
     if isinstance(holds, Answer):
         refuse = policy.unreachable == BLOCK
         text = unreachable(hook, holds.text, refuse=refuse)
-        told = {"hook": hook, "policy": policy.policy, "unreachable": policy.unreachable, "why": holds.text}
-        return Answer(UNREACHABLE if refuse else YES, told, text, code="unreachable", is_error=True)
+        fields = {"hook": hook, "policy": policy.policy, "unreachable": policy.unreachable, "why": holds.text}
+        return Answer(UNREACHABLE if refuse else YES, fields, text, code="unreachable", is_error=True)
     answer = _judged(call, hook, policy, paths, holds)
     if call.repository_namespace is not None and not policy.is_namespace_set:
         _mention(call, answer, paths)
@@ -326,8 +326,8 @@ def _live_holds(transport: Transport) -> list[PathClaim] | Answer:
             return failure(reply)
         for lock in (reply.body or {})["locks"]:
             for each in lock.get("holders") or (lock,):
-                told = {field: each[field] for field in ("owner", "mode", "remaining_ms")}
-                found.append(PathClaim(name=lock["name"], token=each["fencing_token"], life=life(each), **told))
+                fields = {field: each[field] for field in ("owner", "mode", "remaining_ms")}
+                found.append(PathClaim(name=lock["name"], token=each["fencing_token"], life=life(each), **fields))
     return found
 
 

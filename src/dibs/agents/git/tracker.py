@@ -116,7 +116,7 @@ def _claimed(
         undo = withdrawal(asked.get("names") or names, asked["request_key"])
         reply = drive(call.transport(), tracked.confirm(got, sent_ms, undo))
         document["request_key"] = new_id() if reply is None else asked["request_key"]
-    _tell(call, tracked)
+    _print_notes(call, tracked)
     announce(call, guard, reply)
     return reply
 
@@ -129,7 +129,7 @@ def confirm_grant(session: ProcessSession, job: str, document: Document, reply: 
         return reply
     undo = withdrawal([job], document["request_key"])
     confirmed = drive(call.transport(), tracked.confirm(reply, sent_ms, undo))
-    _tell(call, tracked)
+    _print_notes(call, tracked)
     session.renew_idle()
     return confirmed or reply
 
@@ -143,6 +143,6 @@ def show_grant(session: ProcessSession, grant: Reply) -> None:
     session.renew_idle()
 
 
-def _tell(call: Call, tracked: TrackedClaim) -> None:
+def _print_notes(call: Call, tracked: TrackedClaim) -> None:
     if tracked.warning is not None:
         call.complain(f"GitHub gave no answer, so the claim was not checked there: {tracked.warning}.")

@@ -211,11 +211,11 @@ def refusal(event: HookEvent, reason: str) -> HookAnswer:
     """Refuse what the agent is about to do."""
     reason = reason[:CONTEXT_CHARS_MAX]
     if event.harness == identity.COPILOT:  # reads the reason from JSON, and takes any other exit for an error of ours
-        told = {"permissionDecision": "deny", "permissionDecisionReason": reason}
-        return HookAnswer(stdout=encode(told), reason=reason)
+        answer = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+        return HookAnswer(stdout=encode(answer), reason=reason)
     if event.harness == identity.CURSOR:
-        told = {"permission": "deny", "agent_message": reason, "user_message": reason}
-        return HookAnswer(exit=REFUSED, stdout=encode(told), stderr=reason, reason=reason)
+        answer = {"permission": "deny", "agent_message": reason, "user_message": reason}
+        return HookAnswer(exit=REFUSED, stdout=encode(answer), stderr=reason, reason=reason)
     return HookAnswer(exit=REFUSED, stderr=reason, reason=reason)
 
 
@@ -225,10 +225,10 @@ def remark(event: HookEvent, text: str) -> HookAnswer:
     if not text:
         return NOTHING
     if event.kind in _HEARD.get(event.harness, ()):
-        told: dict[str, object] = {"additionalContext": text}
+        answer: dict[str, object] = {"additionalContext": text}
         if event.harness != identity.COPILOT:
-            told = {"hookSpecificOutput": {"hookEventName": event.name, **told}}
-        return HookAnswer(stdout=encode(told), text=text)
+            answer = {"hookSpecificOutput": {"hookEventName": event.name, **answer}}
+        return HookAnswer(stdout=encode(answer), text=text)
     if event.harness == identity.OPENCODE:  # our plugin there adds it to what the tool says
         return HookAnswer(stdout=text, text=text)
     return HookAnswer(stderr=text, text=text)

@@ -245,8 +245,8 @@ class GitHub:
         document = self._gh.graphql(host, f"{{ {' '.join(parts)} }}")
         found = {name: judged(name, at(document, "data", f"n{place}", "it")) for place, name in enumerate(names)}
         if all(each.state == UNKNOWN for each in found.values()):
-            for told in _errors(document, "NOT_FOUND"):  # if it gives another reason, it gave no answer
-                raise NoAnswer(told)
+            for error in _errors(document, "NOT_FOUND"):  # if it gives another reason, it gave no answer
+                raise NoAnswer(error)
         return found
 
     def pages(self, place: str, label: str | None, assignee: str | None, most: int) -> Iterator[list[IssueState]]:

@@ -41,7 +41,7 @@ RETRY_MS = 5 * 60 * 1000  # when asking again makes sense: people merge and clos
 
 
 def refusal(state: IssueState, now_ms: int, title: str) -> Document:
-    told = {"title": title, "url": state.url, "how": state.how or "open pull request"}
+    tracker = {"title": title, "url": state.url, "how": state.how or "open pull request"}
     if state.state != DONE:
         return {
             "status": "held",
@@ -51,7 +51,7 @@ def refusal(state: IssueState, now_ms: int, title: str) -> Document:
             "expires_at": None,
             "waiting": 0,
             "retry_after_ms": RETRY_MS,
-            "tracker": told,
+            "tracker": tracker,
         }
     owner, at = state.by or title, _instant(state.at)
     done = {"owner": owner, "at": at, "until": None, "result": state.url, "fencing_token": 0}
@@ -66,7 +66,7 @@ def refusal(state: IssueState, now_ms: int, title: str) -> Document:
         "fencing_token": 0,
         "result": state.url,
         "done": done,
-        "tracker": told,
+        "tracker": tracker,
     }
 
 

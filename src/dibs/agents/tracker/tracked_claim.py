@@ -147,14 +147,14 @@ class TrackedClaim:
         leases = yield from self._fresh(reply, sent_ms)
         names = [lease["name"] for lease in leases if is_tracked(lease["name"])]
         if not names:
-            return self._told(reply)
+            return self._with_notes(reply)
         asked_ms = steady_ms()
         timeout_ms = min([TRACKER_MS_MAX, *[max(1, lease["remaining_ms"] // 3) for lease in leases]])
         states, trouble = yield Work(lambda: self._guard.look(names, timeout_ms, always=self._always))
         self.warning = trouble or self.warning
         settled, refuses = self.note(states), trouble is not None and self._guard.refuses
         if not settled and not refuses:
-            return self._told(_later(reply, steady_ms() - asked_ms))
+            return self._with_notes(_later(reply, steady_ms() - asked_ms))
         undone: Reply = yield undo
         if kind_of(undone) == NOT_NOW:  # the lease may still be there: whoever claims gives it up later
             return undone
@@ -190,7 +190,7 @@ class TrackedClaim:
                 found.append(self._refusals[name])
         return found
 
-    def _told(self, reply: Reply) -> Reply:
+    def _with_notes(self, reply: Reply) -> Reply:
         """The reply to a claim-any, with the names that were left out because of the tracker."""
         body = reply.body or {}
         if not self._refusals or self._verb != ANY:

@@ -227,8 +227,8 @@ def store_of(call: Call, refusal: str = "") -> Any:
 
 def _counted(done: Document) -> str:
     counts = done["counts"]
-    told = [f"{counts.get(kind, 0)} {one if counts.get(kind) == 1 else many}" for kind, one, many in _KINDS]
-    return f"{', '.join(told)} and {done['events']} events"
+    parts = [f"{counts.get(kind, 0)} {one if counts.get(kind) == 1 else many}" for kind, one, many in _KINDS]
+    return f"{', '.join(parts)} and {done['events']} events"
 
 
 def _frozen(done: Document, thawing: str) -> str:

@@ -67,9 +67,9 @@ def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     given = call.values.get
     if given("wait") is None and given("ticket") is None and given("keep_place") is None:
         return call.claim(verb, name, document)
-    from dibs.cli.commands.wait import wait_in_line
+    from dibs.cli.commands.wait import wait_in_queue
 
-    return wait_in_line(call, verb, name, document)
+    return wait_in_queue(call, verb, name, document)
 
 
 def refused(call: Call, reply: Reply, request_key: str) -> Answer:

@@ -281,11 +281,11 @@ def checkpoint_of(steps: int) -> str:
 class Worker:
     """Goes through the backlog until every job is done, by any worker."""
 
-    def __init__(self, client: dibs.Client, jobs: list[Document], ledger: str, tell: Callable[..., None]) -> None:
+    def __init__(self, client: dibs.Client, jobs: list[Document], ledger: str, report: Callable[..., None]) -> None:
         self._client = client
         self._left = list(jobs)
         self._ledger = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self._tell = tell
+        self._report = report
 
     def run(self) -> None:
         while self._left:
@@ -294,7 +294,7 @@ class Worker:
                 # Others hold all jobs that are left. A live owner renews its lease, a dead owner's lease ends.
                 name = min(held, key=lambda each: held[each].retry_after or 0)
                 left_ms = held[name].answer.get("remaining_ms") or 0
-                self._tell("waits", job=name, owner=held[name].owner, left_ms=left_ms)
+                self._report("waits", job=name, owner=held[name].owner, left_ms=left_ms)
                 time.sleep(POLL_SECONDS)
 
     def _is_worked_on(self, job: Document, held: dict[str, dibs.JobHeld]) -> bool:
@@ -310,19 +310,19 @@ class Worker:
         except dibs.JobHeld as refusal:
             held[name] = refusal
         except dibs.LeaseLost as lost:
-            self._tell("lost", job=name, why=lost.why)
+            self._report("lost", job=name, why=lost.why)
         return False
 
     def _work(self, job: Document, claim: dibs.Claim, held: dict[str, dibs.JobHeld]) -> None:
         before, checkpoint = (claim.previous.owner, claim.previous.checkpoint) if claim.previous else (None, None)
         skipped = [(name, refusal.owner) for name, refusal in held.items()]
         more = {"before": before, "checkpoint": checkpoint, "skipped": skipped}
-        self._tell("claimed", job=job["name"], attempt=claim.attempt, **more)
+        self._report("claimed", job=job["name"], attempt=claim.attempt, **more)
         steps_done = int(checkpoint.partition("/")[0]) if checkpoint else 0
         for step in range(steps_done + 1, len(STEPS) + 1):
             if job["fatal"] and claim.attempt == 1 and step == FATAL_STEP:
                 claim.lost.wait(EXPOSED_AFTER_SECONDS)
-                self._tell("exposed", job=job["name"], step=step)
+                self._report("exposed", job=job["name"], step=step)
                 claim.lost.wait(FATAL_SECONDS)
             claim.lost.wait(job["paces_ms"][step - 1] / 1000)  # the work
             claim.check()
@@ -330,14 +330,14 @@ class Worker:
             os.write(self._ledger, f"{job['name']}\t{step}\n".encode())
             claim.checkpoint(checkpoint_of(step))
         claim.done(checkpoint_of(len(STEPS)), done=DONE_SECONDS)
-        self._tell("done", job=job["name"])
+        self._report("done", job=job["name"])
 
 
 def be_worker(worker: str, folder: str) -> int:
     """Run one worker: `python -m dibs.cli.commands.demo NAME FOLDER`. The end of stdin is the starting shot. A line of
     JSON on stdout reports each action, with the time on the steady clock of the machine."""
 
-    def tell(event: str, **fields: Any) -> None:
+    def report(event: str, **fields: Any) -> None:
         line = json.dumps({"worker": worker, "event": event, "at_ms": steady_ms(), **fields})
         os.write(sys.stdout.fileno(), f"{line}\n".encode())  # all workers write to one pipe
 
@@ -345,11 +345,11 @@ def be_worker(worker: str, folder: str) -> int:
     try:
         with dibs.connect(owner=worker) as client, open(f"{folder}/backlog", encoding="utf-8") as backlog:
             client.list("dibs-demo-")  # connect before the race begins
-            tell("ready")
+            report("ready")
             sys.stdin.read()
-            Worker(client, json.load(backlog), f"{folder}/ledger", tell).run()
+            Worker(client, json.load(backlog), f"{folder}/ledger", report).run()
     except dibs.DibsError as error:
-        tell("failed", why=error.details)
+        report("failed", why=error.details)
         return 1
     except BrokenPipeError:  # the demo has ended
         return 1

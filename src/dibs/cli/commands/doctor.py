@@ -152,9 +152,9 @@ def _clock(found: Findings, transport: HttpTransport) -> int:
     trips: list[tuple[int, int]] = []
     for _ in range(ROUND_TRIPS):
         began_us, began_ms = stopwatch_us(), wall_ms()
-        told_ms = instant_ms(str(transport.health()["now"]))
+        store_ms = instant_ms(str(transport.health()["now"]))
         took_us = stopwatch_us() - began_us
-        trips.append((took_us, told_ms - began_ms - took_us // 2_000))
+        trips.append((took_us, store_ms - began_ms - took_us // 2_000))
     trips.sort()
     best_us, skew_ms = trips[0]  # the quickest answer has the smallest error
     error_ms = best_us // 2_000 + 1

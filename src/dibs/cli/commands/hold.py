@@ -157,9 +157,9 @@ class HoldLoop:
                 self.say_lost()  # this process was paused since the grant
                 return None
             first = {key: value for key, value in (self._session.grant or {}).items() if key in _GRANTED}
-            self._tell("acquired", first | {"session_id": self._session.id})
-            self._session.on_kept = lambda: self._tell("renewed", {})
-            self._session.on_trouble = lambda why: self._tell("uncertain", {"why": why})
+            self._report("acquired", first | {"session_id": self._session.id})
+            self._session.on_kept = lambda: self._report("renewed", {})
+            self._session.on_trouble = lambda why: self._report("uncertain", {"why": why})
             if self._for_ms:
                 self._until_ms = steady_ms() + self._for_ms
             while not self.why and not self.is_lost:
@@ -195,7 +195,7 @@ class HoldLoop:
 
     def say_lost(self) -> None:
         self.is_lost = True
-        self._tell("lost", {"why": self._session.why})
+        self._report("lost", {"why": self._session.why})
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._cease(f"signal {number}")
@@ -227,11 +227,11 @@ class HoldLoop:
         elif order == "checkpoint" and rest:
             trouble = self._session.checkpoint(rest)
             if trouble is not None:
-                self._tell("error", {"message": f"the checkpoint was not kept: {trouble}"})
+                self._report("error", {"message": f"the checkpoint was not kept: {trouble}"})
         elif order in ("done", "fail") and job is not None and is_resource(job):
-            self._tell("error", {"message": f"{not_a_job(job, order)} The order is: release"})
+            self._report("error", {"message": f"{not_a_job(job, order)} The order is: release"})
         elif order == "done" and (wrong := _wrong_time(time, rest)):
-            self._tell("error", {"message": wrong})
+            self._report("error", {"message": wrong})
         elif order == "done":
             done_ms = DONE_MS_DEFAULT if time is None else parse_duration(time)
             self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": rest} if rest else {})
@@ -240,9 +240,9 @@ class HoldLoop:
             self._ending = {"failed": True} | ({"reason": rest[:REASON_CHARS_MAX]} if rest else {})
             self.why = "it was told to"
         else:
-            self._tell("error", {"message": f"{line[:80]!a} is not an order. Orders: {_ORDERS}"})
+            self._report("error", {"message": f"{line[:80]!a} is not an order. Orders: {_ORDERS}"})
 
-    def _tell(self, event: str, fields: Document) -> None:
+    def _report(self, event: str, fields: Document) -> None:
         self._events.say(event, self.token | fields | {"remaining_ms": max(0, self._session.lost_ms - steady_ms())})
 
     @property

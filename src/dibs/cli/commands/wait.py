@@ -252,7 +252,7 @@ SLICE_SECONDS_LIVE = 1  # shorter at a terminal, so that the status line is fres
 BEAT_MS = 60_000
 
 
-def wait_in_line(
+def wait_in_queue(
     call: Call,
     verb: str,
     name: str,

@@ -126,7 +126,7 @@ class Child:
             pass
         os.close(number)
         hearing, self._orders = os.pipe()
-        self._reports, telling = os.pipe()
+        self._reports, reporting = os.pipe()
         watched, self._warden = os.pipe()
         os.set_blocking(self._warden, False)  # a paused guard must not block the others
 
@@ -135,7 +135,7 @@ class Child:
                 os.close(end)
             Guardian(
                 hearing,
-                telling,
+                reporting,
                 words,
                 kill_after_ms=self._kill_after_ms,
                 leaves_children=leaves_children,
@@ -149,7 +149,7 @@ class Child:
             Warden(watched, self._token, pid, self._kill_after_ms, self._end_dead_session).run()
 
         pid = _forked(warden)
-        for end in (hearing, telling, watched):
+        for end in (hearing, reporting, watched):
             os.close(end)
         return pid
 
@@ -212,7 +212,7 @@ class Child:
             leave_orphans()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self._tell_warden(b"Q\n")
+        self._send_warden(b"Q\n")
         for end in (self._orders, self._reports, self._warden):
             os.close(end)
         try:
@@ -235,14 +235,14 @@ class Child:
 
     def _order(self, order: bytes, *, to_warden: bool = False) -> None:
         if to_warden:
-            self._tell_warden(order)
+            self._send_warden(order)
         try:
             while order:
                 order = order[os.write(self._orders, order) :]
         except OSError:  # the guardian was killed; the other pipe reports that
             pass
 
-    def _tell_warden(self, order: bytes) -> None:
+    def _send_warden(self, order: bytes) -> None:
         try:
             os.write(self._warden, order)
         except OSError:  # it was killed, or is paused with a full pipe; the guardian is still there

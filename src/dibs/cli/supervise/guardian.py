@@ -107,7 +107,7 @@ class Guardian:
         wake_with_parent()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._adopts = adopt_orphans()
-        self._tell(f"N {os.getpid()}")
+        self._report(f"N {os.getpid()}")
 
     def _nap_ms(self) -> int:
         if not self._pid or self._is_done:
@@ -143,7 +143,7 @@ class Guardian:
             elif order == "T":
                 self._stop()
 
-    def _tell(self, report: str) -> None:
+    def _report(self, report: str) -> None:
         try:
             os.write(self._reports, f"{report}\n".encode())
         except OSError:  # dibs run is gone; the other pipe reports that
@@ -156,7 +156,7 @@ class Guardian:
         if self._is_late():
             self._is_done = True
             for report in ("L", "Q"):
-                self._tell(report)
+                self._report(report)
             return
         env = dict(pair.split(b"=", 1) for pair in environment.split(b"\0") if pair)
         reading, writing = os.pipe()
@@ -174,12 +174,12 @@ class Guardian:
         os.close(reading)
         if trouble:
             os.waitpid(pid, 0)
-            self._tell(f"X {trouble.decode()}")
+            self._report(f"X {trouble.decode()}")
             return
         self._pid = pid
         # Its readers see the end of its output when it ends.
         let_go_of_files(self._orders, self._reports, self._waking, self._waker, self._warden)
-        self._tell(f"P {pid}")
+        self._report(f"P {pid}")
         if self._warden is not None and not self._adopts:
             os.write(self._warden, b"P %d\n" % pid)  # it cannot find the command by itself
 
@@ -202,11 +202,11 @@ class Guardian:
                 os.waitpid(pid, os.WNOHANG)
         if self._is_over():
             self._is_done = True
-            self._tell("U" if self._untouchable else "Q")
+            self._report("U" if self._untouchable else "Q")
         elif self._kill_ms is None:
             late = self._is_late()
             if late and not self._ended:
-                self._tell("L")
+                self._report("L")
             if late or self._orphaned or self._ended:
                 self._stop()
         elif steady_ms() >= self._kill_ms:
@@ -237,20 +237,20 @@ class Guardian:
         found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if found is None:
             if self._was_paused():
-                self._tell("Z")
+                self._report("Z")
             return False
         killed = found.si_code != os.CLD_EXITED
-        self._tell(f"E {-found.si_status if killed else found.si_status}")
+        self._report(f"E {-found.si_status if killed else found.si_status}")
         return True
 
     def _is_reaped(self) -> bool:
         """The same without `waitid`, which Python has on macOS only since 3.13."""
         pid, status = os.waitpid(self._pid, os.WNOHANG | os.WUNTRACED)
         if pid and os.WIFSTOPPED(status):
-            self._tell("Z")
+            self._report("Z")
             return False
         if pid:
-            self._tell(f"E {os.waitstatus_to_exitcode(status)}")
+            self._report(f"E {os.waitstatus_to_exitcode(status)}")
         return bool(pid)
 
     def _was_paused(self) -> bool:

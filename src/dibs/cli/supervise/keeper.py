@@ -68,10 +68,10 @@ def leave_keeper(
     proof = {"lease_id": grant["lease_id"]} if session is None else {"session_id": session}
     ttl_ms: int = grant["remaining_ms"]
     call.close()  # a connection to a store does not survive a fork
-    hearing, telling = os.pipe()
+    hearing, reporting = os.pipe()
     first = os.fork()
     if first:
-        os.close(telling)
+        os.close(reporting)
         os.waitpid(first, 0)
         return _heard(hearing)
     try:
@@ -79,8 +79,8 @@ def leave_keeper(
         if os.fork() == 0:
             timeout_ms = min(max(1_000, ttl_ms // 6), call.settings.timeout_ms)
             transport = call.another_transport(timeout=f"{timeout_ms}ms")  # reads the token before the folder changes
-            _detach(telling, call.settings.url)
-            Keeper(transport, names, proof, RenewalPlan(ttl_ms, steady_ms(), 0), watched).run(telling)
+            _detach(reporting, call.settings.url)
+            Keeper(transport, names, proof, RenewalPlan(ttl_ms, steady_ms(), 0), watched).run(reporting)
     finally:
         os._exit(0)
 
@@ -96,12 +96,12 @@ def _heard(hearing: int) -> str | None:
     return said.decode(errors="replace") or "The background process ended at once."
 
 
-def _detach(telling: int, url: str | None) -> None:
+def _detach(reporting: int, url: str | None) -> None:
     """Detach from the caller's terminal and files, and from its folder unless the store's path is relative to it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    let_go_of_files(telling)
+    let_go_of_files(reporting)
     if url is None or url.startswith(_SAME_EVERYWHERE):
         os.chdir("/")
 
@@ -120,10 +120,10 @@ class Keeper:
         self._watched = watched
         self._trouble = ""  # the error of the last request, if it failed
 
-    def run(self, telling: int) -> None:
+    def run(self, reporting: int) -> None:
         is_kept = self._renew()
-        os.write(telling, self._trouble.encode() or _KEPT)
-        os.close(telling)
+        os.write(reporting, self._trouble.encode() or _KEPT)
+        os.close(reporting)
         if not is_kept or self._trouble:
             return
         self._watched.open()

@@ -15,7 +15,7 @@ from dibs.base.cheap import Callable
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
-from dibs.cli.commands.wait import wait_in_line
+from dibs.cli.commands.wait import wait_in_queue
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import TRACKED, flag_of, given_ms, milliseconds, open_request, seconds, terms
 from dibs.cli.framework.registry import part
@@ -395,7 +395,7 @@ def claim(
         document["session_id"] = session.id
         sent_ms = steady_ms()
         if wait_seconds:
-            reply = _in_line(session, job, document, queued)
+            reply = _in_queue(session, job, document, queued)
         else:
             reply = call.claim("acquire", job, document)
         if tracker is not None:
@@ -423,7 +423,9 @@ def claim(
             reopened()
 
 
-def _in_line(session: ProcessSession, job: str, document: Document, queued: Callable[[Document], None] | None) -> Reply:
+def _in_queue(
+    session: ProcessSession, job: str, document: Document, queued: Callable[[Document], None] | None
+) -> Reply:
     def meanwhile(body: Document | None) -> int:
         if body is not None and "replaces" in document:
             document["ticket"] = body["ticket"]  # in another session it tells which of the group came first
@@ -432,6 +434,6 @@ def _in_line(session: ProcessSession, job: str, document: Document, queued: Call
         session.renew_idle()
         return max(0, session.plan.next_ms - steady_ms())
 
-    return wait_in_line(
+    return wait_in_queue(
         session.call, "acquire", job, document, meanwhile, wait_ms=max(1, session.until_ms - steady_ms())
     )

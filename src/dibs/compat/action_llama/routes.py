@@ -272,7 +272,7 @@ _RUNS = by_id(
 # All its commands use one GATEWAY_URL. A server with --gateway-upstream forwards these requests to their gateway
 # unchanged; a server without it refuses them. It forwards the secret too, because their gateway checks it.
 
-NOT_TOLD = (
+NOT_FORWARDED = (
     "This gateway serves locks only. The operator of dibs can name Action Llama's own gateway, which answers this: "
     "dibs serve --gateway --gateway-upstream URL."
 )
@@ -291,7 +291,7 @@ class Upstream:
 
     async def forward(self, method: str, path: str, call: HttpRequest) -> Reply:
         if self._address is None:
-            raise Rejected("not served here", NOT_TOLD, 501)
+            raise Rejected("not served here", NOT_FORWARDED, 501)
         name = unquote_to_bytes(call.raw_name)
         if name in (b".", b"..") or b"/" in name or b"\\" in name:  # it could lead out of its place in the path
             raise Rejected("invalid name", "A name in the address is no step in a path.", 400)
@@ -331,8 +331,8 @@ class Upstream:
         finally:
             asking.cancel()
             closing.cancel()
-        told = "Action Llama's gateway did not answer. Locks are served here as before."
-        raise Rejected("gateway unreachable", told, 502)
+        details = "Action Llama's gateway did not answer. Locks are served here as before."
+        raise Rejected("gateway unreachable", details, 502)
 
 
 async def _exchange(address: ServerAddress, request: bytes) -> Reply:

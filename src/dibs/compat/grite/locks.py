@@ -310,7 +310,7 @@ def command(
 ) -> Command:
     """Report errors of `run` with grite's codes. The parser of flags reports usage errors."""
 
-    def told(call: Call) -> Answer:
+    def explain(call: Call) -> Answer:
         try:
             return run(call)
         except UsageError:
@@ -319,7 +319,7 @@ def command(
             return _failed(call, failure(reply_for_error(error)))
 
     return Command(
-        told,
+        explain,
         *parts,
         NO_DAEMON,
         summary=summary,

@@ -242,7 +242,7 @@ class AdminPages:
         try:
             return self._api.caller_for(verb, {b"authorization": b"Bearer " + key})
         except (AuthenticationFailed, AuthenticationRequired):
-            self._guesses.charge(call.client)  # after it was looked at: wrong ones cost the right one nothing
+            self._guesses.count(call.client)  # after it was looked at: wrong ones cost the right one nothing
             raise
 
     def _status(self, ns: str, bound: str | None) -> dict[str, Any]:
@@ -324,7 +324,7 @@ class Accounts:
             raise HttpError("Resource not found", 404, code="not_found")
         self._api.names.check(call.headers.items(), strict=True)  # whoever has a name gets a token
         name, namespace = _wanted(await call.json())
-        self._requests.charge(call.client)
+        self._requests.count(call.client)
         if self._api.settings.contract is not None and namespace in _RESERVED:
             raise HttpError("local registration is unavailable for that namespace", 409, code="conflict")
         async with self._registering:

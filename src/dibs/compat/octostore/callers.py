@@ -80,7 +80,7 @@ class UserDirectory:
         if hmac.compare_digest(given, self._admin_key.encode()):
             call.connection.show_standing()
             return True
-        self._guesses.charge(client)
+        self._guesses.count(client)
         return False
 
     def admit_admin(self, call: HttpRequest) -> None:

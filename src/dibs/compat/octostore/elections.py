@@ -381,7 +381,7 @@ class ElectionRoutes:
         """A fresh id. It is not on record before the first campaign."""
         _, public = self._caller("election-open", call)
         if public:
-            self._rooms.requests.charge(call.client)
+            self._rooms.requests.count(call.client)
         return answer_document(room_document(new_room_id()), 201)
 
     async def _change(self, verb: str, call: HttpRequest) -> Reply:
@@ -389,7 +389,7 @@ class ElectionRoutes:
         caller, public = self._caller(verb, call)
         if verb == CAMPAIGN:
             if public:
-                self._rooms.requests.charge(call.client)
+                self._rooms.requests.count(call.client)
             self._api.check_open()
             caller = self._api.counted(caller)
         room, ns = self._room(call), self._namespace(caller, call)

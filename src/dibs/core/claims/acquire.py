@@ -22,8 +22,8 @@ from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree, is_resource
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
 from dibs.core.records import Ending, Holder, LockRecord, SessionRecord, Ticket
-from dibs.core.waiting.queue import ahead, first_ahead, give_up, join_line, may_wait, place_of, refresh, serve_own
-from dibs.core.waiting.tickets import forget_want, keep, note_want, session_places
+from dibs.core.waiting.queue import ahead, first_ahead, give_up, join_queue, may_wait, refresh, serve_own, ticket_of
+from dibs.core.waiting.tickets import forget_want, keep, note_want, session_tickets
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
 _PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that time may change
@@ -74,7 +74,7 @@ class _Claim:
         self.lock = refresh(draft, command.ns, command.name, command.mode)
         self.ticket: Ticket | None = None
         if may_wait(command):
-            self.ticket = place_of(draft, command, (command.name,))
+            self.ticket = ticket_of(draft, command, (command.name,))
             self.lock = draft.lock(command.ns, command.name)
         self.verdict = judge(draft, command, self.lock)
 
@@ -170,14 +170,14 @@ def _waits(claim: _Claim) -> Outcome | Ticket:
         assert isinstance(claim.verdict, JobOutcome)  # the other verdicts are answered
         return claim.verdict
     if command.replaces is not None:
-        from dibs.core.waiting.groups import take_place
+        from dibs.core.waiting.groups import join_as_newest
 
-        return take_place(draft, command, (command.name,))
+        return join_as_newest(draft, command, (command.name,))
     if command.over_quota or command.payer is not None:
         over = over_waiting(draft, command, command.name)
         if over is not None:
             return over
-    return join_line(draft, command, (command.name,))
+    return join_queue(draft, command, (command.name,))
 
 
 def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
@@ -185,7 +185,7 @@ def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
     if isinstance(outcome, outcomes.Held) and outcome.blockers:
         reason = f"held by {outcome.blockers[0].holder.owner}"
     owner = command.owner or session_owner(draft, command.session)
-    draft.tell(events.REFUSED, command.ns, command.name, owner=owner, principal=command.principal, reason=reason)
+    draft.emit(events.REFUSED, command.ns, command.name, owner=owner, principal=command.principal, reason=reason)
 
 
 def closed_circle(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> outcomes.Deadlock | None:
@@ -276,7 +276,7 @@ def _why_not_now(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcom
         in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session, ask.units)
     waiting = ahead(draft, lock, 0, ask.mode)
     if waiting and not in_way and covered(draft, lock, ask.mode, ask.session):
-        waiting = waiting if session_places(draft, ask.session, ask.ns, name) else 0
+        waiting = waiting if session_tickets(draft, ask.session, ask.ns, name) else 0
     paused = lock.pooled and is_paused(lock)
     if in_way or paused:
         few = named(in_way)
@@ -339,7 +339,7 @@ def grant_again(draft: Draft, ask: AcquireTerms, name: str, mine: Holder) -> out
 def waits_otherwise(draft: Draft, ask: AcquireTerms, name: str) -> outcomes.Differs | None:
     """A session that waits for a job in one mode cannot get it in another: it would wait for itself. Nor more units: it
     would be given those that it waits for first."""
-    for ticket in session_places(draft, ask.session, ask.ns, name):
+    for ticket in session_tickets(draft, ask.session, ask.ns, name):
         if differs := _differs(draft, ask, name, ticket.mode, ticket.units):
             return differs
     return None

@@ -68,7 +68,7 @@ def _go_on(draft: Draft, gone: list[Closure], by: str | None) -> None:
     if gone:
         closures.remove(draft, gone)
     for closure in gone:
-        draft.tell(events.OPENED, closure.ns, closure.name, by=by, began_ms=closure.at_ms)
+        draft.emit(events.OPENED, closure.ns, closure.name, by=by, began_ms=closure.at_ms)
         advance(draft, closure.ns, (closure.name,))
 
 
@@ -77,7 +77,7 @@ def free(draft: Draft, command: Free) -> Outcome:
     lock = present_lock(draft, command.ns, command.name)
     if lock.parked or draft.now_ms < lock.delay_until_ms:
         draft.put(lock.replace(parked=False, failures=0, delay_until_ms=0))
-        draft.tell(events.FREED, lock.ns, lock.name, by=command.principal)
+        draft.emit(events.FREED, lock.ns, lock.name, by=command.principal)
         advance(draft, command.ns, (command.name,))  # the line waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)

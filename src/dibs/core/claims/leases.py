@@ -10,7 +10,7 @@ from dibs.core.holds.exclusion import blockers, named
 from dibs.core.holds.expiry import end_hold, own_deadline_ms, session_over, shown
 from dibs.core.holds.grants import check_room, put_hold, swap
 from dibs.core.holds.proof import ended, held_by, not_current
-from dibs.core.holds.quota import charge, is_current, payer_of, recharged
+from dibs.core.holds.quota import is_current, payer_of, retake_quota, take_quota
 from dibs.core.holds.tree_claims import note_claims
 from dibs.core.lease_outcomes import (
     Broken,
@@ -89,7 +89,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         request_key=None,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         # It counts for who gets it, and is never refused for that: the owner decides who goes on.
-        charge=charge(draft, payer_of(payer.charge), "held"),
+        charge=take_quota(draft, payer_of(payer.charge), "held"),
         wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
         told=0,
         relied=False,
@@ -164,16 +164,16 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         mode=mode,
     )
     if command.payer is not None and not is_current(draft, mine.charge, command.payer):
-        kept = kept.replace(charge=recharged(draft, mine.charge, command.payer, "held"))
+        kept = kept.replace(charge=retake_quota(draft, mine.charge, command.payer, "held"))
     draft.put(swap(lock, kept))
     lease = shown(draft, kept)
     brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
     if command.audited and not brings:
         until_ms = None if ttl_ms and not lease.ends_ms else lease.expires_ms
-        draft.tell_hold(events.RENEWED, lock, kept, ttl_ms=ttl_ms, until_ms=until_ms)
+        draft.emit_for_hold(events.RENEWED, lock, kept, ttl_ms=ttl_ms, until_ms=until_ms)
     if brings:
         metadata, checkpoint, until_ms = kept.metadata, kept.checkpoint, lease.expires_ms
-        draft.tell_hold(events.PROGRESS, lock, kept, metadata=metadata, checkpoint=checkpoint, until_ms=until_ms)
+        draft.emit_for_hold(events.PROGRESS, lock, kept, metadata=metadata, checkpoint=checkpoint, until_ms=until_ms)
     if mode != mine.mode:
         waiting = _share(draft, lock, kept, lease.expires_ms)
         new = min(new, waiting)
@@ -183,7 +183,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
     """The hold is shared from now on, without a gap in which somebody could have the job alone. Those first in line who
     can share it get it in the same decision. Returns how many wait for it then."""
-    draft.tell_hold(events.SHARED, lock, kept, until_ms=until_ms)
+    draft.emit_for_hold(events.SHARED, lock, kept, until_ms=until_ms)
     if in_tree(lock.name):
         note_claims(draft, draft.lock(lock.ns, lock.name))
     advance(draft, lock.ns, (lock.name,))

@@ -12,12 +12,12 @@ from dibs.core.draft import Draft
 from dibs.core.holds.capacity import live_holders
 from dibs.core.holds.expiry import end_expired, need_sessions, session_deadline_ms, session_over
 from dibs.core.holds.proof import may_use, own_session
-from dibs.core.holds.quota import charge, give_back, is_current, over_sessions, recharged
+from dibs.core.holds.quota import is_current, over_sessions, retake_quota, return_quota, take_quota
 from dibs.core.lease_outcomes import SessionLease, SessionState
 from dibs.core.limits import FREED_MAX
 from dibs.core.outcomes import Outcome, SessionOver, SessionUnknown
 from dibs.core.waiting.queue import advance, give_up
-from dibs.core.waiting.tickets import tell_session, waiters
+from dibs.core.waiting.tickets import report_waiters, waiters
 
 
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
@@ -46,12 +46,12 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
             process=command.process,
             metadata=command.metadata,
             ns=command.ns,
-            charge=charge(draft, command.payer, "sessions"),
+            charge=take_quota(draft, command.payer, "sessions"),
             parent=command.parent,
         )
         draft.put(found)
         mark = events.session_mark(found.id)
-        draft.tell(events.SESSION_OPENED, owner=found.owner, principal=found.principal, session=mark)
+        draft.emit(events.SESSION_OPENED, owner=found.owner, principal=found.principal, session=mark)
     return SessionState(now_ms=draft.now_ms, session=found)
 
 
@@ -69,9 +69,9 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
         active_ms=draft.now_ms if command.active else session.active_ms,
     )
     if command.payer is not None and not is_current(draft, kept.charge, command.payer):
-        kept = kept.replace(charge=recharged(draft, kept.charge, command.payer, "sessions"))
+        kept = kept.replace(charge=retake_quota(draft, kept.charge, command.payer, "sessions"))
     draft.put(kept)
-    wanted = tell_session(draft, kept, command.bound) if command.active and kept.wanted else ()
+    wanted = report_waiters(draft, kept, command.bound) if command.active and kept.wanted else ()
     return SessionState(now_ms=draft.now_ms, session=kept, wanted=wanted)
 
 
@@ -101,11 +101,11 @@ def finish(draft: Draft, session: records.SessionRecord, how: str) -> records.Se
     """End a session, or continue ending it: mark it as ended, leave its lines, free its holds."""
     if not session.ended_ms:
         ended_ms = min(draft.now_ms, session_deadline_ms(draft, session))
-        give_back(draft, session.charge, "sessions")
+        return_quota(draft, session.charge, "sessions")
         session = session.replace(ended_ms=ended_ms, how=how, want=None, charge=None)
         draft.put(session)
         draft.owners.clear()  # what it holds is over
-        draft.tell(
+        draft.emit(
             events.SESSION_ENDED,
             owner=session.owner,
             principal=session.principal,
@@ -114,12 +114,12 @@ def finish(draft: Draft, session: records.SessionRecord, how: str) -> records.Se
             began_ms=session.since_ms,
             session=events.session_mark(session.id),
         )
-    _leave_lines(draft, session)
+    _leave_queues(draft, session)
     _free_holds(draft, session)
     return draft.session(session.id) or session
 
 
-def _leave_lines(draft: Draft, session: records.SessionRecord) -> None:
+def _leave_queues(draft: Draft, session: records.SessionRecord) -> None:
     if not session.waits:
         return
     keys = [records.ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits]

@@ -26,7 +26,7 @@ from dibs.core.names import in_tree
 from dibs.core.overlap import overlaps
 from dibs.core.records import SHARED, Holder, Ticket, lock_key
 from dibs.core.waiting import groups
-from dibs.core.waiting.queue import give_up, join_line, may_wait, place_of, refresh, serve_own
+from dibs.core.waiting.queue import give_up, join_queue, may_wait, refresh, serve_own, ticket_of
 from dibs.core.waiting.tickets import forget_want, keep, note_want
 
 
@@ -116,7 +116,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome | Ticket:
         return refused
     for name in command.names:
         refresh(draft, command.ns, name, command.mode)
-    ticket = place_of(draft, command, command.names) if may_wait(command) else None
+    ticket = ticket_of(draft, command, command.names) if may_wait(command) else None
     bad, mine = _judged(draft, command, command.names)
     new = tuple([name for name in command.names if name not in mine])  # if none is bad
     waitable = all(isinstance(verdict, outcomes.Held | outcomes.Delayed | outcomes.Closed) for verdict in bad)
@@ -198,21 +198,21 @@ def _wait_for_all(
         note_want(draft, command, refused)
         return _refused(draft, command, bad, mine)
     if command.replaces is not None:
-        return groups.take_place(draft, command, command.names)
+        return groups.join_as_newest(draft, command, command.names)
     over = over_waiting(draft, command, command.names[0], len(command.names))
     if over is not None:
         forget_want(draft, command)
         return over
-    return join_line(draft, command, command.names)
+    return join_queue(draft, command, command.names)
 
 
 def overlapping_pair(names: tuple[str, ...], mode: str) -> tuple[str, str] | None:
     """Two of the names that exclude each other, so that claiming both can never succeed."""
-    places = [name for name in names if in_tree(name)]
+    tree_names = [name for name in names if in_tree(name)]
     if mode == SHARED:
         return None
-    for index, one in enumerate(places):
-        for other in places[index + 1 :]:
+    for index, one in enumerate(tree_names):
+        for other in tree_names[index + 1 :]:
             if overlaps(one, other):
                 return one, other
     return None

@@ -47,7 +47,7 @@ def may_set(lock: LockRecord, command: SetAcl) -> bool:
 def put_list(draft: Draft, lock: LockRecord, entries: tuple[str, ...], by: str) -> None:
     if entries != lock.acl:
         said = f"a list of {len(entries)}" if entries else "no list"
-        draft.tell(ACCESS_SET, lock.ns, lock.name, by=by, reason=said)
+        draft.emit(ACCESS_SET, lock.ns, lock.name, by=by, reason=said)
     lock = lock.replace(acl=entries)
     draft.put(lock)
     note_list(draft, lock)

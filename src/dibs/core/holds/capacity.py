@@ -139,7 +139,7 @@ def put_pool(draft: Draft, lock: LockRecord, slots: int | None, by: str) -> bool
         return False
     draft.put(lock.replace(pooled=slots is not None, slots=1 if slots is None else slots))
     said = {None: "no pool", 0: "paused", 1: "1 slot"}.get(slots, f"{slots} slots")
-    draft.tell(events.POOL_SET, lock.ns, lock.name, by=by, reason=said)
+    draft.emit(events.POOL_SET, lock.ns, lock.name, by=by, reason=said)
     return True
 
 

@@ -65,7 +65,7 @@ def put_closure(draft: Draft, command: Close) -> Outcome:
         reason=command.reason,
     )
     draft.put(draft.meta().replace(closures=(*kept, closure)))
-    draft.tell(events.CLOSED, closure.ns, closure.name, by=closure.by, reason=closure.reason, until_ms=until_ms)
+    draft.emit(events.CLOSED, closure.ns, closure.name, by=closure.by, reason=closure.reason, until_ms=until_ms)
     return ClosureSet(now_ms=draft.now_ms, name=command.name, closure=closure)
 
 

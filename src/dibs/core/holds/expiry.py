@@ -21,7 +21,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.draft import Draft
 from dibs.core.holds.ceiling import capped_ms, is_reached, reason_of
-from dibs.core.holds.quota import give_back
+from dibs.core.holds.quota import return_quota
 from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, REMEMBERED_MAX, REMEMBERED_MS, TICKET_MS
 from dibs.core.names import in_tree, is_resource
 from dibs.core.records import (
@@ -213,7 +213,7 @@ def end_hold(
     rests = (how in UNSUCCESSFUL and not uncounted) or (how == RELEASED and holder.delays_release)
     # An owner that reports a failure writes no more, and says itself for how long nobody should try.
     rest_ms = 0 if not rests else retry_ms if how == FAILED else holder.delay_ms
-    draft.tell_hold(
+    draft.emit_for_hold(
         how,  # an ending and its event have the same word
         lock,
         holder,
@@ -231,7 +231,7 @@ def end_hold(
     if not uncounted:
         lock = _count(draft, lock, holder, how)
     draft.put(lock)
-    give_back(draft, holder.charge, "held")
+    return_quota(draft, holder.charge, "held")
     _forget_in_session(draft, lock, holder)
     if in_tree(lock.name) and how != TRANSFERRED:  # then the next owner's claim takes its place
         from dibs.core.holds.tree_claims import note_claims  # most jobs are in no tree
@@ -258,7 +258,7 @@ def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockReco
         return lock
     lock = lock.replace(failures=lock.failures + 1)
     if lock.max_attempts and lock.failures >= lock.max_attempts:
-        draft.tell_hold(events.PARKED, lock, holder)
+        draft.emit_for_hold(events.PARKED, lock, holder)
         lock = lock.replace(parked=True)
     return lock
 

@@ -9,7 +9,7 @@ from dibs.core.holds.access import note_list
 from dibs.core.holds.capacity import note_owner, owners_of
 from dibs.core.holds.ceiling import capped_ms, ends_at_ms
 from dibs.core.holds.expiry import shown
-from dibs.core.holds.quota import charge
+from dibs.core.holds.quota import take_quota
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
@@ -87,8 +87,8 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,
         used=isinstance(ask, Ticket) and ask.used,
-        charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
-        wanted=in_tree(name) and draft.tree_places(ask.ns).first(name, EXCLUSIVE) is not None,
+        charge=take_quota(draft, ask.payer, "held") if ask.payer is not None else None,
+        wanted=in_tree(name) and draft.tree_queue(ask.ns).first(name, EXCLUSIVE) is not None,
         ends_ms=ends_ms,
         slot_numbers=owners_of(draft, lock).free_numbers(ask.units) if has_slot else (),
     )
@@ -139,7 +139,7 @@ def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -
 def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, began_ms: int | None = None) -> None:
     """Write down a job's new owner, also in session and tree. `number`: its place in line since `began_ms`."""
     draft.put(lock)
-    draft.tell_hold(
+    draft.emit_for_hold(
         events.ACQUIRED,
         lock,
         lease,

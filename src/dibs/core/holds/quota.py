@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs.core.service.credentials import Usage
 
 
-def charge(draft: Draft, payer: str | None, what: str) -> str | None:
+def take_quota(draft: Draft, payer: str | None, what: str) -> str | None:
     """Count one more `what` ("held", "waiting" or "sessions"). Returns the charge to carry."""
     if payer is None:
         return None
@@ -26,29 +26,29 @@ def charge(draft: Draft, payer: str | None, what: str) -> str | None:
     return f"{usage.count}/{payer}"
 
 
-def give_back(draft: Draft, charged: str | None, what: str) -> None:
-    if charged is None:
+def return_quota(draft: Draft, quota: str | None, what: str) -> None:
+    if quota is None:
         return
-    count, _, payer = charged.partition("/")
+    count, _, payer = quota.partition("/")
     usage = usage_of(draft, payer)
     left = getattr(usage, what)
     if str(usage.count) == count and left:
         draft.write(USAGE_PREFIX + payer, usage.replace(**{what: left - 1}))
 
 
-def payer_of(charged: str | None) -> str | None:
+def payer_of(quota: str | None) -> str | None:
     """The principal of a charge: "namespace/principal", without a namespace for a credential that may use any."""
-    return None if charged is None else charged.partition("/")[2]
+    return None if quota is None else quota.partition("/")[2]
 
 
-def is_current(draft: Draft, charged: str | None, payer: str) -> bool:
-    return charged == f"{usage_of(draft, payer).count}/{payer}"
+def is_current(draft: Draft, quota: str | None, payer: str) -> bool:
+    return quota == f"{usage_of(draft, payer).count}/{payer}"
 
 
-def recharged(draft: Draft, charged: str | None, payer: str, what: str) -> str | None:
+def retake_quota(draft: Draft, quota: str | None, payer: str, what: str) -> str | None:
     """Charge anew what was taken before its principal had a limit, or with another of its credentials."""
-    give_back(draft, charged, what)
-    return charge(draft, payer, what)
+    return_quota(draft, quota, what)
+    return take_quota(draft, payer, what)
 
 
 def usage_of(draft: Draft, payer: str) -> Usage:
@@ -68,11 +68,11 @@ def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> Quot
     return QuotaExceeded(now_ms=draft.now_ms, name=name) if ask.over_quota else None
 
 
-def over_waiting(draft: Draft, ask: AcquireTerms, name: str, places: int = 1) -> QuotaExceeded | TooMany | None:
+def over_waiting(draft: Draft, ask: AcquireTerms, name: str, tickets: int = 1) -> QuotaExceeded | TooMany | None:
     most = ask.waiting_max
-    if ask.payer is not None and most and usage_of(draft, ask.payer).waiting + places > most:
+    if ask.payer is not None and most and usage_of(draft, ask.payer).waiting + tickets > most:
         return TooMany(now_ms=draft.now_ms, name=name, what="places in line", most=most)
-    return over_held(draft, ask, name, places)
+    return over_held(draft, ask, name, tickets)
 
 
 def over_sessions(draft: Draft, command: OpenSession) -> TooMany | None:

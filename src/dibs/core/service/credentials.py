@@ -205,7 +205,7 @@ def _write(draft: Draft, credential: Credential, kind: str, by: str) -> TokenSta
     draft.write(REGISTER_KEY, register.replace(changes=register.changes + 1, recent=recent))
     draft.write(credential_key(credential.digest), credential)
     ns, about = credential.namespace or "", f"token {credential.id}"
-    draft.tell(kind, ns, principal=credential.name, by=by, reason=about)
+    draft.emit(kind, ns, principal=credential.name, by=by, reason=about)
     return TokenState(now_ms=draft.now_ms, credential=credential)
 
 

@@ -224,7 +224,7 @@ class DeliveryPlan:
         lane.last = event.seq
         return True
 
-    def tell_gap(self, after: int, oldest: int) -> None:
+    def report_gap(self, after: int, oldest: int) -> None:
         """Events after the number `after` were pruned before they were sent; `oldest` is the first that is there."""
         if oldest <= self.at:  # the store was replaced by an older copy
             self._lanes = {}

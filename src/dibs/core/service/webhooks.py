@@ -323,7 +323,7 @@ def _changed(
     kept = register.entries if entries is None else entries
     draft.write(WEBHOOK_REGISTER_KEY, WebhookRegister(changes=register.changes + 1, entries=kept))
     about = f"webhook {webhook.id}"
-    draft.tell(kind, webhook.ns, principal=webhook.principal, by=by or None, reason=about)
+    draft.emit(kind, webhook.ns, principal=webhook.principal, by=by or None, reason=about)
     return WebhookState(now_ms=draft.now_ms, webhook=webhook)
 
 

@@ -18,7 +18,7 @@ from dibs.core import commands, records
 from dibs.core.draft import Draft
 from dibs.core.lease_outcomes import FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
 from dibs.core.limits import MOVES_KEPT
-from dibs.core.outcomes import Outcome, PlacesKept
+from dibs.core.outcomes import Outcome, TicketsKept
 from dibs.core.upkeep.outages import note_outage
 
 
@@ -26,8 +26,8 @@ def while_frozen(draft: Draft, command: commands.Command, mark: records.FreezeMa
     """The outcome in a frozen store: a server's own upkeep has nothing to do; every other command is refused."""
     if isinstance(command, commands.Sweep):
         return Swept(now_ms=draft.now_ms, key=command.key, frozen=True)
-    if isinstance(command, commands.KeepPlaces):
-        return PlacesKept(now_ms=draft.now_ms)
+    if isinstance(command, commands.KeepTickets):
+        return TicketsKept(now_ms=draft.now_ms)
     return Frozen(now_ms=draft.now_ms, mark=mark)
 
 

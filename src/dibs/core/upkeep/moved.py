@@ -42,7 +42,7 @@ def publish(draft: Draft, brought: Sequence[tuple[str, Stored]], *, adds: bool) 
     draft.need(*[key for key, _ in brought])
     for key, record in brought:
         draft.write(key, merged(draft.get(key), record, adds=adds))
-    draft.tell(IMPORTED)
+    draft.emit(IMPORTED)
 
 
 def merged(own: Stored | None, brought: Stored, *, adds: bool) -> Stored:
@@ -66,19 +66,19 @@ def merged(own: Stored | None, brought: Stored, *, adds: bool) -> Stored:
     return own if adds or not isinstance(brought, Webhook | WebhookProgress | DeadLetters) else brought
 
 
-def relabelled(record: Stored, charges: Mapping[str, str]) -> Stored:
+def relabelled(record: Stored, quotas: Mapping[str, str]) -> Stored:
     """`record` with the charges of the store that it comes to, by those that it has. One that is not among them is of
     an older count, and counts nowhere."""
     if isinstance(record, LockRecord):
-        holders = [each.replace(charge=_charge(each.charge, charges)) for each in record.holders]
+        holders = [each.replace(charge=_quota(each.charge, quotas)) for each in record.holders]
         return record.replace(holders=tuple(holders))
     if isinstance(record, Ticket | SessionRecord):
-        return record.replace(charge=_charge(record.charge, charges))
+        return record.replace(charge=_quota(record.charge, quotas))
     return record
 
 
-def _charge(charge: str | None, charges: Mapping[str, str]) -> str | None:
-    return None if charge is None else charges.get(charge)
+def _quota(quota: str | None, quotas: Mapping[str, str]) -> str | None:
+    return None if quota is None else quotas.get(quota)
 
 
 class Renumbering:

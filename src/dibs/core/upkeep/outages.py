@@ -84,7 +84,7 @@ def _accounted_ms(draft: Draft, own: records.Pulse | None, command: commands.Bea
 def note_outage(draft: Draft, outage: records.Outage) -> None:
     meta = draft.meta()
     draft.put(meta.replace(outages=remember(meta.outages, outage)))
-    draft.tell(events.OUTAGE, began_ms=outage.began_ms)
+    draft.emit(events.OUTAGE, began_ms=outage.began_ms)
 
 
 def remember(outages: tuple[records.Outage, ...], outage: records.Outage) -> tuple[records.Outage, ...]:

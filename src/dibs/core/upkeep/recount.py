@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dibs.core import commands, records
 from dibs.core.draft import Draft
-from dibs.core.holds.quota import charge, is_current, payer_of, usage_of
+from dibs.core.holds.quota import is_current, payer_of, take_quota, usage_of
 from dibs.core.lease_outcomes import Counted
 from dibs.core.outcomes import Outcome
 
@@ -24,7 +24,7 @@ def count(draft: Draft, command: commands.CountUsage) -> Outcome:
     if isinstance(found, records.LockRecord):
         holders = tuple(
             [
-                each.replace(charge=charge(draft, payer, "held"))
+                each.replace(charge=take_quota(draft, payer, "held"))
                 if _should_count(draft, payer, found.ns, each.principal, each.charge)
                 else each
                 for each in found.holders
@@ -34,15 +34,15 @@ def count(draft: Draft, command: commands.CountUsage) -> Outcome:
             draft.put(found.replace(holders=holders))
     elif isinstance(found, records.SessionRecord):
         if not found.ended_ms and _should_count(draft, payer, found.ns, found.principal, found.charge):
-            draft.put(found.replace(charge=charge(draft, payer, "sessions")))
+            draft.put(found.replace(charge=take_quota(draft, payer, "sessions")))
     elif isinstance(found, records.Ticket) and _should_count(draft, payer, found.ns, found.principal, found.charge):
-        draft.put(found.replace(charge=charge(draft, payer, "waiting")))
+        draft.put(found.replace(charge=take_quota(draft, payer, "waiting")))
     return Counted(now_ms=draft.now_ms)
 
 
-def _should_count(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
+def _should_count(draft: Draft, payer: str, ns: str | None, principal: str, quota: str | None) -> bool:
     """Return whether something that `principal` has in `ns` belongs to `payer` and is not counted yet."""
     own_ns, _, name = payer.partition("/")
     if principal != name or (own_ns and own_ns != ns):
         return False
-    return payer_of(charged) in (None, payer) and not is_current(draft, charged, payer)
+    return payer_of(quota) in (None, payer) and not is_current(draft, quota, payer)

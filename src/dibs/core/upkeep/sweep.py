@@ -87,7 +87,7 @@ def _forget(draft: Draft, lock: records.LockRecord) -> None:
     if lock.token > meta.token_floor:
         draft.put(meta.replace(token_floor=lock.token))
     draft.drop(lock)
-    draft.tell(events.FORGOTTEN, lock.ns, lock.name, token=lock.token)
+    draft.emit(events.FORGOTTEN, lock.ns, lock.name, token=lock.token)
 
 
 def _sweep_session(draft: Draft, key: str, session: records.SessionRecord) -> Swept:

@@ -21,7 +21,7 @@ from dibs.core.draft import Draft
 from dibs.core.holds.expiry import session_over
 from dibs.core.records import SessionRecord, Ticket
 from dibs.core.waiting.queue import give_up, may_wait
-from dibs.core.waiting.tickets import needed_names, session_places
+from dibs.core.waiting.tickets import needed_names, session_tickets
 from dibs.core.waiting.wait_graph import LAST, NONE, Need, Node, WaitGraph, Wanted, Words
 
 
@@ -135,7 +135,7 @@ def leave_circles(draft: Draft, losses: list[tuple[str, str, str]]) -> dict[str,
     for session_id, ns, name in losses:
         if session_id not in stuck:
             continue
-        for ticket in session_places(draft, session_id, ns, name):
+        for ticket in session_tickets(draft, session_id, ns, name):
             cycle = closed_by(draft, ticket) if needed_names(draft, ticket, session_id, (name,)) else ()
             if cycle:
                 cycles[ticket.lease_id] = cycle

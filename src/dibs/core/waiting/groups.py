@@ -23,14 +23,14 @@ from dibs.core.holds.quota import over_waiting, payer_of
 from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_LEAST, REPLACED_MAX, REPLACED_MS
 from dibs.core.outcomes import QuotaExceeded, Superseded, TooMany
 from dibs.core.records import Group, LockRecord, Ticket
-from dibs.core.waiting.queue import advance, join_line
+from dibs.core.waiting.queue import advance, join_queue
 from dibs.core.waiting.tickets import drop, forget_want, names_of, parts_of
 
 REPLACED = "superseded"  # the reason in the history
 _MARK_CHARS = 12
 
 
-def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | QuotaExceeded | TooMany:
+def join_as_newest(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | QuotaExceeded | TooMany:
     """Take a place at the end of each line, in which the older places of the group leave. That may free the job for the
     newcomer itself: a ticket for several jobs holds them back until it has all. A place that it replaces does not count
     against the limit of its principal."""
@@ -40,7 +40,7 @@ def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
     if over is not None:
         forget_want(draft, ask)
         return over
-    ticket = join_line(draft, ask, names)
+    ticket = join_queue(draft, ask, names)
     for name in names:
         _note_newest(draft, draft.lock(ask.ns, name), ask, ticket)
     _send_away(draft, ask, older)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dibs.base.cheap import Sequence
 from dibs.core import events
-from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
+from dibs.core.commands import Acquire, AcquireAll, KeepTickets, Leave
 from dibs.core.draft import Draft, HandedOver
 from dibs.core.holds.access import allowed, put_list
 from dibs.core.holds.capacity import is_paused, misfit, own_hold
@@ -31,7 +31,7 @@ from dibs.core.holds.expiry import end_expired, end_hold, shown, ticket_over
 from dibs.core.holds.grants import for_session, grant, swap
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
 from dibs.core.names import in_tree
-from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, PlacesKept, Queued
+from dibs.core.outcomes import Granted, GrantedAll, Left, Outcome, Queued, TicketsKept
 from dibs.core.overlap import covers
 from dibs.core.records import EXCLUSIVE, EXPIRED, SHARED, Closure, LockRecord, Part, Ticket, lock_key, ticket_key
 from dibs.core.waiting import tickets
@@ -42,7 +42,7 @@ def may_wait(ask: Acquire | AcquireAll) -> bool:
     return ask.wait or ask.ticket_id is not None
 
 
-def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | None:
+def ticket_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | None:
     """Find the present place of a caller that may wait: of its ticket, or of its request key or session, because a
     repeat after a lost reply must not get a second place. A lost place does not count."""
     ticket = None
@@ -60,9 +60,9 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
         give_up(draft, ticket, "stopped asking")
         return None
     if ticket.mode == SHARED and in_tree(ticket.name):  # `refresh` looks only at places that exclude the claim
-        lines = dict.fromkeys(names)
-        if _step(draft, ticket.ns, ticket.name, ticket.number, lines):
-            advance(draft, ticket.ns, list(lines))
+        queues = dict.fromkeys(names)
+        if _step(draft, ticket.ns, ticket.name, ticket.number, queues):
+            advance(draft, ticket.ns, list(queues))
         return draft.ticket(ticket.ns, ticket.name, ticket.number)
     return ticket
 
@@ -76,15 +76,15 @@ def give_up(draft: Draft, ticket: Ticket, reason: str) -> None:
 def advance(draft: Draft, ns: str, names: Sequence[str]) -> None:
     """Give each job to the head of its line, and to the next ones as long as they fit. A ticket for several jobs that
     is served or dropped advances its other lines, too, after these."""
-    lines: dict[str, None] = dict.fromkeys(names)
-    while lines:
-        name, _ = lines.popitem()
+    queues: dict[str, None] = dict.fromkeys(names)
+    while queues:
+        name, _ = queues.popitem()
         if draft.left >= LEAVE_AT_ONCE_MAX:
             _advance_later(draft, ns, name)
         elif in_tree(name):
-            _advance_tree(draft, ns, name, lines)
+            _advance_tree(draft, ns, name, queues)
         else:
-            _advance_line(draft, ns, name, lines)
+            _advance_queue(draft, ns, name, queues)
 
 
 def _advance_later(draft: Draft, ns: str, name: str) -> None:
@@ -92,7 +92,7 @@ def _advance_later(draft: Draft, ns: str, name: str) -> None:
     Nobody overtakes meanwhile, because whoever comes is behind those who wait."""
     if in_tree(name):
         tree = draft.tree(ns)
-        if name not in tree.unserved and draft.tree_places(ns).of(name):
+        if name not in tree.unserved and draft.tree_queue(ns).of(name):
             draft.put(tree.replace(unserved=(*tree.unserved, name), unserved_ms=draft.now_ms))
         return
     lock = draft.lock(ns, name)
@@ -108,53 +108,53 @@ def go_on(draft: Draft, ns: str) -> None:
         advance(draft, ns, tree.unserved)
 
 
-def _advance_line(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> None:
+def _advance_queue(draft: Draft, ns: str, name: str, queues: dict[str, None]) -> None:
     # Mostly one is served and the next one waits, so two are enough; of dead tickets twice as many are loaded then.
     peek, loaded = 2, 0
     while True:
-        line = draft.lock(ns, name).line
-        if not line:
+        queue = draft.lock(ns, name).line
+        if not queue:
             return
         if not loaded:
-            _load(draft, ns, [(name, number) for number in line[:peek]])
+            _load(draft, ns, [(name, number) for number in queue[:peek]])
             peek, loaded = max(tickets.PEEK, 2 * peek), peek
         loaded -= 1
-        if not _step(draft, ns, name, line[0], lines):
+        if not _step(draft, ns, name, queue[0], queues):
             return
         if draft.left >= LEAVE_AT_ONCE_MAX:
-            lines[name] = None
+            queues[name] = None
             return
 
 
-def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> None:
+def _advance_tree(draft: Draft, ns: str, name: str, queues: dict[str, None]) -> None:
     """Walk once along the places that overlap `name`. A place is served if no hold and no earlier place overlaps it; a
     place that has an earlier one to wait for is not even loaded."""
-    places = draft.tree_places(ns).of(name)
+    entries = draft.tree_queue(ns).of(name)
     peek, loaded = 2, 0
-    for at, place in enumerate(places):
+    for at, entry in enumerate(entries):
         while True:
-            line = draft.tree_places(ns)
-            first = line.first(place.name, place.mode)
-            if not line.has(place.number) or (first is not None and first.number < place.number):
+            queue = draft.tree_queue(ns)
+            first = queue.first(entry.name, entry.mode)
+            if not queue.has(entry.number) or (first is not None and first.number < entry.number):
                 break
             if at >= loaded:
-                _load(draft, ns, [(each.name, each.number) for each in places[at : at + peek]])
+                _load(draft, ns, [(each.name, each.number) for each in entries[at : at + peek]])
                 peek, loaded = max(tickets.PEEK, 2 * peek), at + peek
-            if not _step(draft, ns, place.name, place.number, lines):
+            if not _step(draft, ns, entry.name, entry.number, queues):
                 break
-            if place.name != name and not covers(name, place.name):
-                lines[place.name] = None  # others that overlap it do not overlap `name`
+            if entry.name != name and not covers(name, entry.name):
+                queues[entry.name] = None  # others that overlap it do not overlap `name`
             if draft.left >= LEAVE_AT_ONCE_MAX:
-                lines[name] = None
+                queues[name] = None
                 return
 
 
-def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
+def _load(draft: Draft, ns: str, entries: list[tuple[str, int]]) -> None:
     """Load places of a line at once. If many leave it, the other jobs of their tickets will be needed, too."""
-    keys = [ticket_key(ns, name, number) for name, number in places]
-    draft.need(*keys, *[lock_key(ns, name) for name, _ in places])
-    if len(places) >= tickets.PEEK:
-        found = [draft.ticket(ns, name, number) for name, number in places]
+    keys = [ticket_key(ns, name, number) for name, number in entries]
+    draft.need(*keys, *[lock_key(ns, name) for name, _ in entries])
+    if len(entries) >= tickets.PEEK:
+        found = [draft.ticket(ns, name, number) for name, number in entries]
         parts = [part for ticket in found if ticket is not None for part in ticket.whole]
         keys = [ticket_key(ns, part.name, part.number) for part in parts]
         draft.need(*keys, *[lock_key(ns, part.name) for part in parts])
@@ -162,23 +162,23 @@ def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
 
 def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
     """Drop or serve what is ahead of a newcomer in a tree, up to the first place that must wait longer."""
-    lines: dict[str, None] = {}
+    queues: dict[str, None] = {}
     while draft.left < LEAVE_AT_ONCE_MAX:
-        place = draft.tree_places(ns).first(name, mode)
-        if place is None or not _step(draft, ns, place.name, place.number, lines):
+        entry = draft.tree_queue(ns).first(name, mode)
+        if entry is None or not _step(draft, ns, entry.name, entry.number, queues):
             break
-        if not lines:  # there may be more of them
-            more = draft.tree_places(ns).of(name)[:LEAVE_AT_ONCE_MAX]
+        if not queues:  # there may be more of them
+            more = draft.tree_queue(ns).of(name)[:LEAVE_AT_ONCE_MAX]
             draft.need(*[ticket_key(ns, each.name, each.number) for each in more])
-        lines[place.name] = None
-    advance(draft, ns, list(lines))
+        queues[entry.name] = None
+    advance(draft, ns, list(queues))
 
 
-def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None]) -> bool:
+def _step(draft: Draft, ns: str, name: str, number: int, queues: dict[str, None]) -> bool:
     """Serve one place whose turn it is; False if it must wait. Adds other lines that may advance to `lines`."""
     ticket = draft.ticket(ns, name, number)
     if ticket is None:
-        tickets.remove_place(draft, ns, name, number)
+        tickets.remove_from_queue(draft, ns, name, number)
         draft.left += 1
         return True
     if ticket.whole:
@@ -192,7 +192,7 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
         names = tickets.names_of(ticket)
         ended = [each for part in names for each in _end_in_way(draft, ns, part, ticket.mode)]
         if ended:
-            lines.update(dict.fromkeys(ended))
+            queues.update(dict.fromkeys(ended))
             return True  # an expiry that was just noticed may have delayed or parked the job: look again
     if ticket.whole:
         draft.need(*[ticket_key(ns, part.name, part.number) for part in ticket.whole])
@@ -200,14 +200,14 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
     if reason is None:
         _hand_over(draft, ticket)
         if ticket.session is not None:
-            lines.update(dict.fromkeys(_serve_own(draft, ns, ticket.session)))
+            queues.update(dict.fromkeys(_serve_own(draft, ns, ticket.session)))
     else:
         tickets.drop(draft, ticket, reason)
-    lines.update(dict.fromkeys([part.name for part in ticket.whole if part.name != name]))
+    queues.update(dict.fromkeys([part.name for part in ticket.whole if part.name != name]))
     return True
 
 
-def join_line(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket:
+def join_queue(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket:
     ticket = tickets.join(draft, ask, names)
     if draft.meta().closures:
         advance(draft, ask.ns, names)  # the first in line must have the mark of a closed job
@@ -258,12 +258,12 @@ def _unfit(draft: Draft, lock: LockRecord, ticket: Ticket) -> str | None:
 
 def drop_unfit(draft: Draft, ns: str, name: str) -> None:
     """Drop waiters that a job's new access list or pool refuses, in a tree under all names, and serve the others."""
-    places = [(name, number) for number in draft.lock(ns, name).line]
+    entries = [(name, number) for number in draft.lock(ns, name).line]
     if in_tree(name):
-        places = [(place.name, place.number) for place in draft.tree_places(ns).of(name)]
-    draft.need(*[ticket_key(ns, each, number) for each, number in places])
+        entries = [(entry.name, entry.number) for entry in draft.tree_queue(ns).of(name)]
+    draft.need(*[ticket_key(ns, each, number) for each, number in entries])
     names = [name]
-    for each, number in places:
+    for each, number in entries:
         ticket = draft.ticket(ns, each, number)
         if ticket is None or not tickets.needed_names(draft, ticket, ticket.session, (each,)):
             continue
@@ -281,7 +281,7 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
         if draft.now_ms < lock.delay_until_ms or is_paused(lock):
             return False
         if in_tree(lock.name):
-            first = draft.tree_places(lock.ns).first(lock.name, ticket.mode)
+            first = draft.tree_queue(lock.ns).first(lock.name, ticket.mode)
             if first is not None and first.number < part.number:
                 return False
         elif lock.line[:1] != (part.number,):
@@ -295,23 +295,23 @@ def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
     """Return how many come before this place (number 0: a newcomer)."""
     if not in_tree(lock.name):
         return lock.line.index(number) if number in lock.line else len(lock.line)
-    return draft.tree_places(lock.ns).count(lock.name, mode, number)
+    return draft.tree_queue(lock.ns).count(lock.name, mode, number)
 
 
 def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
     if not in_tree(lock.name):
         return draft.ticket(lock.ns, lock.name, lock.line[0]) if lock.line else None
-    place = draft.tree_places(lock.ns).first(lock.name, mode)
-    return draft.ticket(lock.ns, place.name, place.number) if place is not None else None
+    entry = draft.tree_queue(lock.ns).first(lock.name, mode)
+    return draft.ticket(lock.ns, entry.name, entry.number) if entry is not None else None
 
 
 def queued(draft: Draft, ticket: Ticket) -> Queued:
     """The answer to one who waits: its position in the longest of its lines, and what blocks any job that it needs."""
     parts = tickets.needed_parts(draft, ticket) or tickets.parts_of(ticket)
-    places = [(draft.lock(ticket.ns, part.name), part.number) for part in parts]
+    entries = [(draft.lock(ticket.ns, part.name), part.number) for part in parts]
     in_way = {
         (blocker.name, blocker.holder.lease_id): blocker
-        for lock, _ in places
+        for lock, _ in entries
         for blocker in blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units)
     }
     few = named(tuple(in_way.values()))
@@ -321,12 +321,12 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         name=ticket.name,
         ticket=ticket.number,
         ticket_id=ticket.lease_id,
-        position=1 + max([ahead(draft, lock, number, ticket.mode) for lock, number in places]),
+        position=1 + max([ahead(draft, lock, number, ticket.mode) for lock, number in entries]),
         blockers=few,
         unnamed=len(in_way) - len(few),
-        delay_until_ms=max([lock.delay_until_ms for lock, _ in places]),
+        delay_until_ms=max([lock.delay_until_ms for lock, _ in entries]),
         closure=_closure_of_ticket(draft, ticket) if draft.meta().closures else None,
-        paused=any(is_paused(lock) for lock, _ in places),
+        paused=any(is_paused(lock) for lock, _ in entries),
     )
 
 
@@ -448,11 +448,11 @@ def leave(draft: Draft, command: Leave) -> Outcome:
     return Left(now_ms=draft.now_ms, name=command.name, was_in=True)
 
 
-def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
+def keep_tickets(draft: Draft, command: KeepTickets) -> Outcome:
     """Keep the places of callers at a server. Returns those that must ask again: gone, or closed no more."""
-    draft.need(*[ticket_key(ns, name, number) for ns, name, number in command.places])
+    draft.need(*[ticket_key(ns, name, number) for ns, name, number in command.tickets])
     gone = []
-    for ns, name, number in command.places:
+    for ns, name, number in command.tickets:
         ticket = draft.ticket(ns, name, number)
         if ticket is None or ticket_over(draft, ticket):
             gone.append((ns, name, number))
@@ -460,4 +460,4 @@ def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
             if ticket.stopped and not _note_stop(draft, ticket):
                 gone.append((ns, name, number))
             tickets.keep(draft, ticket)
-    return PlacesKept(now_ms=draft.now_ms, gone=tuple(gone))
+    return TicketsKept(now_ms=draft.now_ms, gone=tuple(gone))

@@ -16,7 +16,7 @@ from dibs.core.holds.capacity import own_hold
 from dibs.core.holds.expiry import ticket_over
 from dibs.core.holds.grants import swap
 from dibs.core.holds.proof import may_use, same, session_owner
-from dibs.core.holds.quota import charge, give_back
+from dibs.core.holds.quota import return_quota, take_quota
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker, Queued
@@ -27,7 +27,7 @@ from dibs.core.records import (
     Part,
     SessionRecord,
     Ticket,
-    TreePlace,
+    TreeEntry,
     Wait,
     Want,
     lock_key,
@@ -48,7 +48,7 @@ _MARK_CHARS = 8
 def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
     """Make a place at the end of the line of each of `names`. Returns the ticket in the line of the first."""
     locks = [draft.lock(ask.ns, name) for name in names]
-    parts = _new_places(draft, locks)
+    parts = _new_parts(draft, locks)
     draft.need(*[ticket_key(ask.ns, part.name, part.number) for part in parts])  # read what is written
     tickets = [_new_ticket(draft, ask, part, parts if len(parts) > 1 else ()) for part in parts]
     for lock, ticket in zip(locks, tickets, strict=True):
@@ -58,14 +58,14 @@ def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
         draft.put(lock.replace(next_ticket=ticket.number + 1, line=line, marks=marks))
         if in_tree(lock.name):
             tree = draft.tree(lock.ns)
-            place = TreePlace(name=lock.name, number=ticket.number, mode=ticket.mode)
-            draft.put(tree.replace(line=(*tree.line, place), next_ticket=ticket.number + 1))
+            entry = TreeEntry(name=lock.name, number=ticket.number, mode=ticket.mode)
+            draft.put(tree.replace(line=(*tree.line, entry), next_ticket=ticket.number + 1))
         draft.events.append(ticket_event(draft, ticket, events.QUEUED))
     _note_wait(draft, tickets)
     return tickets[0]
 
 
-def _new_places(draft: Draft, locks: list[LockRecord]) -> tuple[Part, ...]:
+def _new_parts(draft: Draft, locks: list[LockRecord]) -> tuple[Part, ...]:
     """A number for each job. In a tree it is higher than all numbers of the common line, too."""
     parts, in_trees = [], 0
     for lock in locks:
@@ -102,7 +102,7 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
     return None
 
 
-def session_places(draft: Draft, session_id: str | None, ns: str, name: str) -> list[Ticket]:
+def session_tickets(draft: Draft, session_id: str | None, ns: str, name: str) -> list[Ticket]:
     """The live places of a session in a job's own line."""
     session = draft.session(session_id) if session_id is not None else None
     numbers = _waits(session, ns, name)
@@ -169,7 +169,7 @@ def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, 
         expires_ms=draft.now_ms + TICKET_MS,
         acl=getattr(ask, "acl", None),
         whole=whole,
-        charge=charge(draft, ask.payer, "waiting") if ask.payer is not None else None,
+        charge=take_quota(draft, ask.payer, "waiting") if ask.payer is not None else None,
     )
 
 
@@ -203,27 +203,27 @@ def remove(draft: Draft, ticket: Ticket) -> tuple[Part, ...]:
     stays."""
     found = [(part, draft.ticket(ticket.ns, part.name, part.number)) for part in parts_of(ticket)]
     whole = (ticket.lease_id, ticket.whole)
-    places = [(part, each) for part, each in found if each is None or (each.lease_id, each.whole) == whole]
-    for part, each in places:
-        remove_place(draft, ticket.ns, part.name, part.number)
+    entries = [(part, each) for part, each in found if each is None or (each.lease_id, each.whole) == whole]
+    for part, each in entries:
+        remove_from_queue(draft, ticket.ns, part.name, part.number)
         if each is not None:
             draft.drop(each)
             if each.charge is not None:
-                give_back(draft, each.charge, "waiting")
+                return_quota(draft, each.charge, "waiting")
     if ticket.session is not None:
         session = draft.session(ticket.session)
         if session is not None:
-            gone = {(part.name, part.number) for part, _ in places}
+            gone = {(part.name, part.number) for part, _ in entries}
             waits = tuple([w for w in session.waits if w.ns != ticket.ns or (w.name, w.number) not in gone])
             draft.put(session.replace(waits=waits))
-    return tuple([part for part, _ in places])
+    return tuple([part for part, _ in entries])
 
 
-def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
+def remove_from_queue(draft: Draft, ns: str, name: str, number: int) -> None:
     if in_tree(name):
-        places = draft.tree_places(ns)
-        if places.remove(name, number):
-            draft.put(draft.tree(ns).replace(line=places.line))
+        queue = draft.tree_queue(ns)
+        if queue.remove(name, number):
+            draft.put(draft.tree(ns).replace(line=queue.line))
     lock = draft.lock(ns, name)
     if number in lock.line:
         at = lock.line.index(number)
@@ -298,29 +298,29 @@ def waiters(draft: Draft, lock: LockRecord, holder: Holder, *, whole: bool = Fal
     `whole`: looks at the line of a tree even if nothing says that somebody waits there."""
     if not lock.line and not (in_tree(lock.name) and (whole or holder.wanted)):
         return 0, 0, 0
-    places = _line(draft, lock, holder.mode)
+    entries = _queue(draft, lock, holder.mode)
     session = draft.session(holder.session) if holder.session is not None else None
     if session is not None and session.waits:
         own = {(wait.name, wait.number) for wait in session.waits if wait.ns == lock.ns}
-        places = [place for place in places if place not in own]
-    numbers = [number for _, number in places]
+        entries = [entry for entry in entries if entry not in own]
+    numbers = [number for _, number in entries]
     return len(numbers), sum([number > holder.told for number in numbers]), max(numbers, default=0)
 
 
-def _line(draft: Draft, lock: LockRecord, mode: str) -> list[tuple[str, int]]:
+def _queue(draft: Draft, lock: LockRecord, mode: str) -> list[tuple[str, int]]:
     if not in_tree(lock.name):
         return [(lock.name, number) for number in lock.line]
     return [
-        (place.name, place.number)
-        for place in draft.tree_places(lock.ns).of(lock.name)
-        if not (mode == SHARED and place.mode == SHARED)
+        (entry.name, entry.number)
+        for entry in draft.tree_queue(lock.ns).of(lock.name)
+        if not (mode == SHARED and entry.mode == SHARED)
     ]
 
 
-def note_wanted(draft: Draft, place: Queued) -> None:
+def note_wanted(draft: Draft, queued: Queued) -> None:
     """Somebody begins to wait: mark the holds in the way whose owners could not see it otherwise."""
-    for blocker in place.blockers[:WANTED_MAX]:
-        _mark_wanted(draft, place.ns, blocker)
+    for blocker in queued.blockers[:WANTED_MAX]:
+        _mark_wanted(draft, queued.ns, blocker)
 
 
 def _mark_wanted(draft: Draft, ns: str, blocker: Blocker) -> None:
@@ -335,7 +335,7 @@ def _mark_wanted(draft: Draft, ns: str, blocker: Blocker) -> None:
         draft.put(session.replace(wanted=(*session.wanted, key)))
 
 
-def tell_session(draft: Draft, session: SessionRecord, bound: str | None) -> tuple[WaitedFor, ...]:
+def report_waiters(draft: Draft, session: SessionRecord, bound: str | None) -> tuple[WaitedFor, ...]:
     """The jobs of a session for which somebody waits of whom it was not told. From now on it counts as told."""
     from dibs.core.lease_outcomes import WaitedFor  # no claim needs it
 

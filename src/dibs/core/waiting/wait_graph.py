@@ -190,7 +190,7 @@ class WaitGraph:
     def _job_needs(self, wanted: Wanted) -> list[Need]:
         if not wanted.fits:
             return []
-        own = self._own_place(wanted)
+        own = self._own_ticket(wanted)
         if own is not None:
             return [self._places_need([own])]
         ahead, successors = self._line_of(wanted)
@@ -205,7 +205,7 @@ class WaitGraph:
     def _places_need(self, tickets: list[Ticket]) -> Need:
         return Need([(self.place(each), (each.owner, each.name), 1) for each in tickets])
 
-    def _own_place(self, wanted: Wanted) -> Ticket | None:
+    def _own_ticket(self, wanted: Wanted) -> Ticket | None:
         """An earlier place of the same session for the same job: when it is served, this place has what it wants. A
         session that polls then has what the place covers, too."""
         session = self._draft.session(wanted.session) if wanted.session is not None else None
@@ -281,7 +281,7 @@ class WaitGraph:
         if not needed_names(self._draft, ticket, ticket.session, (ticket.name,)):
             return True
         wanted = Wanted(self._draft, ticket, ticket.name, ticket.number, ticket.session)
-        return self._own_place(wanted) is not None
+        return self._own_ticket(wanted) is not None
 
     def _line(self, wanted: Wanted) -> _Queue:
         """The line that a job is in, loaded as far as this place; without a place, to its end."""

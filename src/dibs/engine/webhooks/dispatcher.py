@@ -271,7 +271,7 @@ class DeliveryRounds:
         for plan in plans:
             after = found[plan.at]  # only this coroutine moves a position
             if after.oldest is not None:
-                plan.tell_gap(plan.at, after.oldest)
+                plan.report_gap(plan.at, after.oldest)
             plan.take(after.events, after.upto, is_last=after.is_last)
 
     def _deliver(self) -> None:

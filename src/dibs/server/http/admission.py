@@ -85,8 +85,8 @@ class TrustedProxies:
 def forwarded_scheme(headers: Iterable[tuple[bytes, bytes]], scheme: str) -> str:
     """The scheme that the browser used, by the word of the nearest proxy; else `scheme`."""
     lines = [value for name, value in headers if name == b"x-forwarded-proto"]
-    told = lines[-1].rpartition(b",")[2].strip().lower() if lines else b""
-    return told.decode() if told in _SCHEMES else scheme
+    said = lines[-1].rpartition(b",")[2].strip().lower() if lines else b""
+    return said.decode() if said in _SCHEMES else scheme
 
 
 def _network(word: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -137,7 +137,7 @@ class ClientWindows:
                 since_ms + limits.PUBLIC_REQUESTS_MS - now_ms,
             )
 
-    def charge(self, client: str) -> None:
+    def count(self, client: str) -> None:
         """Count one; raises RateLimited, and counts nothing, if it is one too many."""
         self.check(client)
         now_ms = self._steady()
@@ -168,7 +168,7 @@ class Guest(Protocol):
     def turn_out(self) -> None: ...
 
 
-class ClientPlaces:
+class ClientConnections:
     """The connections of one client."""
 
     __slots__ = ("count", "strangers")
@@ -194,7 +194,7 @@ class Admission:
         self._steady = steady
         self._most_strangers = most - most // limits.CONNECTIONS_KEPT_PART
         self._strangers: dict[Guest, int] = {}  # since when, the oldest first
-        self._by_client: dict[str, ClientPlaces] = {}
+        self._by_client: dict[str, ClientConnections] = {}
         self._count = 0
         self._turned_away = 0  # since the last line in the log
         self._next_line_ms = 0
@@ -202,29 +202,29 @@ class Admission:
 
     def enter(self, guest: Guest, client: str) -> HttpError | None:
         """Count a connection of `client`, or return the refusal. It counts until it leaves, or is turned out."""
-        places = self._by_client.get(counted_as(client)) or ClientPlaces()
+        own = self._by_client.get(counted_as(client)) or ClientConnections()
         now_ms = self._steady()
         if self._most_per_client and not self._proxies.trusts(client):
-            is_full = places.count >= self._most_per_client
-            if is_full and not self._turn_out_one(places.strangers, _PER_CLIENT):
-                self._note(client, places.count, _PER_CLIENT)
-                says = f"You have {places.count} connections to this server, which is the limit for one client."
+            is_full = own.count >= self._most_per_client
+            if is_full and not self._turn_out_one(own.strangers, _PER_CLIENT):
+                self._note(client, own.count, _PER_CLIENT)
+                says = f"You have {own.count} connections to this server, which is the limit for one client."
                 return HttpError(says, 429, code="rate_limited", retry_after_ms=limits.OVERLOAD_RETRY_MS)
-            if len(places.strangers) >= limits.STRANGERS_PER_CLIENT_MAX:
-                oldest = next(iter(places.strangers))
+            if len(own.strangers) >= limits.STRANGERS_PER_CLIENT_MAX:
+                oldest = next(iter(own.strangers))
                 if self._strangers[oldest] + limits.STRANGER_MS_MIN <= now_ms:
-                    self._turn_out_one(places.strangers, "it showed no token")
+                    self._turn_out_one(own.strangers, "it showed no token")
         is_full = self._count >= self._most or len(self._strangers) >= self._most_strangers
         if self._most and is_full and not self._turn_out_one(self._strangers, _IN_ALL):
-            self._note(client, places.count, _IN_ALL)
+            self._note(client, own.count, _IN_ALL)
             says = f"This server has {self._count} connections, which is its limit."
             return HttpError(says, 503, code="capacity_exceeded", retry_after_ms=limits.OVERLOAD_RETRY_MS)
         guest.client = client
         self._strangers[guest] = now_ms
-        places.strangers[guest] = None
-        places.count += 1
+        own.strangers[guest] = None
+        own.count += 1
         self._count += 1
-        self._by_client[counted_as(client)] = places
+        self._by_client[counted_as(client)] = own
         return None
 
     def prove(self, guest: Guest) -> None:
@@ -238,9 +238,9 @@ class Admission:
             self.prove(guest)
             self._count -= 1
             counted, guest.client = counted_as(guest.client), ""
-            places = self._by_client[counted]
-            places.count -= 1
-            if not places.count:
+            own = self._by_client[counted]
+            own.count -= 1
+            if not own.count:
                 del self._by_client[counted]
 
     def _turn_out_one(self, strangers: Mapping[Guest, object], why: str) -> bool:
@@ -281,7 +281,7 @@ class Refusals:
     def __init__(self, metrics: Metrics, steady: Callable[[], int] = steady_ms) -> None:
         self._counts = metrics.refused
         self._steady = steady
-        self._told = dict.fromkeys(self._counts, 0)  # how many were refused at the last line
+        self._reported = dict.fromkeys(self._counts, 0)  # how many were refused at the last line
         self._next_line_ms = dict.fromkeys(self._counts, 0)
 
     def note(self, status: int, verb: str, client: str, principal: Callable[[], str]) -> None:
@@ -293,13 +293,13 @@ class Refusals:
             return
         log.info(
             "refused %d request(s) with %d, the last: %s of %s from %s",
-            self._counts[status] - self._told[status],
+            self._counts[status] - self._reported[status],
             status,
             verb,
             plain(principal()),
             client,
         )
-        self._told[status] = self._counts[status]
+        self._reported[status] = self._counts[status]
         self._next_line_ms[status] = now_ms + LOG_EVERY_MS
 
 

@@ -159,13 +159,13 @@ class Cors:
         self._allowed = {origin.encode() for origin in origins}
 
     def headers(self, method: bytes, headers: Headers) -> dict[str, str]:
-        told = {"vary": _VARY}
+        allowed = {"vary": _VARY}
         origin = headers.get(b"origin", b"")
         if origin in self._allowed:
-            told["access-control-allow-origin"] = origin.decode()
+            allowed["access-control-allow-origin"] = origin.decode()
         if method != b"OPTIONS":
-            told["access-control-expose-headers"] = EXPOSED
-        return told
+            allowed["access-control-expose-headers"] = EXPOSED
+        return allowed
 
     @staticmethod
     def preflight() -> dict[str, str]:

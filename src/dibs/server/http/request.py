@@ -97,7 +97,7 @@ class HttpRequest:
     span: Any = None
     # Of the body, and of an answer in parts.
     _done: Done | None = None
-    _was_told_to_send = False
+    _has_sent_continue = False
     _is_chunked = False
 
     def __init__(
@@ -169,8 +169,8 @@ class HttpRequest:
         """The client: an address, or a user of this machine; behind a trusted proxy, as that says."""
         connection = self.connection
         if connection.proxy and connection.state.proxies is not None:
-            told: str = connection.state.proxies.client(connection.proxy, self.head.sent)
-            return told
+            client: str = connection.state.proxies.client(connection.proxy, self.head.sent)
+            return client
         return client_of(connection.transport)
 
     @property
@@ -191,21 +191,21 @@ class HttpRequest:
             if len(self._body) > STRANGERS_BODY_BYTES_MAX and self._done is not None:
                 refusal = self._refusal()
                 if refusal is not None:
-                    self._tell(refusal)
+                    self._finish(refusal)
 
     def receive_end(self) -> None:
         self.is_whole = True
         if self._done is not None:
-            self._tell(self._body)
+            self._finish(self._body)
 
     def read(self, known: Known | None, done: Done) -> None:
         """Give `done` the whole body: now, or when it has come; and then perhaps what is wrong with it. If `known`
         refuses the caller, or is None, at most STRANGERS_BODY_BYTES_MAX are kept in memory."""
         self._known = known
         if not self.head.is_plain and self.headers.get(b"expect", b"").lower() == b"100-continue":
-            if not self._was_told_to_send:  # some clients send a body only after they were told that it is wanted
+            if not self._has_sent_continue:  # some clients send a body only after they were told that it is wanted
                 self.connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self._was_told_to_send = True
+            self._has_sent_continue = True
         if len(self._body) > STRANGERS_BODY_BYTES_MAX:
             refusal = self._refusal()
             if refusal is not None:
@@ -227,7 +227,7 @@ class HttpRequest:
             return error
         return parse.too_large() if len(self._body) > BODY_BYTES_MAX else None
 
-    def _tell(self, result: bytes | BaseException) -> None:
+    def _finish(self, result: bytes | BaseException) -> None:
         done, self._done = self._done, None
         if done is not None:
             self.connection.step(self, done, result)
@@ -320,7 +320,7 @@ class HttpRequest:
     def drop(self) -> None:
         """Nobody waits for the answer, or another one was given."""
         self.is_over = self.keep_alive = True
-        self._tell(ClientGone())
+        self._finish(ClientGone())
 
     def begins(self, status: int) -> None:
         """The answer begins; with 0, there is nobody to answer."""

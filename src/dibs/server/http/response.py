@@ -110,8 +110,8 @@ def answer_for_error(error: BaseException) -> Reply:
     """The answer for an error, which is noted, and logged if it is a fault."""
     request_id = new_request_id()
     if isinstance(error, HttpError):
-        told = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
-        reply = Reply(error.status, told, headers=error.headers)
+        document = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
+        reply = Reply(error.status, document, headers=error.headers)
     else:
         reply = public_reply(error)
     body = reply.body = {**(reply.body or {}), "request_id": request_id}

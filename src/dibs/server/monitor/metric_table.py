@@ -233,13 +233,13 @@ METRICS = (
         GAUGE,
         "dibs_event_told_position",
         "The number of the newest event that this server has told to its streams and its counts.",
-        lambda scrape: scrape.engine.told_seq,
+        lambda scrape: scrape.engine.reported_seq,
     ),
     Metric(
         GAUGE,
         "dibs_event_lag",
         "How far the told position is behind the stored one. On stores that number without gaps: how many events.",
-        lambda scrape: None if scrape.look is None else max(scrape.look.last_seq - scrape.engine.told_seq, 0),
+        lambda scrape: None if scrape.look is None else max(scrape.look.last_seq - scrape.engine.reported_seq, 0),
     ),
     Metric(
         GAUGE,

@@ -54,7 +54,7 @@ class LoginRoutes:
         try:
             caller = self._api.caller_for("login", {b"authorization": authorization})
         except AuthenticationFailed:
-            self._failures.charge(call.client)  # after it was looked at: wrong tokens cost the right one nothing
+            self._failures.count(call.client)  # after it was looked at: wrong tokens cost the right one nothing
             raise
         answer = answer_document(whoami_document(caller, self._api.guard.ends_ms(authorization)))
         answer.headers = {"set-cookie": cookie_for(token, call.scheme)}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Answer = Callable[[bytes], T]
-Place = tuple[int, bytes, int, bytes]  # a revision; the key with the last commit's name, its revision and value then
+SeenCommit = tuple[int, bytes, int, bytes]  # a revision; key, revision and value of the last commit's name then
 Call = tuple[str, bytes, str | None, int]  # path, request, token, how long it may take
 
 RANGE, TXN, COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
@@ -61,7 +61,7 @@ class EtcdClient:
         self._closed = False
         self.epoch = 0
         self.on_put_back: Callable[[], None] = lambda: None
-        self._known: Place | None = None
+        self._known: SeenCommit | None = None
 
     def range(self, key: bytes, end: bytes = b"", **options: Any) -> list[KeyValue]:
         return self.read(RANGE, messages.range_request(key, end, **options), RangeAnswer).kvs
@@ -150,10 +150,10 @@ class EtcdClient:
                 return found
             found.close()
 
-    def saw(self, place: Place) -> None:
+    def saw(self, seen: SeenCommit) -> None:
         known = self._known
-        if known is None or known[0] < place[0]:
-            self._known = place
+        if known is None or known[0] < seen[0]:
+            self._known = seen
 
     def _place(self, made: EtcdConnection, call: Call) -> None:
         """Find out whether a new connection leads to the data that is known. Raises LostConnection and Refusal."""
@@ -202,7 +202,7 @@ class EtcdClient:
             self._token = self._asked(endpoint, timeout_ms, call, messages.token)
         except LostConnection as error:
             raise LostConnection(
-                error.why, sent=False, mend=error.mend, lasts=error.lasts
+                error.why, sent=False, fix=error.fix, lasts=error.lasts
             ) from None  # the call itself was not sent
         return self._token
 

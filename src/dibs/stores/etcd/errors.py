@@ -74,11 +74,11 @@ class LostConnection(Exception):
     """No answer came. `sent`: the request may have arrived. `mend`: what to do; empty: try again. `lasts`: a retry does
     not help."""
 
-    def __init__(self, why: str, *, sent: bool, mend: str = "", lasts: bool = False) -> None:
+    def __init__(self, why: str, *, sent: bool, fix: str = "", lasts: bool = False) -> None:
         super().__init__(why)
         self.why = why
         self.sent = sent
-        self.mend = mend
+        self.fix = fix
         self.lasts = lasts
 
 
@@ -86,7 +86,7 @@ def translated(error: Refusal | LostConnection, where: str, *, writes: bool) -> 
     """The error of dibs. `writes`: the call was a commit, whose outcome may be unknown."""
     if isinstance(error, LostConnection):
         unknown = writes and error.sent
-        what = error.mend or "Try again in a moment"
+        what = error.fix or "Try again in a moment"
         return StoreUnavailable(f"etcd at {where} does not answer ({error.why}). {what}.", unknown=unknown)
     unknown = writes and not error.is_before_write
     if error.is_full:

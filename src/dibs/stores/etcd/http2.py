@@ -76,7 +76,7 @@ class EtcdConnection:
             self._socket.close()
             lost = _lost(error, sent=False)
             if isinstance(error, ConnectionError):  # it closed before it had read all of the handshake
-                lost = LostConnection(lost.why, sent=False, mend=SPEAKS_NO_TLS)
+                lost = LostConnection(lost.why, sent=False, fix=SPEAKS_NO_TLS)
             raise lost from None
         self._unsent = HELLO
         self._received = bytearray()
@@ -127,8 +127,8 @@ class EtcdConnection:
             # Whoever expects TLS takes our first bytes for nonsense, and closes the connection, often without a word.
             is_cut = self._is_new and self._scheme == "http" and not isinstance(error, TimeoutError)
             if is_cut and _speaks_tls(self.endpoint, self._deadline_ms - steady_ms()):
-                mend = "Write etcds:// instead of etcd://"
-                raise LostConnection("it speaks TLS", sent=False, mend=mend, lasts=True) from None
+                fix = "Write etcds:// instead of etcd://"
+                raise LostConnection("it speaks TLS", sent=False, fix=fix, lasts=True) from None
             raise _lost(error, sent=self._is_sent) from None
         return answer
 
@@ -328,14 +328,14 @@ def _speaks_tls(endpoint: tuple[str, int], timeout_ms: int) -> bool:
 
 def _lost(error: Exception, *, sent: bool) -> LostConnection:
     if isinstance(error, LostConnection):
-        return LostConnection(error.why, sent=sent and error.sent, mend=error.mend, lasts=error.lasts)
+        return LostConnection(error.why, sent=sent and error.sent, fix=error.fix, lasts=error.lasts)
     # Compared by name: importing `ssl` takes longer than a claim, and is not needed without TLS.
     name = type(error).__name__
     lasts = name in ("SSLError", "SSLCertVerificationError")
-    mend = "Check ca, cert and key in the URL" if lasts else ""
+    fix = "Check ca, cert and key in the URL" if lasts else ""
     if getattr(error, "reason", None) in NO_TLS:  # also what a member says that is about to end
-        mend = SPEAKS_NO_TLS
-    return LostConnection(_why(error, name), sent=sent, mend=mend, lasts=lasts)
+        fix = SPEAKS_NO_TLS
+    return LostConnection(_why(error, name), sent=sent, fix=fix, lasts=lasts)
 
 
 def _why(error: Exception, name: str) -> str:

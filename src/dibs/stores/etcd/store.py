@@ -500,8 +500,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
         return self._stream.until(record, is_gone, self._stream.pause_ms, timeout_ms)
 
-    def on_gone(self, told: Callable[[Sequence[str]], None]) -> None:
-        self._stream.on_gone = told
+    def on_gone(self, notify: Callable[[Sequence[str]], None]) -> None:
+        self._stream.on_gone = notify
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         return self._pruner.prune(keep=keep, before_ms=before_ms)

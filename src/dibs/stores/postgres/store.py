@@ -343,8 +343,8 @@ class PostgresStore(Store, Maintenance):
 
         return self._listener.until(mark_of(key), is_gone, self._listener.pause_ms, timeout_ms)
 
-    def on_gone(self, told: Callable[[Sequence[str]], None]) -> None:
-        self._listener.on_gone = told
+    def on_gone(self, notify: Callable[[Sequence[str]], None]) -> None:
+        self._listener.on_gone = notify
 
     def newest_seq(self) -> int:
         ((last,),) = self._pool.rows(self._queries.last_seq)

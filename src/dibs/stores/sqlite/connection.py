@@ -180,7 +180,7 @@ class SqliteConnection:
         self._frozen = False
         if not self._identity.is_main_there():  # a store that was open before may be reopened only on the same file
             raise opener.replaced(self.path, self.path)
-        opener.mend_beside(self.path)
+        opener.make_writable_beside(self.path)
         try:
             return self._try_until_settled()
         except sqlite3.OperationalError as error:

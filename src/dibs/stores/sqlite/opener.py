@@ -197,7 +197,7 @@ def reach_the_disk(db: sqlite3.Connection) -> None:
         db.execute("PRAGMA checkpoint_fullfsync = 1")
 
 
-def mend_beside(path: str) -> None:
+def make_writable_beside(path: str) -> None:
     """Whoever opens a read-only file leaves a log and an index that are, too. They may be written with the file."""
     for beside in (f"{path}-wal", f"{path}-shm"):
         if os.access(beside, os.F_OK) and not os.access(beside, os.W_OK) and os.access(path, os.W_OK):
