@@ -49,7 +49,7 @@ def stop(number: int, frame: FrameType | None) -> None:
 # is given back: an exit code of 128+n means that nothing is held. Once it is printed, signals are blocked, and the exit
 # code is that of the answer. A claim with the caller's own request key is not given back: the caller can repeat it.
 
-DOOR_MS = 2_000  # how long a server may take to answer when a claim is given back
+GIVE_BACK_MS = 2_000  # how long a server may take to answer when a claim is given back
 
 
 class UnconfirmedClaims:

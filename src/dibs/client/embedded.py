@@ -129,7 +129,7 @@ class EmbeddedTransport:
     def ask(self, asked: Ask) -> Reply:
         try:
             reply = self._answer(asked)
-        except DibsError as error:  # an unknown error is a fault, and is raised with its traceback
+        except DibsError as error:  # any other error is a bug, and is raised with its traceback
             reply = reply_for_error(error)
         return self._naming.with_namespace(reply, asked.jobs)
 

@@ -137,7 +137,7 @@ class PendingClaim:
             self._ticket = reply.body["ticket"]
         if not self.own_key or not reply.body or "rest" not in reply.body:
             return reply
-        # An answer that we never read had given some of them. Until they are given up, the same ask is told of them.
+        # A lost answer had granted some of the jobs. The store repeats that answer to this ask until they are given up.
         undone: Reply = yield self.withdrawal()
         if kind_of(undone) == NOT_NOW:
             return undone

@@ -192,7 +192,7 @@ class Claim(claim_state.ClaimState["TransportPool"]):
 
 
 class Leader(claim_state.LeaderState["TransportPool"], Claim):
-    """`with client.leader(name) as leader:`. A loss is told as that of a claim: by `lost`, `on_lost`, `check()`, and at
+    """`with client.leader(name) as leader:`. A loss is reported as for a claim: by `lost`, `on_lost`, `check()`, and at
     the end of the block."""
 
     def resign(self) -> None:
@@ -275,7 +275,7 @@ class BlockGuard:
         """The block has ended. True if only this guard cancelled it."""
         self._inside = False
         lost = self._hold.lost() if self._hold.is_ours and self._hold.was_lost else None
-        if lost is not None:  # a loop that was blocked has not been told yet
+        if lost is not None:  # a loop that was blocked has not been notified yet
             self._notify(lost)
         if not self._cancelled:
             return False

@@ -1,4 +1,4 @@
-"""What clients and sessions take, written once for threads and for event loops."""
+"""The methods by which clients and sessions claim, written once for threads and for event loops."""
 
 from __future__ import annotations
 
@@ -200,7 +200,8 @@ class Claims(Handle, Generic[C, D]):
 
 
 class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
-    """What both clients take. `C`, `S`, `L`, `E`: their claims, sessions, leaders and events; `D`: their transports."""
+    """The methods of both clients. `C`, `S`, `L`, `E`: their claims, sessions, leaders and events; `D`: their
+    transports."""
 
     _session_type: type[S]
     _leader_type: type[L]

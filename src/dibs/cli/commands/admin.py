@@ -242,7 +242,7 @@ def backup(call: Call) -> Answer:
 
 
 def _left_out(done: Document, what: str) -> str:
-    """What a copy says of records that cannot be read."""
+    """A sentence about records that were not copied, because they cannot be read."""
     keys = done.get("damaged")
     if not keys:
         return ""
@@ -268,7 +268,7 @@ def restore(call: Call) -> Answer:
 
 
 def _tokens_back(done: Document) -> str:
-    """What the backup brought back of bearer tokens."""
+    """A sentence about the bearer tokens that the backup brought back."""
     back = [f"{plain(each['principal'])} ({each['id']})" for each in done["tokens_back"]]
     if not back:
         return ""

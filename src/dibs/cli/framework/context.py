@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.cheap import Any, BinaryIO, Callable, Mapping, TextIO
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.result import body_of
-from dibs.cli.signals import DOOR_MS, UnconfirmedClaims
+from dibs.cli.signals import GIVE_BACK_MS, UnconfirmedClaims
 from dibs.cli.text.words import Paint, plain, width_of
 from dibs.client.flow import drive
 from dibs.client.pending import PendingClaim
@@ -64,7 +64,7 @@ class Call:
 
     @property
     def width(self) -> int | None:
-        """How wide a table may be; None in a pipe, and with --wide."""
+        """The width that a table may have; None in a pipe, and with --wide."""
         return None if self.values.get("wide") else width_of(self.stdout, self.env)
 
     def said(self, key: str) -> str | None:
@@ -117,7 +117,7 @@ class Call:
     def begin_claim(self, pending: PendingClaim) -> None:
         """From now on, until the answer is printed, an interrupt gives the claim back."""
         if self.unconfirmed is not None and self.values.get("request_key") is None:
-            self.unconfirmed.begin(pending, lambda: self.keeping_transport(DOOR_MS))
+            self.unconfirmed.begin(pending, lambda: self.keeping_transport(GIVE_BACK_MS))
 
     def say(self, lines: list[str], documents: list[Document] | None = None) -> bool:
         """Print lines to stdout at once; with --json the documents, if there are some. False if nobody reads them."""

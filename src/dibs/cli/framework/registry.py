@@ -216,8 +216,8 @@ _PARTS = {
 }
 # The variables by which coding agents name their session to the commands they run.
 AGENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID", "COPILOT_AGENT_SESSION_ID")
-# A command with one of these may be an agent's. Gemini CLI and opencode do not tell their shells more: whose it is, the
-# notes of hooks say.
+# A command with one of these may be an agent's. Gemini CLI and opencode give their shells nothing else; the notes of
+# their hooks say which agent it is.
 AGENT_SIGNS = (*AGENT_SESSIONS, "GEMINI_CLI", "OPENCODE")
 GROUP = "dibs.commands"  # of entry points
 
