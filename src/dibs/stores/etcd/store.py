@@ -146,12 +146,12 @@ SMALL = 1_000
 FIRST_STEP_MS = 1_000
 STEPS_MAX = 14  # beyond about 4 hours everything is read
 
-# What is remembered: so many records, and of long ones so much text beyond the first KiB of each.
+# How much is remembered: the number of records, and the text of long ones beyond the first KiB of each.
 KNOWN_MAX = 50_000
 KNOWN_BYTES_MAX = 64 * 1024 * 1024
 SHORT_BYTES = 1024
 OTHER_OPS = 3  # further operations of a commit: its name, the time, and a look at the newest event
-EPOCH = 1 << 63  # a version is a revision, and so many times the epoch in which it was read (`client.py`)
+EPOCH = 1 << 63  # a version is a revision plus this times the epoch in which it was read (`client.py`)
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
 INNER_OPS_MAX = 64
 DUE_DIGITS = 16  # of a time in the index of what is due
@@ -242,7 +242,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         wide = self._wide.found(looked)
         if wide is None or not wide.is_decided:
             return False
-        # It cannot be finished while etcd has no room: who reads is told so at once, and not after its patience.
+        # It cannot be finished while etcd has no room: a reader gets the error at once, not after a long wait.
         self._wide.wait(wide, 0 if isinstance(self._trouble, StoreFull) else None)
         return True
 
@@ -272,7 +272,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._known[key] = found
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
-        """What is not remembered is told as absent, which most jobs are that are claimed. So a claim is one call."""
+        """A record that is not remembered is reported as absent: most jobs are when they are claimed. So a claim is one
+        call."""
         known = self._known
         if not known:
             return self.read(keys)  # this process has just begun
@@ -543,5 +544,5 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
 
 def _entries(record: Stored | None) -> tuple[int | None, bool]:
-    """What the two indexes say of a record."""
+    """The entries of a record in the two indexes."""
     return (None, False) if record is None else (record.due_ms(), record.is_live())

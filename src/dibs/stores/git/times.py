@@ -38,7 +38,7 @@ from dibs.stores.git.entries import Entry, tail_of
 from dibs.stores.git.repository import file_lock, load_json, save_json
 
 # The remote's clock, if it can be read: the `Date` of its HTTP answers, or the time its file system gives to a new
-# file. ssh and git:// tell no time.
+# file. ssh and git:// have no clock to read.
 #
 # A reading is kept as two bounds on the machine's steady clock, so it does not depend on a wall clock.
 
@@ -230,7 +230,7 @@ class StoreTime:
         return self._offset_ms + self._clocks.steady_ms() - self.age_ms(entry) - int(entry.stamp["now_ms"])
 
     def dates_shift_ms(self, entry: Entry) -> int:
-        """The same for dates: as the wall clocks of its writer and of this machine tell them."""
+        """The same for dates: by the wall clocks of its writer and of this machine."""
         stamp, reading = entry.stamp, self._remote()
         is_wrong = reading is not None and (self.is_off() or "remote_ms" not in stamp)
         if is_wrong or self._is_own(entry):
