@@ -99,8 +99,8 @@ def shares_without_a_look(patch: pytest.MonkeyPatch) -> None:
 
 def tells_a_place_that_is_gone(patch: pytest.MonkeyPatch) -> None:
     """Who replaces its own place and closes a circle by that is told `queued`, and has no place."""
-    is_there = ("if ticket is not None and ticket.lease_id == place.lease_id:", "if (ticket := ticket or place):")
-    rewrite(patch, decide, "_placed", is_there)
+    is_there = ("if ticket is not None and ticket.lease_id == joined.lease_id:", "if (ticket := ticket or joined):")
+    rewrite(patch, decide, "_queued_or_refused", is_there)
 
 
 def tells_a_lease_as_it_was(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ class StoreLook(NamedTuple):
     last_seq: int
     now_ms: int  # of its clock
     token_ends_ms: int | None  # on the wall clock: when the next token ends
-    has_trouble: bool  # it knows a fault that may not be over, or is frozen
+    has_trouble: bool  # it knows a failure that may not be over, or is frozen
 
 
 class Scrape(NamedTuple):
