@@ -23,7 +23,7 @@ Who may have it, and until when: `holds/`
 Who waits: `waiting/`
     queue.py      who is served when, and the one way in which a waiter is given the job
     groups.py     of a group only the newest waits
-    tickets.py    places in a line; a refused ask that counts as waiting; what an owner is told of those who wait
+    tickets.py    places in a queue; a refused ask that counts as waiting; reports to owners about those who wait
     deadlock.py   would waiting ever end; places that a loss of their session closed a circle with
 
 What time does: `upkeep/`
@@ -31,7 +31,7 @@ What time does: `upkeep/`
                   could serve: pulses, and how a gap is noted
     moved.py      a record for another store
 
-What a service needs besides: `service/`
+What a service needs beyond claims: `service/`
     credentials.py  making, replacing and revoking tokens
     webhooks.py   making and removing webhooks, and which server delivers
     delivery.py   what a webhook is sent, in which order, and when it is tried again
@@ -55,7 +55,7 @@ from dibs.core.records import Holder, LockRecord, Ticket, ticket_key
 from dibs.core.waiting.queue import keep_tickets, leave, queued
 from dibs.core.waiting.tickets import note_want, note_wanted
 
-# A rule answers with an outcome, or with the place that its caller has in line: `decide` says where that is.
+# A rule answers with an outcome, or with the place that its caller has in the queue: `decide` says where that is.
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]] = {
     commands.Acquire: acquire,
     commands.Inspect: inspect,
@@ -83,7 +83,7 @@ def decide(view: View, command: Command) -> Decision:
         cycles.update(leave_circles(draft, losses))
     outcome = _queued_or_refused(draft, command, answer, cycles) if isinstance(answer, Ticket) else answer
     handed = draft.handed
-    if handed:  # what somebody was served with may be a lease that was told before
+    if handed:  # what somebody was served with may be a lease that was answered before
         held = _held(draft)
         outcome = _present(draft, held, outcome)
         handed = [
@@ -153,7 +153,7 @@ def _is_smaller(old: LockRecord, new: LockRecord) -> bool:
 
 
 def _around(draft: Draft, lock: LockRecord) -> list[tuple[str, str, str]]:
-    """All that the owners of a job and those in its line wait for, if they have something that others may wait for."""
+    """All that the owners of a job and those in its queue wait for, if they have something that others may wait for."""
     draft.need(*[ticket_key(lock.ns, lock.name, number) for number in lock.line])
     tickets = [draft.ticket(lock.ns, lock.name, number) for number in lock.line]
     ids = dict.fromkeys([each.session for each in (*lock.holders, *tickets) if each is not None and each.session])
@@ -164,8 +164,8 @@ def _around(draft: Draft, lock: LockRecord) -> list[tuple[str, str, str]]:
 
 
 def _queued_or_refused(draft: Draft, command: Command, joined: Ticket, cycles: dict[str, tuple[str, ...]]) -> Outcome:
-    """An answer describes the state after all that its decision does. So a place that is gone at its end is not told:
-    it was served, or it closed a circle, and then the claim is refused and changes nothing."""
+    """An answer describes the state after all that its decision does. So a place that is gone at its end is not
+    reported: it was served, or it closed a circle, and then the claim is refused and changes nothing."""
     ticket = draft.ticket(joined.ns, joined.name, joined.number)
     if ticket is not None and ticket.lease_id == joined.lease_id:
         answer = queued(draft, ticket)

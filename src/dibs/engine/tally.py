@@ -78,7 +78,7 @@ class Tally:
 
     @property
     def waiting(self) -> int:
-        """Return how many places in lines are taken, at all servers."""
+        """Return how many places in queues are taken, at all servers."""
         return len(self._tickets)
 
     def states(self, now_ms: int) -> dict[str, int]:
@@ -168,7 +168,7 @@ class Tally:
                 if known is not None and events and events[0].seq == at:
                     if is_same(events[0], known):
                         events = events[1:]
-                    else:  # the store has another past; whoever waits here is told of the events from this one on
+                    else:  # the store has another past; whoever waits here gets the events from this one on
                         self._begin(store, at - 1)
                         self.reported_seq = at - 1
                 if events:
@@ -176,7 +176,7 @@ class Tally:
                         # Some were pruned, or an older copy of the store has taken over, and what it lacks was counted.
                         self._begin(store, events[0].seq - 1)
                     self._read(events)
-                    if any(event.kind == kinds.IMPORTED for event in events):  # of what it brought no event tells
+                    if any(event.kind == kinds.IMPORTED for event in events):  # no event reports what it brought
                         self._begin(store, self._seen_seq)
 
     def _read(self, events: Sequence[Event]) -> None:

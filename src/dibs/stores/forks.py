@@ -8,8 +8,8 @@ stores are notified of forks:
                  its process has. A child that inherits that memory believes that it has locks which it does not have,
                  even on its own connections. Then the next process that closes the file would believe that it is the
                  last one, and remove the log that the child writes to. So the connection is closed before the fork, and
-                 opened again when it is next used. after_fork   On both sides. In the child, each listener makes its
-                 locks, connections and ids anew.
+                 opened again when it is next used.
+    after_fork   On both sides. In the child, each listener makes its locks, connections and ids anew.
 """
 
 from __future__ import annotations

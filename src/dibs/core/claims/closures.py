@@ -3,7 +3,7 @@
 A closure names a job. A name that ends in "/" stands for every job whose name begins with it, too. In a tree a closure
 is what a hold would be: it closes everything that overlaps its name, above it and below. Closures are in `Meta`, which
 every decision reads, so they cost no read and are never overlooked. Who has a job keeps it: it may renew, hand over and
-release. Newcomers are refused and may wait in line. `queue.py` serves nobody meanwhile, and goes on afterwards.
+release. Newcomers are refused and may wait in the queue. `queue.py` serves nobody meanwhile, and goes on afterwards.
 
 A closure is over at its end, by the clock. A sweep, or the next change, then removes it and writes the event.
 """
@@ -72,7 +72,8 @@ def end_closures(draft: Draft) -> tuple[Closure, ...]:
 
 
 def _go_on(draft: Draft, over: list[Closure], by: str | None) -> None:
-    """Serve the line of the name itself. Those below it may be thousands: their first waiters find out (`queue.py`)."""
+    """Serve the queue of the name itself. Those below it may be thousands: their first waiters find out
+    (`queue.py`)."""
     for closure in over:
         draft.emit(events.OPENED, closure.ns, closure.name, by=by, began_ms=closure.at_ms)
         advance(draft, closure.ns, (closure.name,))

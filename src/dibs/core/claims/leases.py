@@ -1,4 +1,4 @@
-"""Heartbeat and release. Claiming is in `claims.py`."""
+"""Heartbeat and release; transfer, break, free, access lists and pools. Claiming is in `acquire.py`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         # It counts for who gets it, and is never refused for that: the owner decides who goes on.
         charge=take_quota(draft, payer_of(payer.charge), "held"),
-        wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
+        wanted=mine.wanted or mine.told > 0,  # those who wait already are reported to the new owner
         told=0,
         relied=False,
         used=False,
@@ -125,7 +125,7 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
 
 
 def break_(draft: Draft, command: Break) -> Outcome:
-    """Take the job from its owner. The next request of the old owner is told by whom and why."""
+    """Take the job from its owner. The answer to the old owner's next request says who did so, and why."""
     lock = present_lock(draft, command.ns, command.name)
     taken = lock.holders
     for holder in taken:
@@ -142,13 +142,13 @@ def free(draft: Draft, command: Free) -> Outcome:
     if lock.parked or draft.now_ms < lock.delay_until_ms:
         draft.put(lock.replace(parked=False, failures=0, delay_until_ms=0))
         draft.emit(events.FREED, lock.ns, lock.name, by=command.principal)
-        advance(draft, command.ns, (command.name,))  # the line waits until a delay is over
+        advance(draft, command.ns, (command.name,))  # the queue waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
 
 
 def set_acl(draft: Draft, command: SetAcl) -> Outcome:
-    """Replace or remove a job's access list, for its owner or an admin. Whom it does not allow leaves the line."""
+    """Replace or remove a job's access list, for its owner or an admin. Whom it does not allow leaves the queue."""
     if not command.ahead and not draft.knows(command.ns, command.name):
         return NotFound(now_ms=draft.now_ms, name=command.name)
     lock = present_lock(draft, command.ns, command.name)
@@ -161,7 +161,7 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
 
 
 def set_pool(draft: Draft, command: SetPool) -> Outcome:
-    """Say how many slots a job has. All owners keep theirs. The line is served as far as there is room now, and who
+    """Say how many slots a job has. All owners keep theirs. The queue is served as far as there is room now, and who
     waits for more than the pool has leaves it. Without the pool the next owner is alone, once all others have left."""
     lock, slots = present_lock(draft, command.ns, command.name), command.slots
     was = lock.slots if lock.pooled else None
@@ -191,7 +191,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     expires_ms = draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms
-    if command.ttl_ms is not None and mine.session is not None and mine.used:  # others may rely on what they were told
+    if command.ttl_ms is not None and mine.session is not None and mine.used:  # others may rely on its time
         ttl_ms = ttl_ms if mine.ttl_ms else 0
         expires_ms = max(expires_ms, own_deadline_ms(draft, mine)) if ttl_ms else mine.expires_ms
     if mine.ends_ms:
@@ -227,8 +227,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 
 
 def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
-    """The hold is shared from now on, without a gap in which somebody could have the job alone. Those first in line who
-    can share it get it in the same decision. Returns how many wait for it then."""
+    """The hold is shared from now on, without a gap in which somebody could have the job alone. Those first in the
+    queue who can share it get it in the same decision. Returns how many wait for it then."""
     draft.emit_for_hold(events.SHARED, lock, kept, until_ms=until_ms)
     if in_tree(lock.name):
         note_claims(draft, draft.lock(lock.ns, lock.name))

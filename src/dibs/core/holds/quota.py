@@ -1,8 +1,8 @@
-"""Limits of a principal, and what it has. The promise `quota`. Each hold, place or session of such a principal is
-charged to its usage record in the same decision. It carries the charge: which record, and which count of it. Every rule
-that ends it gives the charge back. So the record is right, because no rule can do one without the other. A principal
-without a limit costs nothing: its holds carry no charge, and no record is read for it. `upkeep.py` counts anew; a
-charge of an older count gives nothing back.
+"""Limits of a principal, and what it has. The promise `quota`. Each hold, ticket or session of such a principal is
+counted in its usage record in the same decision, and its field `charge` says in which record and in which count of it.
+Every rule that ends it returns the quota by that field, so the record stays right. A principal without a limit costs
+nothing: its holds have no `charge`, and no record is read for it. `upkeep/due.py` counts anew; a `charge` of an older
+count returns nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def take_quota(draft: Draft, payer: str | None, what: str) -> str | None:
-    """Count one more `what` ("held", "waiting" or "sessions"). Returns the charge to carry."""
+    """Count one more `what` ("held", "waiting" or "sessions"). Returns the `charge` to keep."""
     if payer is None:
         return None
     usage = usage_of(draft, payer)
@@ -37,7 +37,7 @@ def return_quota(draft: Draft, quota: str | None, what: str) -> None:
 
 
 def payer_of(quota: str | None) -> str | None:
-    """The principal of a charge: "namespace/principal", without a namespace for a credential that may use any."""
+    """The principal of a `charge`: "namespace/principal", without a namespace for a credential that may use any."""
     return None if quota is None else quota.partition("/")[2]
 
 
@@ -46,7 +46,7 @@ def is_current(draft: Draft, quota: str | None, payer: str) -> bool:
 
 
 def retake_quota(draft: Draft, quota: str | None, payer: str, what: str) -> str | None:
-    """Charge anew what was taken before its principal had a limit, or with another of its credentials."""
+    """Count anew what was taken before its principal had a limit, or with another of its credentials."""
     return_quota(draft, quota, what)
     return take_quota(draft, payer, what)
 
@@ -60,7 +60,7 @@ def usage_of(draft: Draft, payer: str) -> Usage:
 
 
 def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> QuotaExceeded | None:
-    """Return whether so many more jobs are too many. Places in line count as jobs, because they become jobs."""
+    """Return the refusal if `jobs` more are too many. Tickets count as jobs, because they become jobs."""
     if ask.payer is not None and ask.held_max:
         usage = usage_of(draft, ask.payer)
         if usage.held + usage.waiting + jobs > ask.held_max:

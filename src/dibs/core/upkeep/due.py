@@ -91,8 +91,8 @@ def _goes_on_from(meta: records.Meta, names: tuple[str, ...]) -> records.Meta:
     return meta.replace(moved_from=tuple(kept[:MOVES_KEPT]))
 
 
-# Counts anew what a principal with a limit has: a new count starts at zero, and everything is charged again. A charge
-# of an older count gives nothing back (`quota.py`).
+# Counts anew what a principal with a limit has: a new count starts at zero, and everything is counted again. A `charge`
+# of an older count returns nothing (`quota.py`).
 
 
 def begin_count(draft: Draft, command: commands.BeginCount) -> Outcome:
