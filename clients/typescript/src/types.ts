@@ -321,7 +321,7 @@ export interface Refused {
   retry_after_ms?: number;
   /** of a claim-any with `count`: how many could be claimed: too few. */
   free?: number;
-  /** of a repeat: what its request key still has. If no earlier answer told you of it, withdraw the claim and ask again with a new key. */
+  /** of a repeat: what its request key still has. If you have read no earlier answer about it, withdraw the claim and ask again with a new key. */
   rest?: Array<Acquired>;
 }
 
@@ -486,7 +486,7 @@ export interface Withdraw {
   left: boolean;
   /** the jobs that the claim had, and has no more. */
   released: Array<string>;
-  /** those that stay, because others may rely on them: another claim of the session was told of them, or a key can ask for them. */
+  /** those that stay, because others may rely on them: another claim of the session got them, too, or a key can ask for them. */
   kept: Array<string>;
 }
 
@@ -521,7 +521,7 @@ export interface Renew {
   checkpoint: string | null;
   /** how many wait for the job. */
   waiting: number;
-  /** how many of them no answer to a heartbeat told of before. */
+  /** how many of them no earlier answer to a heartbeat has reported. */
   new_waiters: number;
 }
 

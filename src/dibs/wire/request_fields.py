@@ -412,7 +412,7 @@ REQUESTS: dict[str, Fields] = {
             WHOLE, "for how long; one of the two is needed", numbers=seconds(1_000, limits.CLOSURE_MS_MAX)
         ),
         "reason": REASON.but(
-            "everybody is told who asks for the job",
+            "shown to everybody who asks for the job",
             chars=limits.CLOSURE_REASON_CHARS_MAX,
             not_empty=True,
             default=NEEDED,

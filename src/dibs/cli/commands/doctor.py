@@ -180,7 +180,7 @@ def _work(found: Findings, transport: HttpTransport, now_ms: int) -> None:
     reply = transport.ask(Ask("whoami"))
     caller = reply.body
     if reply.status < 300 and caller is not None:
-        namespace = caller.get("namespace") or f"any namespace, {DEFAULT_NAMESPACE} unless told"
+        namespace = caller.get("namespace") or f"any namespace, {DEFAULT_NAMESPACE} unless one is named"
         found.good("caller", f"{caller.get('principal')}, {caller.get('role')}, in {namespace}")
         if _ends_soon(caller, now_ms):
             found.look(

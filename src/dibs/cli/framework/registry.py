@@ -62,7 +62,11 @@ _COMMANDS = (
             ("open", "cli.commands.admin", "end a closure early"),
             ("pool set", "cli.commands.admin", "say how many owners a job may have at once, or pause it"),
             ("pool list", "cli.commands.admin", "list the pools"),
-            ("pool remove", "cli.commands.admin", "let claims say again how many owners a job has"),
+            (
+                "pool remove",
+                "cli.commands.admin",
+                "make a pool an ordinary job again",
+            ),
             ("gc", "cli.commands.admin", "sweep now: end expired claims, forget idle jobs"),
             ("migrate", "cli.commands.admin", "bring a store's format up to this version of dibs"),
             ("token-floor", "cli.commands.admin", "raise the lowest number that fencing tokens start from"),
@@ -187,7 +191,7 @@ FAMILIES = {
     "token": "tokens for access to a server",
     "config": "your settings, and where they come from",
     "gh": "issues on GitHub, through the gh program",
-    "webhook": "URLs that are told what happens",
+    "webhook": "URLs to which events are sent",
     "pool": "jobs whose slots an operator sets",
     "git": "a branch and the claim on its work, in one push",
 }

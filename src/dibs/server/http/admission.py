@@ -85,8 +85,8 @@ class TrustedProxies:
 def forwarded_scheme(headers: Iterable[tuple[bytes, bytes]], scheme: str) -> str:
     """The scheme that the browser used, by the word of the nearest proxy; else `scheme`."""
     lines = [value for name, value in headers if name == b"x-forwarded-proto"]
-    told = lines[-1].rpartition(b",")[2].strip().lower() if lines else b""
-    return told.decode() if told in _SCHEMES else scheme
+    said = lines[-1].rpartition(b",")[2].strip().lower() if lines else b""
+    return said.decode() if said in _SCHEMES else scheme
 
 
 def _network(word: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

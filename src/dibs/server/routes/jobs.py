@@ -199,8 +199,8 @@ def _position(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> int |
     after = parse.whole_number(asked, "after", 0, 0, parse.SEQ_MAX) if "after" in asked else None
     last = headers.get(b"last-event-id")
     if last:
-        told = {"Last-Event-ID": parse.header_text(last, "Last-Event-ID")}
-        return parse.whole_number(told, "Last-Event-ID", 0, 0, parse.SEQ_MAX)
+        sent = {"Last-Event-ID": parse.header_text(last, "Last-Event-ID")}
+        return parse.whole_number(sent, "Last-Event-ID", 0, 0, parse.SEQ_MAX)
     return after
 
 
