@@ -21,11 +21,11 @@ export interface AcquireRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
+  /** up to this many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
   /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
   units?: number | null;
-  /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
+  /** after this many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
@@ -62,11 +62,11 @@ export interface AcquireAnyRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
+  /** up to this many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
   /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
   units?: number | null;
-  /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
+  /** after this many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
@@ -74,7 +74,7 @@ export interface AcquireAnyRequest {
   max_hold_seconds?: number | null;
   /** tried in this order. */
   names: Array<string>;
-  /** claim so many of them or none; the answer has `leases`. Default: one, and the answer is that lease. */
+  /** claim this many of them or none; the answer has `leases`. Default: one, and the answer is that lease. */
   count?: number | null;
   /** only 0: claiming any of several does not wait. */
   wait_seconds?: number | null;
@@ -99,11 +99,11 @@ export interface AcquireAllRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
+  /** up to this many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
   /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
   units?: number | null;
-  /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
+  /** after this many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;

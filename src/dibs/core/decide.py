@@ -125,7 +125,8 @@ def _losses(draft: Draft, seen: set[str]) -> list[tuple[str, str, str]]:
 def _note_holds(
     draft: Draft, key: str, old: LockRecord, new: LockRecord, seen: set[str], found: list[tuple[str, str, str]]
 ) -> None:
-    """A session that has the job in another mode has lost it for a place that wants it as it was (`own_hold`)."""
+    """A session that now has the job in another mode counts as having lost it, for a ticket that needs the mode from
+    before (`own_hold`)."""
     kept = frozenset(map(id, new.holders))
     gone = [each for each in old.holders if each.session is not None and id(each) not in kept]
     if not gone:

@@ -136,8 +136,8 @@ class TokenGuard:
         return caller is not None and caller.namespace != namespace
 
     def holders(self) -> set[tuple[str, str | None]] | None:
-        """Principals, each with its namespace, that are let in without being in the store. None: other servers on the
-        store may let in others, because no file says whom all of them let in."""
+        """Principals, each with its namespace, that are let in without being in the store. None: this cannot be known,
+        because other servers on the store may let in others."""
         if (self.path is None and not self.fixed) or self.has_own_token:
             return None
         now_ms = self._wall()

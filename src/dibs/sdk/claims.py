@@ -151,7 +151,7 @@ class Claims(Handle, Generic[C, D]):
     ) -> C:
         """Claim the first of `names` that is free, in one request; `claim.name` says which. If none is: raises JobDone
         when all are done, JobParked when no other will come free, and NoneFree when waiting may help. With `count` it
-        claims so many of them or none; `claim.leases` says which."""
+        claims that many of them or none; `claim.leases` says which."""
         terms = ClaimTerms(
             owner=owner,
             ttl=ttl,

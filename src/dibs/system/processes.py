@@ -158,7 +158,7 @@ class LinuxProcesses(ProcessTable):
         except OSError:
             return False
         others = [_stat(f"/proc/{pid}/task/{thread}/stat") for thread in threads if thread != str(pid)]
-        # One that ended meanwhile cannot be read: the next look tells.
+        # A thread that ended meanwhile cannot be read. Then the process counts as alive until the next look.
         return all(each and each[_STATE] in _ENDED for each in others)
 
     def children(self, pid: int) -> list[int]:

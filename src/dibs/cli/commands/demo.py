@@ -123,7 +123,7 @@ class Play:
         self._ready = 0
         self._patient: set[str] = set()  # workers that wait for the dead one
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._events, self._heard = -1, b""  # the pipe that all workers write to, and half a line of it
+        self._events, self._heard = -1, b""  # the pipe that all workers write to, and the line that is not complete yet
         self._shot_ms = steady_ms()
 
     def run(self, env: dict[str, str]) -> None:

@@ -316,7 +316,7 @@ METRICS = (
     Metric(
         COUNTER,
         "dibs_rate_limited_total",
-        "Requests refused because their token may send only so many a second.",
+        "Requests refused because their token has a limit of requests a second.",
         lambda scrape: scrape.metrics.rate_limited,
     ),
     Metric(

@@ -43,7 +43,7 @@ _REPLY_HEADERS: Schema = {
     "X-Request-Id": {"description": "Names the request in the server's log.", "schema": {"type": "string"}},
     "X-Dibs-Store": {"description": "The id of the store.", "schema": {"type": "string"}},
     "Retry-After": {
-        "description": "Where asking later helps: in so many seconds.",
+        "description": "Where asking later helps: after how many seconds.",
         "schema": {"type": "integer", "minimum": 0},
     },
 }

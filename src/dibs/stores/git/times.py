@@ -132,7 +132,7 @@ class StoreTime:
         self._margin_ms = margin_ms
         self._stated = stated
         self._remote = clocks.remote or remote
-        # The machine's own boot id is private.
+        # A digest, because records are pushed, and the machine's own boot id is private.
         self._clock_id = hashlib.sha256(clocks.boot_id().encode()).hexdigest()[:16]
         self._last_ms = 0
         self._seen: dict[str, tuple[str, int]] = {}  # by ref: the record's nonce, and when it was first seen

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it gets the reason
-HEARD_POLL_MS_MAX = 500  # for who is woken; this is for wakes that cannot reach it
+HEARD_POLL_MS_MAX = 500  # how often a waiter looks that is usually woken, in case the wake is lost
 
 _ANCHOR = "SELECT wall_ms, steady_ms FROM anchors WHERE clock = ?"
 # Of boots long past.
