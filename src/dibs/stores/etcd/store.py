@@ -403,7 +403,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         root = self._layout.live if live else self._layout.records
         whole = self._layout.live_mark(prefix) if live else self._layout.record(prefix)
         found: Page = []
-        while len(found) < limit:  # a short page would be the last one, so others take the place of those that are left out
+        while len(found) < limit:  # only the last page may be short: others replace those left out
             begin = root + after.encode() + b"\0" if after >= prefix and after else whole
             wanted, epoch = limit - len(found), self._client.epoch
             kvs = self._ask(range_op(begin, txn.end_of(whole), limit=wanted, keys_only=live)).kvs
