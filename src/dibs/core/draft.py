@@ -97,7 +97,8 @@ NO_META = Meta()
 
 
 class Draft:
-    """See the module's text. `now_ms` is the view's. Deadlines are compared with `vouched_ms`, which may be earlier."""
+    """The view, and what the decision has written so far. `now_ms` is the view's. Deadlines are compared with
+    `vouched_ms`, which may be earlier."""
 
     __slots__ = (
         *("_blanks", "_tree_queues", "_meta", "_overlaps", "_view"),

@@ -122,7 +122,7 @@ class Opening(Record):
 
 
 class Store(ABC):
-    """The module's text says what applies to all methods."""
+    """The port. What applies to all methods is said at the top of this file."""
 
     capabilities: Capabilities
 

@@ -115,8 +115,9 @@ class Clocks(Record):
 
 
 class StoreTime:
-    """See the module's text. `folder` holds the anchor and the first sights; `margin_ms` is how far clocks may be
-    apart, and `stated` whether an operator set it; `remote` reads the remote's clock."""
+    """The store's time on this machine, and the age of records. `folder` holds the anchor and the first sights;
+    `margin_ms` is how far clocks may be apart, and `stated` whether an operator set it; `remote` reads the remote's
+    clock."""
 
     def __init__(
         self,
