@@ -34,8 +34,8 @@ are stopped (SIGTERM, then SIGKILL). TIME is a number with ms, s, m, h or d; wit
   --ttl TIME          how long the claim lasts without a heartbeat (60s)
   -w, --wait TIME     wait in line for up to this long
   -s, --shared        coexists with other shared claims
-  --slots N           up to so many owners at once
-  --max-attempts N    after so many failures and losses in a row, park the job
+  --slots N           up to this many owners at once
+  --max-attempts N    after this many failures and losses in a row, park the job
   --retry-after TIME  after a failure, nobody gets the job for this long
   --done TIME         if the command exits with 0, mark the job as done for this long
   --again             claim the job even if it is marked as done

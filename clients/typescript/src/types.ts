@@ -21,11 +21,11 @@ export interface AcquireRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
+  /** up to this many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
   /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
   units?: number | null;
-  /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
+  /** after this many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
@@ -62,11 +62,11 @@ export interface AcquireAnyRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
+  /** up to this many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
   /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
   units?: number | null;
-  /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
+  /** after this many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
@@ -74,7 +74,7 @@ export interface AcquireAnyRequest {
   max_hold_seconds?: number | null;
   /** tried in this order. */
   names: Array<string>;
-  /** claim so many of them or none; the answer has `leases`. Default: one, and the answer is that lease. */
+  /** claim this many of them or none; the answer has `leases`. Default: one, and the answer is that lease. */
   count?: number | null;
   /** only 0: claiming any of several does not wait. */
   wait_seconds?: number | null;
@@ -99,11 +99,11 @@ export interface AcquireAllRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
+  /** up to this many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
   /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
   units?: number | null;
-  /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
+  /** after this many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
@@ -321,7 +321,7 @@ export interface Refused {
   retry_after_ms?: number;
   /** of a claim-any with `count`: how many could be claimed: too few. */
   free?: number;
-  /** of a repeat: what its request key still has. If no earlier answer told you of it, withdraw the claim and ask again with a new key. */
+  /** of a repeat: what its request key still has. If you have read no earlier answer about it, withdraw the claim and ask again with a new key. */
   rest?: Array<Acquired>;
 }
 
@@ -486,7 +486,7 @@ export interface Withdraw {
   left: boolean;
   /** the jobs that the claim had, and has no more. */
   released: Array<string>;
-  /** those that stay, because others may rely on them: another claim of the session was told of them, or a key can ask for them. */
+  /** those that stay, because others may rely on them: another claim of the session got them, too, or a key can ask for them. */
   kept: Array<string>;
 }
 
@@ -521,7 +521,7 @@ export interface Renew {
   checkpoint: string | null;
   /** how many wait for the job. */
   waiting: number;
-  /** how many of them no answer to a heartbeat told of before. */
+  /** how many of them no earlier answer to a heartbeat has reported. */
   new_waiters: number;
 }
 

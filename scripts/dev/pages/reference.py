@@ -162,7 +162,7 @@ MEANINGS = {
     codes.LOST: "lost while holding; the work was stopped (`run`, `session run`, `hold`)",
     codes.USAGE: "what was asked for cannot be: a flag, a name, a time, a URL",
     codes.UNREACHABLE: "the store or the server cannot be reached or used",
-    codes.INTERNAL: "our fault",
+    codes.INTERNAL: "a bug in dibs",
     codes.TRY_LATER: "not now: try again later",
     codes.NOT_ALLOWED: "who you are does not permit it",
     126: "`run`, `session run`: the command cannot be run",

@@ -1,1 +1,2 @@
-"""What agents use: the MCP server (tools.py first), the skill, hooks, trackers. It needs the standard library only."""
+"""The tools of agents: the MCP server (tools.py first), the skill, hooks, trackers. It needs the standard library
+only."""

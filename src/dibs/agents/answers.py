@@ -1,5 +1,5 @@
-"""What the tools take and answer: each field once, with its type, its bounds and its meaning. The JSON schemas for
-clients, the check of a call and the reference page are made from these."""
+"""The arguments and answers of the tools: each field once, with its type, its bounds and its meaning. The JSON schemas
+for clients, the check of a call and the reference page are made from these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tools ask of dibs, for one caller.
+"""The requests of the tools to dibs, for one caller.
 
 Over `/mcp` nothing is remembered between calls, as stateless HTTP requires: each call is proven by a lease id.
 

@@ -48,7 +48,8 @@ _WITHOUT_HEADER = "2025-03-26"  # the revision of a request without the header
 _NAMED_BY = {"tools/call": "name", "resources/read": "uri"}  # the parameter that is also in the header
 _BASE64, _BASE64_END = "=?base64?", "?="
 HEADER_MISMATCH = -32020
-# The status of an answer with an error. Clients with a handshake would take others than 200 for transport faults.
+# The status of an answer with an error. Clients with a handshake would take any other than 200 for a failure of the
+# transport.
 _STATUSES = {stdio.PARSE_ERROR: 400, stdio.INVALID_REQUEST: 400, HEADER_MISMATCH: 400, stdio.UNSUPPORTED: 400}
 _MODERN_STATUSES = {**_STATUSES, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
 
@@ -63,7 +64,7 @@ class ApiTransport(AsyncTransport):
         # As they came: a cookie does not count here.
         self._headers = {name: value for name, value in reversed(call.head.sent) if name in _PASSED_ON}
         self._connection = call.connection
-        self._is_counted = True  # the first operation is not charged, because the request was
+        self._is_counted = True  # the first operation is not counted, because the request was
 
     @property
     def is_gone(self) -> bool:

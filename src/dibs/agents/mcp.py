@@ -1,4 +1,4 @@
-"""What dibs answers to an MCP client: its tools and resources, as the protocol has them. The same for every transport.
+"""The answers to an MCP client: tools and resources, as the protocol has them. The same for every transport.
 
 `stdio.Dialogue` speaks the protocol around it. The transport provides the backend of the caller.
 """

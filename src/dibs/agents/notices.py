@@ -1,4 +1,4 @@
-"""What somebody is told once: a file for each such text, below `told` in the state folder. After a week it may be said
+"""Notices that are shown once: a file for each, below `told` in the state folder. After a week one may be shown
 again."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dibs.core.limits import LOCK_MEMORY_MS
 
 
 def is_new(env: Mapping[str, str], *what: str) -> bool:
-    """Tell whether this was not said yet; it counts as said then. True where that cannot be noted: better twice than
-    never."""
+    """Tell whether this notice was not shown yet, and note that it is now. True where that cannot be noted: better
+    twice than never."""
     folder = os.path.join(state_folder(env), "told")
     path = os.path.join(folder, digest(*what))
     if os.path.lexists(path):

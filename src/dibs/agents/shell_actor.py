@@ -1,4 +1,4 @@
-"""Who runs `dibs lock` when no lease id is given: grite's "actor", but never one that two agents share.
+"""The caller of `dibs lock` without a lease id: grite's "actor", but never one that two agents share.
 
 In grite all processes of a clone are one actor, so its agents never exclude each other. Here an actor is one of
 
@@ -147,7 +147,7 @@ class Actor(Record):
     named: bool = False
 
     def entry(self, owner: str, request_key: str, lease_id: str | None, token: int | None) -> Entry:
-        """What is remembered of a lease that it took, besides until when."""
+        """The entry to remember for a lease that it took, without the lease's end."""
         lease = {"request_key": request_key, "lease_id": lease_id, "token": token}
         return {"marks": list(self.marks), "parent": self.parent, "owner": owner, **lease}
 

@@ -235,7 +235,7 @@ class _Wire:
             self._lines.put(line)
 
     def close(self) -> None:
-        """What was sent is written, if it is read within a second."""
+        """Write what was sent, if it is read within a second."""
         self._lines.put(None)
         self._writer.join(1)
         os.dup2(self._input, 0)

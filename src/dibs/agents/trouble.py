@@ -18,11 +18,11 @@ def note_trouble(env: Mapping[str, str], agent: str, why: str) -> None:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         replace_file(path, f"{wall_ms()} {agent[:80].replace(' ', '-')} {why}\n")
     except OSError:
-        pass  # the agent itself was told
+        pass  # the agent itself was notified
 
 
 def last_trouble(env: Mapping[str, str]) -> tuple[int, str, str] | None:
-    """How long ago in milliseconds, whose hook, and why; None if there was none within a week."""
+    """The last failure: how many milliseconds ago, whose hook, and why. None if there was none within a week."""
     words = (content(_path(env), _BYTES_MAX) or b"").decode("utf-8", "replace").strip().split(" ", 2)
     if len(words) != 3 or not (words[0].isascii() and words[0].isdecimal()):
         return None

@@ -76,7 +76,7 @@ def _time_namespace() -> str | None:
 
 
 def _offset_ns(namespace: str) -> int | None:
-    """Return how far CLOCK_BOOTTIME of our time namespace is ahead of the machine's; None: nobody can tell."""
+    """Return how far CLOCK_BOOTTIME of our time namespace is ahead of the machine's; None: it cannot be known."""
     try:
         if os.readlink("/proc/self/ns/time_for_children") != namespace:
             return None  # what follows would be about the children

@@ -18,8 +18,8 @@ class DibsError(Exception):
     """Base of all errors. `code` is the stable word for programs, `details` the sentence for people."""
 
     code = "internal_error"
-    # What a server tells its callers instead of `details`, which say where its store is and who may use it. Its log and
-    # `dibs doctor` at the store have the details. None: they are for everybody.
+    # What a server sends to its callers instead of `details`, which say where its store is and who may use it. Its log
+    # and `dibs doctor` at the store have the details. None: they are for everybody.
     public: str | None = None
 
     def __init__(self, details: str) -> None:

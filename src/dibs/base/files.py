@@ -59,7 +59,8 @@ def trusted_path(env: Mapping[str, str]) -> str | None:
 
 
 def content(path: str, most: int = -1) -> bytes | None:
-    """Read a file, up to so many bytes; None if it cannot be read, or is no ordinary file: a pipe would never end."""
+    """Read a file, up to a number of bytes; None if it cannot be read, or is no ordinary file: a pipe would never
+    end."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(number, "rb", buffering=0) as file:

@@ -192,7 +192,7 @@ def _end(pid: int, until_ms: int) -> int | None:
     while steady_ms() < until_ms:
         try:
             ended, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:  # nobody is told how a child ends, if SIGCHLD is ignored here
+        except ChildProcessError:  # the system reports no child's end if SIGCHLD is ignored here
             return 0
         if ended:
             return os.waitstatus_to_exitcode(status)

@@ -77,7 +77,7 @@ def whole_reply(data: bytes) -> Reply | None:
 
 
 class ReplyReader:
-    """Reads one reply, whose head and body have at most so many bytes. `started`: some of it has come."""
+    """Reads one reply, with bounds on the bytes of its head and body. `started`: some of it has come."""
 
     def __init__(self, head_max: int, body_max: int) -> None:
         self._head_max = head_max

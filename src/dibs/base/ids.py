@@ -79,7 +79,7 @@ def token_key(token: str) -> bytes:
 
 
 def proof_key_id(key: bytes) -> str:
-    """Names a key and does not tell it."""
+    """A name for a key that does not reveal it."""
     return cheap.blake2b(b"dibs key id", key=key, digest_size=16).hexdigest()
 
 

@@ -9,8 +9,8 @@ NO_HEADERS: dict[str, str] = {}  # shared: nobody adds to it
 
 class Reply:
     """A status and a document; `body` None is JSON null. Over HTTP also headers, and the body as bytes, as it is sent
-    and as it comes (`content`). Not `answered`: no server and no store said this, the client does, for want of an
-    answer. Not `sent`: the request reached nobody."""
+    and as it comes (`content`). Not `answered`: the client itself made it, because no server and no store answered. Not
+    `sent`: the request reached nobody."""
 
     __slots__ = ("answered", "body", "content", "headers", "sent", "status")
 

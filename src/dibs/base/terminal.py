@@ -2,8 +2,8 @@
 
 It must not act on the terminal it is shown on: no control characters (C0 and C1, ESC among them), nothing that turns
 the direction of writing, no line that looks like one of ours. `plain` is for one text within a line of ours. `harmless`
-is for all that is printed, whoever put it together: answers of the command (`Paint.shown`) and logs (`log_lines`).
-JSON needs neither: it is printed in ASCII. `quoted` is for one text within a sentence that a coding agent is told.
+is for all that is printed, whoever put it together: answers of the command (`Paint.shown`) and logs (`log_lines`). JSON
+needs neither: it is printed in ASCII. `quoted` is for one text within a sentence for a coding agent.
 """
 
 from __future__ import annotations

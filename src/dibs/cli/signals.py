@@ -43,7 +43,7 @@ def stop(number: int, frame: FrameType | None) -> None:
     raise Stopped(number)
 
 
-# Claims of a command that the caller has not been told of yet.
+# Claims of a command whose answer was not printed yet.
 #
 # From the request of a claim until its answer is printed, SIGINT, SIGTERM and SIGHUP become exceptions, and the claim
 # is given back: an exit code of 128+n means that nothing is held. Once it is printed, signals are blocked, and the exit

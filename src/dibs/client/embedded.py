@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Store
 
-# Claiming without a server: finding dead owners, and waiting in line.
+# Claiming without a server: finding dead owners, and waiting in the queue.
 #
-# A waiter watches only its own ticket. Who hands it the job, or drops it from the line, deletes the ticket, and the
-# store wakes the waiter. Only the first few in line look for expired holds and dead owners, each a little later than
-# the one before, which may have died. Asking again writes only what changed, or to keep the place.
+# A waiter watches only its own ticket. Who hands it the job, or drops it from the queue, deletes the ticket, and the
+# store wakes the waiter. Only the first few in the queue look for expired holds and dead owners, each a little later
+# than the one before, which may have died. Asking again writes only what changed, or to keep the place.
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
-    """The outcome of a claim, after waiting in line for up to `wait_ms`. An interrupt never comes during a request;
-    whoever claims withdraws the claim then (`pending.py`)."""
+    """The outcome of a claim, after waiting in the queue for up to `wait_ms`. An interrupt never comes during a
+    request; whoever claims withdraws the claim then (`pending.py`)."""
     until_ms = steady_ms() + wait_ms
     outcome: Outcome | None = None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
@@ -129,7 +129,7 @@ class EmbeddedTransport:
     def ask(self, asked: Ask) -> Reply:
         try:
             reply = self._answer(asked)
-        except DibsError as error:  # an unknown error is a fault, and is raised with its traceback
+        except DibsError as error:  # any other error is a bug, and is raised with its traceback
             reply = reply_for_error(error)
         return self._naming.with_namespace(reply, asked.jobs)
 

@@ -74,7 +74,7 @@ class FrameReader:
 class EventCursor:
     """The position of a reader of events: what it asks for next, and takes from answers. Pure: no I/O and no clock.
 
-    A page of events comes first. It also tells of gaps and failures. When a page has brought everything, the reader
+    A page of events comes first. It also reports gaps and failures. When a page has brought everything, the reader
     waits for a stream, and asks for a page again when the stream has ended, for whatever reason."""
 
     def __init__(self, prefix: str, name: str | None, after: int | None, since_ms: int = 0) -> None:
@@ -137,8 +137,8 @@ class EventCursor:
 
 
 class StreamFrames(FrameReader):
-    """The events and positions in the bytes of a stream. `is_over`: the server told of a gap, or that the reader is too
-    slow. A page of events says the same, so whoever follows learns of it there."""
+    """The events and positions in the bytes of a stream. `is_over`: the server reported a gap, or that the reader is
+    too slow. A page of events says the same, so whoever follows learns of it there."""
 
     is_over = False
 

@@ -215,7 +215,8 @@ def is_in_doubt(reply: Reply) -> bool:
 class Attempts:
     """The attempts to have one request answered: the one to make now, and what came of the others. Whoever is given it
     sends `request` to `address`, waits for `timeout_ms`, and answers with the reply or with what went wrong:
-    ConnectionLost or a ServerUnreachable, as values. `alone`: there is one server, whose words are told as they are."""
+    ConnectionLost or a ServerUnreachable, as values. `alone`: there is only one server, whose error is reported
+    unchanged."""
 
     def __init__(self, asked: Ask, address: ServerAddress, *, alone: bool) -> None:
         self.address = address

@@ -82,8 +82,8 @@ def all_pages(
     keep: Callable[[Document], bool] | None = None,
     pools: bool = False,
 ) -> Flow[Reply]:
-    """Return the reply to `list` with all pages as one, or the reply that failed. `most`: end when so many jobs were
-    found that `keep` wants; `next` says where to go on. `pools`: only pools, in any state."""
+    """Return the reply to `list` with all pages as one, or the reply that failed. `most`: end after that many jobs that
+    `keep` accepts; `next` says where to go on. `pools`: only pools, in any state."""
     found: list[Document] = []
     last: str | None = after
     while True:
@@ -115,7 +115,7 @@ def name_in_use(name: str, written: str | None) -> Flow[str]:
 
 def patiently(asked: Ask | Work, until_ms: int | None, *, heard: bool = False) -> Flow[Reply]:
     """Ask until the answer is another than *not now*, or the time is over; None: for ever. Where nobody has answered
-    yet, which `heard` says, the address may be wrong: that is told at once."""
+    yet, which `heard` says, the address may be wrong: that is reported at once."""
     pause_ms, began_ms = RETRY_MS, steady_ms()
     while True:
         reply: Reply = yield asked

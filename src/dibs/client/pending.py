@@ -1,7 +1,7 @@
 """One claim on its way, without I/O: what to ask next, how long to tolerate missing answers, and how to undo it.
 
-A long wait is split into slices. The first slice is short, so that the place in line is known early. A request with the
-ticket keeps the place, even if the server was gone for a moment.
+A long wait is split into slices. The first slice is short, so that the place in the queue is known early. A request
+with the ticket keeps the place, even if the server was gone for a moment.
 
 Whoever gives up sends one request, `withdraw`, and leaves nothing behind, whatever came of the claim: it may wait, have
 the job, or not have arrived (`core/claims/withdraw.py`).
@@ -44,12 +44,12 @@ def withdrawal(names: Sequence[str], request_key: str | None, ticket: str | None
 
 
 class PendingClaim:
-    """One claim, from the names of its jobs to its lease, possibly with a place in line.
+    """One claim, from the names of its jobs to its lease, possibly with a place in the queue.
 
     `document` must have a request key, which names the ask: a repeat after a lost reply finds the same lease.
     `own_key`: the key was made for this claim. One that the caller has named may be asked by others, too: who gives up
-    ends its place and nothing else. `wait_ms` is how long it waits in line, in slices. `naming` finds the one name of
-    each job; the `tracker` of the work tree around is asked about issues. Either may run git."""
+    ends its place and nothing else. `wait_ms` is how long it waits in the queue, in slices. `naming` finds the one name
+    of each job; the `tracker` of the work tree around is asked about issues. Either may run git."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class PendingClaim:
         self._asked = False
 
     def _begin_anew(self) -> None:
-        """From now on it is another ask, at the end of the line."""
+        """From now on it is another ask, at the end of the queue."""
         self._document["request_key"] = new_id()  # whoever made the claim names it as the one to repeat
         self._asked, self._ticket = False, None
 
@@ -137,7 +137,7 @@ class PendingClaim:
             self._ticket = reply.body["ticket"]
         if not self.own_key or not reply.body or "rest" not in reply.body:
             return reply
-        # An answer that we never read had given some of them. Until they are given up, the same ask is told of them.
+        # A lost answer had granted some of the jobs. The store repeats that answer to this ask until they are given up.
         undone: Reply = yield self.withdrawal()
         if kind_of(undone) == NOT_NOW:
             return undone
@@ -176,7 +176,7 @@ class PendingClaim:
                 pause_ms = min(2 * pause_ms, POLL_MS_MAX)
 
     def _polling(self, wait_ms: int) -> Flow[Reply]:
-        """Poll, without a place in line: claim-any takes no place."""
+        """Poll, without a place in the queue: claim-any takes no place."""
         until_ms = self._steady() + wait_ms
         pause_ms = POLL_MS_MIN
         while True:
@@ -190,10 +190,10 @@ class PendingClaim:
             pause_ms = min(2 * pause_ms, POLL_MS_MAX)
 
     def _goes_on(self, reply: Reply) -> bool:
-        """Tell whether to keep waiting after an answer that is no place in line. *Not now* says nothing about the job:
-        the next request finds our place by ticket or request key, or gets another. But an address at which nobody ever
-        answered may be a wrong one. *Not yet* is waited for while it can change; of several jobs, claim-all wants all
-        of them, claim-any one."""
+        """Tell whether to keep waiting after an answer that is no place in the queue. *Not now* says nothing about the
+        job: the next request finds our place by ticket or request key, or gets another. But an address at which nobody
+        ever answered may be a wrong one. *Not yet* is waited for while it can change; of several jobs, claim-all wants
+        all of them, claim-any one."""
         kind = kind_of(reply)
         if kind != NOT_YET:
             return kind == NOT_NOW and self._heard
@@ -204,7 +204,7 @@ class PendingClaim:
 
     def _came_and_went(self, reply: Reply) -> bool:
         """Tell whether our turn came and a lease expired before we saw it, because this process was paused. No work was
-        begun with it, so we claim again with a new key, at the end of the line."""
+        begun with it, so we claim again with a new key, at the end of the queue."""
         if not self.own_key:
             return False
         from dibs.wire.refusals import KEY_SPENT  # only a reply to a waiter begins with it
@@ -228,7 +228,7 @@ class PendingClaim:
         return Reply(status=reply.status, body={k: v for k, v in (reply.body or {}).items() if k != "ticket"})
 
     def claim(self) -> Flow[Reply]:
-        """The whole claim: look up the names, claim, wait, leave the line in the end, and ask the tracker."""
+        """The whole claim: look up the names, claim, wait, leave the queue in the end, and ask the tracker."""
         if self.naming is not None:
             yield from self.look_up()
         around = None
@@ -268,7 +268,7 @@ class PendingClaim:
         return withdrawal(self.names, self._document["request_key"] if self.own_key else None, self._ticket)
 
     def withdraw(self) -> Flow[bool]:
-        """The caller has given up. False if nobody answered: then the TTL or the silence in the line ends it, or
+        """The caller has given up. False if nobody answered: then the TTL or the silence in the queue ends it, or
         another try does."""
         if not self._asked and self._ticket is None:
             return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 RETRY_MS = 1_000
 CEILING_REACHED = "it reached the longest time that it may last (max_hold)"
-# A busy machine took 600 ms to kill and bury a command.
+# A busy machine took 600 ms to kill and reap a command.
 SLACK_MS = 1_000
 
 

@@ -36,7 +36,8 @@ _WEBHOOK = ("id", "url", "lock_pattern", "active")
 _JOB = ("name", "status", "fencing_token")
 _LOCKS = "/locks/{}/"
 # Of each verb the method, the target ({} is the name), and the least that a reply has, if it has anything: other JSON
-# did not come from dibs. What a verb is sent by GET has its fields in the query. A claim's reply is told by its status.
+# did not come from dibs. A verb that is sent by GET has its fields in the query. What a claim's reply must have depends
+# on its status.
 VERBS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "renew": ("POST", _LOCKS + "renew", ("lease_id", "remaining_ms")),
     "leave": ("POST", _LOCKS + "leave", ("left",)),

@@ -345,7 +345,7 @@ def sweep(store: Store) -> Document:
 
 
 def miscounted(store: Store, *, recounts: bool = False) -> list[str]:
-    """The principals whose usage record does not say what they have. `recounts`: count anew what that is."""
+    """The principals whose usage record does not say what they have. `recounts`: correct these records."""
     wrong = disagreeing(store) if store.capabilities.serves else []
     for payer in wrong if recounts else ():
         recount(store, payer)

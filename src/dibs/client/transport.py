@@ -42,8 +42,8 @@ class Ask:
 
 
 def is_over(reply: Reply) -> bool:
-    """Tell whether the lease or the session of a request has ended. What is said of a job that is done or parked is no
-    error, and nothing about them."""
+    """Tell whether the lease or the session of a request has ended. The reply about a job that is done or parked is no
+    error, and says nothing about lease or session."""
     return "code" in (reply.body or {}) and kind_of(reply) == NOT_ANY_MORE
 
 

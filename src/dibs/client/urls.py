@@ -144,5 +144,5 @@ def quote(text: str) -> str:
     if text in (".", ".."):
         return text.replace(".", "%2E")  # unquoted they would mean a folder
     if not text.strip(_UNRESERVED_TEXT):
-        return text  # it has no other characters, as most names
+        return text  # like most names, it needs no quoting
     return "".join([chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode()])

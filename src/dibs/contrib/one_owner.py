@@ -108,7 +108,7 @@ class OneOwner:
 
     ttl: Duration = TTL_SECONDS
     done: Duration | bool | None = None  # for how long the job counts as done after success; True is a day
-    max_attempts: int | None = None  # park the job after so many failures and losses in a row
+    max_attempts: int | None = None  # park the job after this many failures and losses in a row
     client: Client | None = None  # None: the one that the environment names (DIBS_URL, …)
 
     @property

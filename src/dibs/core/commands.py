@@ -25,31 +25,31 @@ class AcquireTerms(Terms):
     bound: str | None = None  # the only namespace of the caller's credential; None: any
     # What another contract wants otherwise, of a claim that does not wait. None: dibs' own rules.
     policy: ClaimPolicy | None = None
-    ticket_id: str | None = None  # proof of the caller's place in the line
+    ticket_id: str | None = None  # proof of the caller's place in the queue
     lease_id: str | None = None  # proof that the caller has a lease on the one job that it claims
 
 
 class Acquire(AcquireTerms):
     name: str
     acl: tuple[str, ...] | None = None
-    # Get in line, and stay for the answer; with a ticket, it is a place in line in any case.
+    # Get in the queue, and stay for the answer; with a ticket, it is a place in the queue in any case.
     wait: bool = False
-    ticket: int = 0  # the caller's place in the line
+    ticket: int = 0  # the caller's place in the queue
 
 
 class AcquireAny(AcquireTerms):
     """Claim the first of several jobs that can be claimed now, or the first `count` of them."""
 
     names: tuple[str, ...]
-    count: int = 0  # so many of them or none; 0: one, and the answer is about that one
+    count: int = 0  # this many of them or none; 0: one, and the answer is about that one
 
 
 class AcquireAll(AcquireTerms):
-    """Claim all of several jobs or none, at once or by waiting in all their lines while holding nothing."""
+    """Claim all of several jobs or none, at once or by waiting in all their queues while holding nothing."""
 
     names: tuple[str, ...]  # sorted, so that all claims look in the same order
     wait: bool = False
-    ticket: int = 0  # in the line of the first name
+    ticket: int = 0  # in the queue of the first name
 
 
 class PlainCommand(Record):
@@ -68,7 +68,7 @@ class Leave(JobCommand):
 
 
 class Withdraw(PlainCommand):
-    """Undo a claim that its caller does not want any more, or that nobody was told of (`withdraw.py`)."""
+    """Undo a claim that its caller does not want any more, or whose answer reached nobody (`withdraw.py`)."""
 
     ns: str
     principal: str
@@ -229,7 +229,7 @@ class Beat(PlainCommand):
 
     server: str
     alive_since_ms: int | None = None  # the end of a gap; None: there was none since its last pulse
-    doubt_ms: int | None = None  # the beginning of that gap; None: as far as its own pulses tell
+    doubt_ms: int | None = None  # the beginning of that gap; None: as far as its own pulses show
     heard_ms: int | None = None  # `accounted_ms` of the other servers' pulses
     idle: bool = False  # nobody held or waited for anything in the gap, so nobody could lose anything
     gone: tuple[str, ...] = ()  # servers whose pulse is to be forgotten
@@ -254,7 +254,7 @@ class BeginCount(PlainCommand):
 
 
 class CountUsage(PlainCommand):
-    """Charge what the record under `key` holds of a principal, unless it is charged already."""
+    """Count what the record under `key` holds against the principal's quota, unless it is counted already."""
 
     key: str
     payer: str

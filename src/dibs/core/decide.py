@@ -39,7 +39,7 @@ What time does: `upkeep/`
     moved.py      a record for another store
     recount.py    counting anew what a principal has
 
-What a service needs besides: `service/`
+What a service needs beyond claims: `service/`
     credentials.py  making, replacing and revoking tokens
     webhooks.py   making and removing webhooks, and which server delivers
     delivery.py   what a webhook is sent, in which order, and when it is tried again
@@ -63,7 +63,7 @@ from dibs.core.records import Holder, LockRecord, Ticket, ticket_key
 from dibs.core.waiting.queue import keep_tickets, leave, queued
 from dibs.core.waiting.tickets import note_want, note_wanted
 
-# A rule answers with an outcome, or with the place that its caller has in line: `decide` says where that is.
+# A rule answers with an outcome, or with the place that its caller has in the queue: `decide` says where that is.
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]] = {
     commands.Acquire: acquire,
     commands.Leave: leave,
@@ -91,7 +91,7 @@ def decide(view: View, command: Command) -> Decision:
         cycles.update(leave_circles(draft, losses))
     outcome = _queued_or_refused(draft, command, answer, cycles) if isinstance(answer, Ticket) else answer
     handed = draft.handed
-    if handed:  # what somebody was served with may be a lease that was told before
+    if handed:  # what somebody was served with may be a lease that was answered before
         held = _held(draft)
         outcome = _present(draft, held, outcome)
         handed = [
@@ -164,7 +164,7 @@ def _is_smaller(old: LockRecord, new: LockRecord) -> bool:
 
 
 def _around(draft: Draft, lock: LockRecord) -> list[tuple[str, str, str]]:
-    """All that the owners of a job and those in its line wait for, if they have something that others may wait for."""
+    """All that the owners of a job and those in its queue wait for, if they have something that others may wait for."""
     draft.need(*[ticket_key(lock.ns, lock.name, number) for number in lock.line])
     tickets = [draft.ticket(lock.ns, lock.name, number) for number in lock.line]
     ids = dict.fromkeys([each.session for each in (*lock.holders, *tickets) if each is not None and each.session])
@@ -175,8 +175,8 @@ def _around(draft: Draft, lock: LockRecord) -> list[tuple[str, str, str]]:
 
 
 def _queued_or_refused(draft: Draft, command: Command, joined: Ticket, cycles: dict[str, tuple[str, ...]]) -> Outcome:
-    """An answer describes the state after all that its decision does. So a place that is gone at its end is not told:
-    it was served, or it closed a circle, and then the claim is refused and changes nothing."""
+    """An answer describes the state after all that its decision does. So a place that is gone at its end is not
+    reported: it was served, or it closed a circle, and then the claim is refused and changes nothing."""
     ticket = draft.ticket(joined.ns, joined.name, joined.number)
     if ticket is not None and ticket.lease_id == joined.lease_id:
         answer = queued(draft, ticket)

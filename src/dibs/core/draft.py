@@ -1,6 +1,6 @@
 """A decision in progress: the view, and on top of it what the decision has written so far.
 
-Rules read and write through it, so a command can change a lock, its line, a session and a tree in straight code.
+Rules read and write through it, so a command can change a lock, its queue, a session and a tree in straight code.
 Nothing is visible outside: `decide` returns its writes as a value, and the view does not change. It knows no rules.
 """
 
@@ -76,7 +76,7 @@ class View:
 
 
 class HandedOver(Record):
-    """A job given to a waiter, so that this waiter can be told without asking again."""
+    """A job given to a waiter, so that this waiter can be notified without asking again."""
 
     ns: str
     name: str
@@ -98,7 +98,8 @@ NO_META = Meta()
 
 
 class Draft:
-    """See the module's text. `now_ms` is the view's. Deadlines are compared with `vouched_ms`, which may be earlier."""
+    """The view, and what the decision has written so far. `now_ms` is the view's. Deadlines are compared with
+    `vouched_ms`, which may be earlier."""
 
     __slots__ = (
         *("_blanks", "_tree_queues", "_meta", "_overlaps", "_view"),
@@ -112,7 +113,7 @@ class Draft:
         self.writes: dict[str, Stored | None] = {}
         self.events: list[Event] = []
         self.handed: list[HandedOver] = []
-        self.left = 0  # how many places `queue.advance` has taken out of their lines
+        self.left = 0  # how many places `queue.advance` has taken out of their queues
         self.owners: dict[int, Any] = {}  # `exclusion.Owners`, for `exclusion.owners_of`
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
         self._blanks: dict[str, LockRecord] = {}

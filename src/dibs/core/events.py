@@ -17,7 +17,7 @@ EXPIRED = "expired"
 BROKEN = "broken"
 TRANSFERRED = "transferred"
 QUEUED = "queued"
-LEFT = "left"  # a place in the line was given up, lost, or became pointless
+LEFT = "left"  # a place in the queue was given up, lost, or became pointless
 PARKED = "parked"
 REFUSED = "refused"  # a refused claim; only for callers that are `audited`
 RENEWED = "renewed"  # a heartbeat without news; only for callers that are `audited`
@@ -38,7 +38,7 @@ WEBHOOK_CREATED = "webhook-created"
 WEBHOOK_REMOVED = "webhook-removed"
 WEBHOOK_REPLAYED = "webhook-replayed"  # somebody asked for deliveries once more
 WEBHOOK_STOPPED = "webhook-stopped"  # the last token of its owner is over
-IMPORTED = "imported"  # a copy was brought in: records that no other event tells of
+IMPORTED = "imported"  # a copy was brought in: records that no other event reports
 
 KINDS = (
     *(ACQUIRED, PROGRESS, SHARED, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
@@ -84,7 +84,7 @@ class Event(Record):
     by: str | None = None
     reason: str | None = None
     began_ms: int | None = None  # when the outage, hold, wait or session began that ends with this event
-    ticket: int = 0  # the place in the line that this is about, or that was handed the job
+    ticket: int = 0  # the place in the queue that this is about, or that was handed the job
     slots: int = 1
     slot_numbers: tuple[int, ...] = ()  # which slots the hold has
     until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it; or the closure

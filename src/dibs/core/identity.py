@@ -40,8 +40,8 @@ LEAST_ROLE: dict[str, str] = {
 class Limits(Record):
     """The most that one principal may have at a time. 0: no limit."""
 
-    held: int = 0  # jobs, and places in line, which become jobs
-    waiting: int = 0  # places in line
+    held: int = 0  # jobs, and places in the queue, which become jobs
+    waiting: int = 0  # places in the queue
     sessions: int = 0
     rate: int = 0  # requests a second, at each server
     hold_seconds: int = 0  # how long a hold may last, whatever is renewed

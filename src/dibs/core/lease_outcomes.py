@@ -10,7 +10,7 @@ from dibs.core.records import Closure, Ending, FreezeMark, Holder, SessionRecord
 
 
 class Counted(Outcome):
-    """Everything that was to be charged is charged."""
+    """Everything that was to be counted against the quota is counted."""
 
 
 class Swept(Outcome):
@@ -63,7 +63,7 @@ class SessionLease(Record):
 
 
 class WaitedFor(Record):
-    """A job of a session that others wait for. `new` of them its owner was not told of before."""
+    """A job of a session that others wait for. `new` of them were not reported to its owner before."""
 
     ns: str
     name: str
@@ -91,7 +91,8 @@ class SessionState(Outcome):
 
 
 class Renewed(JobOutcome):
-    """Renewed. `waiting`: how many wait for it; `new`: how many of them its owner is told of for the first time."""
+    """Renewed. `waiting`: how many wait for it; `new`: how many of them are reported to its owner for the first
+    time."""
 
     lease: Holder
     waiting: int = 0
@@ -141,7 +142,7 @@ class PoolSet(JobOutcome):
     slots: int | None
     was: int | None
     taken: int = 0  # slots
-    waiting: int = 0  # how many are in the line
+    waiting: int = 0  # how many are in the queue
 
 
 class NotFound(JobOutcome):

@@ -41,8 +41,9 @@ CLOSURES_MAX = 50
 CLOSURE_MS_MAX = 30 * 24 * 3600 * 1000
 CLOSURE_REASON_CHARS_MAX = 200
 
-# Sessions. A session that ended is remembered for a while, so that a late call is told "it ended" and not "unknown".
-# `ttl_seconds` is clamped to the first two, as OctoStore's contract has it; `ttl_ms` is refused outside the others.
+# Sessions. A session that ended is remembered for a while, so that a late call is answered "it ended" and not
+# "unknown". `ttl_seconds` is clamped to the first two, as OctoStore's contract has it; `ttl_ms` is refused outside the
+# others.
 SESSION_TTL_MS_MIN = 10_000
 SESSION_TTL_MS_MAX = 300_000
 SESSION_OWN_TTL_MS_MIN = 1_000
@@ -71,8 +72,8 @@ REGRANT_MS = 1_000  # for how long a lease is as good as new, if its TTL is at l
 WAIT_MS_MAX = 3600 * 1000
 EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
 WANT_MS = 5 * 60 * 1000
-# Of a job with groups of which only the newest waits: how many groups without a place in line it remembers, and how
-# many asks that were replaced, in all its groups, and of each at least REPLACED_LEAST. A repeat of one of them is
+# Of a job with groups of which only the newest waits: how many groups without a place in the queue it remembers, and
+# how many asks that were replaced, in all its groups, and of each at least REPLACED_LEAST. A repeat of one of them is
 # recognised. After REPLACED_MS without a newcomer most of them have come, and REPLACED_KEPT are enough.
 GROUPS_KEPT = 8
 REPLACED_KEPT = 32
@@ -143,7 +144,7 @@ CONFLICT_PAUSE_MS_MAX = 10
 LEAVE_AT_ONCE_MAX = 500  # places that are served or dropped in one decision; a sweep goes on with the rest
 TREE_PAGE_CLAIMS = 64  # `path:` claims that are kept in one record
 OWNERS_NAMED_MAX = 100  # of those in the way of a claim, in its answer
-WANTED_MAX = 16  # of how many of its jobs a session is told at once that somebody waits
+WANTED_MAX = 16  # how many of its jobs for which somebody waits are reported to a session at once
 REREAD_KEYS_MAX = 64  # a decision that needs more records reads all of them anew, up to this many
 RECALL_PAUSE = 8  # batches that trust no remembered record, after one that was old
 UNKNOWN_RETRIES_MAX = 3
@@ -155,7 +156,7 @@ LIST_LOOKS_MAX = 20_000  # how many jobs a page of the list looks at to find the
 HISTORY_PAGE_DEFAULT = 100
 HISTORY_PAGE_MAX = 10_000
 
-# How long ago the last success of a job may be, unless the question says it; and of how many jobs metrics tell it.
+# How long ago the last success of a job may be, unless the question says it; and of how many jobs metrics show it.
 WITHIN_S_DEFAULT = 24 * 3600
 WITHIN_S_MAX = DONE_MS_MAX // 1000
 METRIC_JOBS_MAX = 100
@@ -202,7 +203,7 @@ WRITE_FAILED_MS = 300_000
 LOG_BYTES_MAX = 4 * 1024 * 1024  # of lines that nobody has read yet
 LOG_FLUSH_MS_MAX = 1_000
 SHUTDOWN_MS_MAX = 5_000
-# A server that is told to end serves on for those who hold something, until nobody asks any more.
+# A server that is asked to end serves on for those who hold something, until nobody asks any more.
 DRAIN_MS_DEFAULT = 10_000
 DRAIN_MS_MAX = 600_000
 DRAIN_QUIET_MS = 1_000
@@ -214,7 +215,7 @@ TOKEN_CHARS_MAX = 1024
 LOGIN_FAILURES_MAX = 10  # of one client in PUBLIC_REQUESTS_MS
 
 # Streams of events. A stream that has more than STREAM_BYTES_MAX to send is read from the store again, at the pace of
-# its reader. A reader that takes nothing for STREAM_STALL_MS is told so and cut off.
+# its reader. A reader that takes nothing for STREAM_STALL_MS gets a last event that says so, and is cut off.
 FEED_PAGE_MAX = 100
 STREAMS_MAX = 2_000
 STREAMS_PER_CLIENT_MAX = 256
@@ -316,7 +317,7 @@ GIT_TOKENS_KEPT = 10_000
 
 # etcd. ETCD_BATCH_MAX commands compare fewer records than one transaction can, so that large commits, which are slower,
 # stay rare. A call has ETCD_MS_MAX, a try at one member ETCD_TRY_MS_MAX. A clock that is ETCD_CLOCK_MS_MAX off, beyond
-# what can be told by whole seconds, is refused. Who waits looks every ETCD_POLL_MS, or every ETCD_HEARD_POLL_MS while a
+# what whole seconds can show, is refused. Who waits looks every ETCD_POLL_MS, or every ETCD_HEARD_POLL_MS while a
 # stream would say; a stream that is silent for ETCD_SILENCE_MS is begun anew.
 ETCD_BATCH_MAX = 48
 ETCD_READ_KEYS_MAX = 1_000

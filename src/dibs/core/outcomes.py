@@ -47,17 +47,17 @@ class Blocker(Record):
 
 class Held(JobOutcome):
     """Somebody else has it. `blockers` are those that end first, and `unnamed` more are in the way. Without any, others
-    in line come first; `first` is the next of them."""
+    in the queue come first; `first` is the next of them."""
 
     blockers: tuple[Blocker, ...] = ()
     unnamed: int = 0
-    waiting: int = 0  # how many are in the line
+    waiting: int = 0  # how many are in the queue
     first: Ticket | None = None
     paused: bool = False  # its pool has no slots
 
 
 class Queued(Outcome):
-    """In the line, at `position` (1: next). `blockers` and `unnamed` as in `Held`, of all jobs that it needs."""
+    """In the queue, at `position` (1: next). `blockers` and `unnamed` as in `Held`, of all jobs that it needs."""
 
     ns: str
     name: str
@@ -72,9 +72,10 @@ class Queued(Outcome):
 
 
 class Refused(Outcome):
-    """None of several jobs could be claimed: one outcome per name, in the order given. `all_of`: so many were wanted
-    together; the outcomes are of those not available. `count`: so many were wanted, and `free` could be had. `left`:
-    what this claim got before and still has. Only its owner knows whether it read that answer: only it gives them back.
+    """None of several jobs could be claimed: one outcome per name, in the order given. `all_of`: how many were wanted
+    together; the outcomes are of those not available. `count`: how many were wanted, of which `free` could be had.
+    `left`: what this claim got before and still has. Only its owner knows whether it read that answer: only it gives
+    them back.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -93,7 +94,8 @@ def refused_status(statuses: Sequence[str], all_of: int) -> str:
 
 
 class Superseded(JobOutcome):
-    """A newer claim of the same group took a place in the line, and the caller's is gone. `by`: its owner, if known."""
+    """A newer claim of the same group took a place in the queue, and the caller's is gone. `by`: its owner, if
+    known."""
 
     group: str
     by: str = ""
@@ -129,8 +131,8 @@ class Left(JobOutcome):
 
 
 class Withdrawn(Outcome):
-    """The claim is undone, and late copies of it are refused. `left`: its place in line was given up. `released`: the
-    jobs that it had and has no more. `kept`: those that others may rely on."""
+    """The claim is undone, and late copies of it are refused. `left`: its place in the queue was given up. `released`:
+    the jobs that it had and has no more. `kept`: those that others may rely on."""
 
     left: bool = False
     released: tuple[str, ...] = ()
@@ -200,7 +202,8 @@ class QuotaExceeded(JobOutcome):
 
 
 class TooMany(JobOutcome):
-    """The principal has as many places in line, or open sessions, as it may. `name` is the job, if it is about one."""
+    """The principal has as many places in the queue, or open sessions, as it may. `name` is the job, if it is about
+    one."""
 
     what: str
     most: int

@@ -123,7 +123,7 @@ class Holder(Record):
     charge: str | None = None  # where it is counted, for a principal that has a limit (`quota.py`)
     used: bool = False  # others than its own ask may rely on it: no withdrawal ends it (`withdraw.py`)
     wanted: bool = False  # in a tree: somebody waits for it under another name (`tickets.py`)
-    told: int = 0  # the last place in line of which its owner was told
+    told: int = 0  # the last ticket that was reported to its owner
     delays_release: bool = False  # the delay also follows a release
     ends_ms: int = 0  # its ceiling: when it ends, whatever is renewed; 0: it has none
     slot_numbers: tuple[int, ...] = ()  # which slots it has, one for each unit; none: it has no slot
@@ -172,10 +172,10 @@ class Done(Record):
 
 
 class Group(Record):
-    """A group of which only the newest waits in a job's line (`groups.py`)."""
+    """A group of which only the newest waits in a job's queue (`groups.py`)."""
 
     mark: str  # a digest of its name
-    number: int  # of its newest place, which may have left the line
+    number: int  # of its newest place, which may have left the queue
     at_ms: int  # when that was taken
     replaced: str = ""  # short digests of the asks that were replaced, newest first
 
@@ -189,7 +189,7 @@ class LockRecord(Kept):
     slots: int = 1
     pooled: bool = False  # an operator says how many `slots` there are; 0: paused
     holders: tuple[Holder, ...] = ()
-    # Numbers of the tickets that wait, in order (a tree keeps its own line), and a mark of each (`tickets.py`).
+    # Numbers of the tickets that wait, in order (a tree keeps its own queue), and a mark of each (`tickets.py`).
     line: tuple[int, ...] = ()
     marks: str = ""
     next_ticket: int = 1
@@ -248,7 +248,7 @@ class Part(Record):
 
 
 class Terms(Record):
-    """The terms of a claim, and its caller. A place in line keeps them until the job is granted."""
+    """The terms of a claim, and its caller. A place in the queue keeps them until the job is granted."""
 
     ns: str
     principal: str
@@ -275,7 +275,7 @@ def terms_of(ask: Terms) -> dict[str, Any]:
 
 
 class Ticket(Terms):
-    """A place in a job's line, with everything needed to grant the job to its owner."""
+    """A place in a job's queue, with everything needed to grant the job to its owner."""
 
     name: str
     number: int
@@ -286,7 +286,7 @@ class Ticket(Terms):
     acl: tuple[str, ...] | None = None
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
     charge: str | None = None  # where it is counted, for a principal that has a limit
-    used: bool = False  # it has no key, and another command than the one that made it was told of it
+    used: bool = False  # it has no key, and was reported to another command than the one that made it
     stopped: bool = False  # it was its turn, but the job was closed (`closures.py`)
 
     @property
@@ -338,12 +338,12 @@ class SessionRecord(Kept):
     # Boot, pid and start time of the worker, where a neighbour on the machine can look.
     process: str | None = None
     metadata: str | None = None
-    ended_ms: int = 0  # when it ended; remembered for a while so that a late call can be told so
+    ended_ms: int = 0  # when it ended; remembered for a while, for the answer to a late call
     how: str | None = None
     charge: str | None = None  # where it is counted, for a principal that has a limit
     parent: str | None = None  # the session whose part it is: they do not exclude each other (`related.py`)
     active_ms: int = 0  # when the worker itself last did something, not only its heartbeat
-    wanted: tuple[str, ...] = ()  # keys of locks that somebody waits for, of whom it was not told yet
+    wanted: tuple[str, ...] = ()  # keys of locks that somebody waits for who was not reported to it yet
     by: str | None = None  # the operator who ended it
     reason: str | None = None  # and why
 
@@ -379,7 +379,7 @@ class Tree(Kept):
     claims: tuple[TreeClaim, ...] = ()
     line: tuple[TreeEntry, ...] = ()
     listed: tuple[str, ...] = ()  # names with an access list, which also applies to overlapping names
-    next_ticket: int = 1  # numbers rise along the whole line, so that one number tells which places are newer
+    next_ticket: int = 1  # numbers rise along the whole queue, so that one number shows which places are newer
     unserved: tuple[str, ...] = ()  # names whose places a sweep must look at (`queue.py`)
     unserved_ms: int = 0  # since when
     # The pages: from which name on each of them has the claims, rising, and its number. The first has those below, too.

@@ -1,8 +1,9 @@
 """The successes of a job, for those who ask whether it ran in time.
 
-A hold ended in success if its owner released it without saying that it failed, marked as done or not: so does
-`dibs run` after a command that exited with 0, and a block of the SDK that did not raise. An interrupted worker, the end
-of a session, and a lease that nobody was told of say nothing about the work (`uncounted`), and are none, like a loss.
+A hold ended in success if its owner released it without saying that it failed, marked as done or not: so does `dibs
+run` after a command that exited with 0, and a block of the SDK that did not raise. An interrupted worker, the end of a
+session, and a lease whose grant reached nobody say nothing about the work (`uncounted`). Like a loss, they are no
+success.
 """
 
 from __future__ import annotations

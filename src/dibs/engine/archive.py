@@ -45,7 +45,7 @@ _ABOUT = "dibs_archive"
 
 class ArchiveHeader(Record):
     """The first line. `at_ms` is the time of the copied store at the moment of the copy, and `last_seq` the number of
-    its last event, even if it was pruned. It may be lower if events are in the file: then they tell."""
+    its last event, even if it was pruned. It may be lower if events are in the file: then their numbers count."""
 
     at_ms: int
     store: str = ""

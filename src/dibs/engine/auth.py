@@ -49,7 +49,7 @@ class TokenGuard:
         self.has_own_token = own
         self._wall = wall
         self.directory = directory
-        self.fixed = fixed or {}  # let in besides, by the hash of their token
+        self.fixed = fixed or {}  # callers that are let in as well, by the hash of their token
         self._callers: dict[bytes, Caller] = {}
         self._ends_ms: dict[bytes, int] = {}
         self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
@@ -136,8 +136,8 @@ class TokenGuard:
         return caller is not None and caller.namespace != namespace
 
     def holders(self) -> set[tuple[str, str | None]] | None:
-        """Principals, each with its namespace, that are let in without being in the store. None: other servers on the
-        store may let in others, because no file says whom all of them let in."""
+        """Principals, each with its namespace, that are let in without being in the store. None: this cannot be known,
+        because other servers on the store may let in others."""
         if (self.path is None and not self.fixed) or self.has_own_token:
             return None
         now_ms = self._wall()
@@ -211,7 +211,7 @@ def digest_of(authorization: bytes | None) -> bytes | None:
 
 
 def read_tokens(path: str) -> list[TokenLine]:
-    """Every fault of the file is InvalidInput; no message ever holds a token."""
+    """Every error in the file is InvalidInput; no message ever holds a token."""
     lines: dict[str, TokenLine] = {}
     for number, _, line in parse_lines(path, _read_private(path)):
         if line is not None:
@@ -281,7 +281,7 @@ def principal_name(login: str) -> str:
 
 
 # How many requests a second a principal may send to this server: a token bucket for each principal with a limit. It
-# holds one second's worth. Heartbeats and releases are charged but never refused: a principal that asks too much must
+# holds one second's worth. Heartbeats and releases are counted but never refused: a principal that asks too much must
 # not lose its leases. Each server counts for itself.
 
 _KEEPING = frozenset(("renew", "release", "leave", "withdraw", "session-keep", "session-end"))

@@ -5,8 +5,8 @@ all sockets that are ready, decides, commits, answers all. This costs no hand-ov
 while commits and decisions are quick (`engine/liveness.py`). **On a thread**, if they are slow, if the store has to be
 waited for, or if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. A
 lock keeps the two places apart; the loop never waits for it. Results for other callers (`after`) reach the loop after
-the answers of the batch under way, whoever they come from: a caller that waits must have its place before it is told of
-its turn.
+the answers of the batch under way, whoever they come from: a caller that waits must be parked before its turn is
+reported.
 
 **Under load**, what keeps something alive or frees it goes before what begins something or only looks. A claim whose
 caller has hung up is not decided. And claims are refused, with a time to come back, as soon as they would wait longer
@@ -112,7 +112,8 @@ class Batcher(EngineThread):
             self._gather()
 
     def _refusal(self, now_ms: int) -> Unavailable:
-        """Return the refusal of a full queue: too much is asked, or the store is away, and nothing is too much."""
+        """Return the refusal of a full queue. It says whether too much is asked, or the store does not answer at
+        all."""
         silent_ms = 0 if self._silent_since_ms is None else now_ms - self._silent_since_ms
         if silent_ms > QUEUE_MS_MAX:
             says = f"The server's store has not answered for {format_duration(silent_ms)}. Nothing was changed."

@@ -41,7 +41,7 @@ class EventFilter(Record):
 
 
 def is_same(one: Event, other: Event) -> bool:
-    """Return whether two events with one number are one event, as far as matters to who counts or tells of them."""
+    """Return whether two events with one number are one event, as far as matters to whoever counts or reports them."""
     return _fields(one) == _fields(other)
 
 
@@ -80,7 +80,8 @@ def _page_of(
     is_last, oldest = len(found) < limit, None
     if job is None and store.capabilities.gapless and found:
         if found[-1].seq - found[0].seq + 1 != len(found):
-            # The store was restored from a backup. The next page begins behind the missing numbers, and tells of them.
+            # The store was restored from a backup. The next page begins behind the missing numbers, and reports them as
+            # a gap.
             is_last, found = False, [event for at, event in enumerate(found) if event.seq == found[0].seq + at]
         oldest = found[0].seq if found[0].seq > after + 1 else None
     elif not found or found[0].seq > after + 1:

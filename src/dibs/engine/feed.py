@@ -230,7 +230,7 @@ class EventFeed:
     def _hand_out(self, page: EventPage) -> None:
         before = self.at
         if page.oldest is not None:
-            self._recent.clear()  # who joins behind the gap has to be told, too, and reads for itself
+            self._recent.clear()  # who joins behind the gap must learn of it, too, and reads for itself
             before = page.oldest - 1
             is_reset = page.oldest <= self.at  # the store was replaced by a copy
             for follower in list(self._followers):

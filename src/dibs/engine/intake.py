@@ -7,8 +7,8 @@
    the mark is ours: of two imports at once, the later one continues.
 4. One write publishes the rest, which the store may have as well (tokens, webhooks, counts, closures), removes the
    mark, sets the floor under the fencing tokens, names the store that was moved, if the file is of a frozen one, and
-   tells servers by an event. The time since step 2 counts as an outage, so that owners of leases have time to find the
-   new store, and so does the time until a server starts on it.
+   notifies servers by an event. The time since step 2 counts as an outage, so that owners of leases have time to find
+   the new store, and so does the time until a server starts on it.
 
 Times are shifted: the moment of the file becomes the moment at which the import began. So a lease has as much time left
 as before.
@@ -17,7 +17,7 @@ Nobody knows which fencing tokens and numbers of events were given out since the
 or the copy may have been used before. So both go on from the clock (`floor_after`, `number_after`). Events in the file
 keep their numbers if both stores number without gaps and this one has not come that far; then there are numbers between
 them and the next one that no event has. Otherwise all of them get higher numbers. Whoever comes back with a position of
-the other store is told of a gap, and so is each webhook, which is sent what it was not sent before.
+the other store gets a gap, and so does each webhook, which is sent what it was not sent before.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Imported(Record):
 
 
 class _Contents:
-    """The contents of a file that are needed before its records. Reads all of it; any fault is InvalidInput."""
+    """The contents of a file that are needed before its records. Reads all of it; any error in it is InvalidInput."""
 
     def __init__(self, file: BinaryIO) -> None:
         file.seek(0)
@@ -206,7 +206,8 @@ class _Intake:
         return Imported(records=count, events=len(old), floor=floor, adds=self._adds)
 
     def _quotas(self) -> dict[str, str]:
-        """The charges of the file that count, and what they are here: a principal that both have has one count."""
+        """The quotas (`charge`) of the file that count, and what they are here: a principal that both have has one
+        count."""
         keys = [USAGE_PREFIX + payer for payer in self._contents.usage]
         own = self._store.read(keys).records
         found = {}
@@ -371,8 +372,8 @@ class _Intake:
         raise StoreUnavailable("Others kept changing the store while it was written. Stop its servers and repeat.")
 
     def _account_for_time(self) -> None:
-        """Let the time until a server starts be an outage, as after the last server of a store: places in line last for
-        seconds only."""
+        """Let the time until a server starts be an outage, as after the last server of a store: places in the queue
+        last for seconds only."""
         if self._store.capabilities.serves:
             pulse = Pulse(at_ms=self._store.read(()).now_ms, server=self._id)
             self._put({pulse_key(self._id): pulse})

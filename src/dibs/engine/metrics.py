@@ -34,7 +34,7 @@ BATCH_SIZES: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 2
 CLAIMS = (Acquire, AcquireAny, AcquireAll)
 UNCOUNTED_MAX = 250
 ABANDONED = "abandoned"
-WAIT = "wait"  # a claim that may wait in line, as a verb
+WAIT = "wait"  # a claim that may wait in the queue, as a verb
 OTHER = "other"  # no verb of ours: an unknown address, or no request at all
 
 
@@ -190,7 +190,7 @@ class Metrics:
         self.write_failed_us = stopwatch_us()
 
     def kept_back(self, result: Result) -> None:
-        """The answer of a claim that was decided is not given, because its caller waits in line."""
+        """The answer of a claim that was decided is not given, because its caller waits in the queue."""
         self._waited[type(result)] -= 1
 
     def answered(self, result: Result) -> None:

@@ -1,4 +1,4 @@
-"""Questions about many records: jobs, sessions, places in line, events; and the count of what a principal has."""
+"""Questions about many records: jobs, sessions, places in the queue, events; and the count of what a principal has."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def why_frozen(meta: Stored | None) -> str | None:
     return "dibs export froze it, so nothing can be claimed. If its copy is not in use, run: dibs thaw STORE"
 
 
-# Read-only queries about lines: who waits for which job, at which place, and who is in the way.
+# Read-only queries about queues: who waits for which job, at which position, and who is in the way.
 
 TICKETS_AT_ONCE = 200  # each needs its job, its session and the sessions in the way
 
@@ -179,7 +179,7 @@ def recount(store: Store, payer: str) -> None:
 
 
 def disagreeing(store: Store) -> list[str]:
-    """Find principals whose usage record does not say what is charged to them, in whichever count. One that changes at
+    """Find principals whose usage record does not say what their records hold, in whichever count. One that changes at
     this moment may be among them."""
     counted: Counter[tuple[str | None, str]] = Counter()
     for _, record in _records(store):
@@ -211,7 +211,7 @@ def scan_records(store: Store, prefix: str, *, live: bool = False) -> Iterator[t
 
 
 def _quotas(record: Stored) -> list[tuple[str, str | None, str]]:
-    """The principal, the charge, and what it counts as."""
+    """The principal, the field `charge`, and what it counts as."""
     if isinstance(record, records.LockRecord):
         return [(each.principal, each.charge, "held") for each in record.holders]
     if isinstance(record, records.Ticket):
@@ -308,8 +308,8 @@ def _decided(
     store: Store, needs: dict[str, set[str]], ask: Callable[[View, str], Answer]
 ) -> tuple[int, dict[str, Answer]]:
     """Return the time of the last read, and the answer of `ask` for each of `needs`. What is known to be needed is read
-    at once, and again with what a rule asked for besides: each answer is of one moment, and many cost few reads. There
-    is no answer where a record cannot be read."""
+    at once, and again with what a rule asked for in addition: each answer is of one moment, and many cost few reads.
+    There is no answer where a record cannot be read."""
     now_ms = 0
     found: dict[str, Answer] = {}
     todo = {each: keys for each, keys in needs.items() if keys}

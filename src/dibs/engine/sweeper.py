@@ -117,8 +117,8 @@ class Sweeper(EngineThread):
         return 0 if self.sweep() or self._tally.is_counting else self._rest_ms()
 
     def stirred(self, events: Sequence[Event]) -> None:
-        """This server wrote these. If nobody had anything to lose before, a beat tells the other servers that somebody
-        has. A session that ended may have more jobs than were freed at once. For any thread."""
+        """This server wrote these. If nobody had anything to lose before, a beat reports to the other servers that
+        somebody has. A session that ended may have more jobs than were freed at once. For any thread."""
         if self._idle_at is not None or SESSION_ENDED in [event.kind for event in events]:
             self.hurry(0)
 
@@ -155,7 +155,7 @@ class Sweeper(EngineThread):
         for key, result in zip(keys, self._decider.upkeep([Sweep(key=key) for key in keys]), strict=True):
             if isinstance(result, BaseException) and concerns_all(result):
                 raise result
-            if isinstance(result, BaseException):  # a fault of one record must not keep the others waiting
+            if isinstance(result, BaseException):  # a failure of one record must not keep the others waiting
                 log.error("%s cannot be swept: %s", key, result)
                 self._failed_ms[key] = now_ms
             elif isinstance(result, Swept):

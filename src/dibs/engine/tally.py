@@ -80,7 +80,7 @@ class Tally:
 
     @property
     def waiting(self) -> int:
-        """Return how many places in lines are taken, at all servers."""
+        """Return how many places in queues are taken, at all servers."""
         return len(self._tickets)
 
     def states(self, now_ms: int) -> dict[str, int]:

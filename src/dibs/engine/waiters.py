@@ -114,7 +114,7 @@ class Waiters:
         self._newest: dict[tuple[str, str, str | None], Waiter] = {}  # of each ask with a key, the last request here
         self._lost: set[Waiter] = set()  # who lost a place and asked again since the last round of keeping places
         self._keeping = False
-        self.is_closed = False  # it keeps nobody waiting any more: callers are told their place at once
+        self.is_closed = False  # it keeps nobody waiting any more: callers get their position at once
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -127,9 +127,9 @@ class Waiters:
         *,
         has_hung_up: Callable[[], bool] | None = None,
     ) -> Waiter:
-        """Claim, and wait in line for up to `wait_ms`. `answer` is called once, on the event loop; it returns whether
-        the caller was still there. `has_hung_up` is for a caller that may go on to another server and closes the
-        connection then: it sees that before the loop does, and its claim is not withdrawn."""
+        """Claim, and wait in the queue for up to `wait_ms`. `answer` is called once, on the event loop; it returns
+        whether the caller was still there. `has_hung_up` is for a caller that may go on to another server and closes
+        the connection then: it sees that before the loop does, and its claim is not withdrawn."""
         waiter = Waiter(self, command, wait_ms, answer, has_hung_up)
         if command.request_key is not None:
             self._newest[_name_of(command)] = waiter
@@ -165,7 +165,7 @@ class Waiters:
         rule that takes a place and drops it can keep a server busy."""
         for event in events:
             if event.kind == kinds.OPENED:
-                self._keep_all()  # tells those that the closed job kept waiting
+                self._keep_all()  # notifies those that the closed job kept waiting
             if event.kind not in (kinds.ACQUIRED, kinds.LEFT):
                 continue
             ticket = (event.ns, event.job, event.ticket)
@@ -173,7 +173,7 @@ class Waiters:
             if waiter is None:
                 continue
             if event.kind == kinds.LEFT and event.reason == "left":
-                # Another request gave the place up. The caller is told the state, and not put back in line.
+                # Another request gave the place up. The caller gets the state, and is not put back in the queue.
                 waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
                 waiter.queued = None
             elif event.kind == kinds.LEFT:
@@ -192,7 +192,7 @@ class Waiters:
 
     def _look(self, waiter: Waiter, command: Acquire) -> None:
         assert waiter.queued is not None
-        # The ticket has become the lease. Without it, the claim would be put back in line.
+        # The ticket has become the lease. Without it, the claim would be put back in the queue.
         proof = {"wait": False, "ticket_id": None, "lease_id": waiter.queued.ticket_id}
 
         def seen(result: Result) -> None:
@@ -206,7 +206,7 @@ class Waiters:
             self._post(command.replace(audited=False, **proof), seen, waiter.is_gone)
 
     def close(self) -> None:
-        """Tell all waiters their places, which they keep for as long as a waiter may be silent."""
+        """Answer all waiters with their positions, which they keep for as long as a waiter may be silent."""
         self.is_closed = True
         for waiter in list(self._parked.values()):
             self.on_timeout(waiter)
@@ -353,7 +353,7 @@ class Waiters:
             self._quietly(undo_of(waiter.command))
 
     def _quietly(self, command: Withdraw) -> None:
-        """Nobody is there to be told of a failure; at worst the place or the lease runs out by itself."""
+        """Nobody is there who could get an error; at worst the ticket or the lease runs out by itself."""
         with contextlib.suppress(Exception):
             self._post(command, lambda result: None)
 

@@ -29,9 +29,9 @@ class Previous:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace`
-    is None for `default`, or for the one that the token is bound to. After a renewal `waiting` is how many wait for it,
-    and `new_waiters` how many of them no renewal told of before. With a ceiling (`max_hold`), `ends_at` is when it
+    """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace` is
+    None for `default`, or for the one that the token is bound to. After a renewal `waiting` is how many wait for it,
+    and `new_waiters` how many of them no renewal has reported before. With a ceiling (`max_hold`), `ends_at` is when it
     ends, whatever is renewed. `slot` is the number of its slot, from 0, and `slot_numbers` those of a claim of several
     units; None and empty if the job has no slots."""
 
@@ -92,7 +92,7 @@ class JobOwner(str):
 
     @property
     def live(self) -> bool:
-        """Whether the claim is in its time. One whose time is over is the owner's until its end is written."""
+        """True while the claim has time left. One whose time is over is the owner's until its end is written."""
         return self.status.remaining_ms is None or self.status.remaining_ms > 0
 
     @property

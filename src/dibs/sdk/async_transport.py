@@ -318,7 +318,7 @@ class ServerTransport(AsyncTransport):
         address, sent = attempt.address, False
         try:
             async with asyncio.timeout(attempt.timeout_ms / 1000):
-                # One that was kept may have been closed long ago: that costs no attempt.
+                # The server may have closed a kept connection long ago. Finding that out does not count as an attempt.
                 while connection := self._kept_connection(address) if attempt.repeatable else None:
                     sent = True
                     with suppress(ConnectionLost):

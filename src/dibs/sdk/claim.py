@@ -189,7 +189,7 @@ class Claim(claim_state.ClaimState["TransportPool"]):
 
 
 class Leader(claim_state.LeaderState["TransportPool"], Claim):
-    """`with client.leader(name) as leader:`. A loss is told as that of a claim: by `lost`, `on_lost`, `check()`, and at
+    """`with client.leader(name) as leader:`. A loss is reported as for a claim: by `lost`, `on_lost`, `check()`, and at
     the end of the block."""
 
     def resign(self) -> None:

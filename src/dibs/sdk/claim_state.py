@@ -67,7 +67,7 @@ def end_claim(begun: tuple[Any, Any] | None, hold: LeaseHold | None, error: Base
 
         if hold is not None:
             span.set_attributes(_attributes(hold))
-        if error is None or isinstance(error, NotClaimed):  # an answer, and no fault
+        if error is None or isinstance(error, NotClaimed):  # an answer, not an error
             span.set_attribute("dibs.outcome", "acquired" if error is None else error.code)
         else:
             span.set_status(tracing().StatusCode.ERROR, type(error).__name__)
@@ -106,8 +106,8 @@ KINDS_MAX = 5  # of errors in a group that a reason names
 
 
 class ClaimEnd(Generic[T]):
-    """How claims end: a request for each of their leases. `fails`: it says that the work failed. `of_resource`: the end
-    of a resource, if it is another one."""
+    """The end of a claim: a request for each of its leases. `fails`: it says that the work failed. `of_resource`: the
+    end of a resource, if it is another one."""
 
     def __init__(
         self,
@@ -134,7 +134,8 @@ def _of_first(field: str, about: str) -> Any:
 
 
 class ClaimState(Handle, Generic[D]):
-    """What claims of both faces are made of. Requests go through `D`: a `TransportPool` or an `AsyncTransport`."""
+    """The state and the methods that claims of both faces share. Requests go through `D`: a `TransportPool` or an
+    `AsyncTransport`."""
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
@@ -269,7 +270,8 @@ class ClaimState(Handle, Generic[D]):
 
     @property
     def ends_at(self) -> str | None:
-        """When it ends, whatever is renewed, by the store's clock. None: it has no ceiling (`max_hold`)."""
+        """The time at which it ends, whatever is renewed, by the store's clock. None: it has no ceiling
+        (`max_hold`)."""
         return min([lease.ends_at for lease in self.leases if lease.ends_at is not None], default=None)
 
     def remaining(self) -> float:
@@ -325,7 +327,7 @@ class ClaimState(Handle, Generic[D]):
 
 
 class LeaderState(ClaimState[D]):
-    """What a claim says when it is an election."""
+    """The attributes of a claim that is an election."""
 
     _noun = "leader"
     _not_taken = "The election was not won yet. Use the leader in a with block: `{} … as leader:`."

@@ -1,4 +1,4 @@
-"""What clients and sessions take, written once for threads and for event loops."""
+"""The methods by which clients and sessions claim, written once for threads and for event loops."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Claims(Handle, Generic[C, D]):
     ) -> C:
         """Claim the first of `names` that is free, in one request; `claim.name` says which. If none is: raises JobDone
         when all are done, JobParked when no other will come free, and NoneFree when waiting may help. With `count` it
-        claims so many of them or none; `claim.leases` says which."""
+        claims that many of them or none; `claim.leases` says which."""
         terms = ClaimTerms(
             owner=owner,
             ttl=ttl,
@@ -202,7 +202,8 @@ class Claims(Handle, Generic[C, D]):
 
 
 class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
-    """What both clients take. `C`, `S`, `L`, `E`: their claims, sessions, leaders and events; `D`: their transports."""
+    """The methods of both clients. `C`, `S`, `L`, `E`: their claims, sessions, leaders and events; `D`: their
+    transports."""
 
     _session_type: type[S]
     _leader_type: type[L]

@@ -20,7 +20,7 @@ from dibs.wire.parts import GAP
 
 
 class EventReading(Handle):
-    """What both iterators have: where they are, and which answers end them."""
+    """The common part of both iterators: their position, and which answers end them."""
 
     def __init__(
         self, prefix: str, name: str | None, after: int | None, since: Duration | None, patience: Duration | None

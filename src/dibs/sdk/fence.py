@@ -59,8 +59,8 @@ class Driver:
 
     @staticmethod
     def commits_alone(handle: Any) -> bool:
-        """Tell whether the next write is committed by itself. Here of PostgreSQL's drivers: one that is in autocommit
-        can still have been told to begin a transaction."""
+        """Tell whether the next write is committed by itself. Here of PostgreSQL's drivers: in autocommit mode too, a
+        program can have begun a transaction by a statement."""
         if getattr(handle, "autocommit", False) is not True:
             return False
         return bool(getattr(getattr(handle, "info", None), "transaction_status", _IDLE) == _IDLE)

@@ -222,7 +222,7 @@ class LeaseHold(Hold):
             self._note_ceiling([each.ends_in_ms for each in leases], sent_ms)
         self._blocks: dict[int, frozenset[str]] = {}  # the names that each block has
         self._news: News = {}  # checkpoint and metadata of a name that were not sent yet
-        self.refused_news: str | None = None  # why the store took the last ones not
+        self.refused_news: str | None = None  # why the store refused the last ones
         self.refused_end: InvalidInput | None = None  # an end of the claim was refused, not its work
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
 
@@ -379,7 +379,7 @@ class SessionHold(Hold):
 
     def had(self, leases: Sequence[Lease]) -> list[str]:
         """Return which of these jobs a block of this session already has. A job that was taken away meanwhile does not
-        count: its block is told, and the new lease is another one."""
+        count: its block is notified, and the new lease is another one."""
         with self._lock:
             self._claims = [claim for claim in self._claims if not claim.is_over]
             held = {lease.name: (lease.lease_id, claim) for claim in self._claims for lease in claim.leases}
@@ -403,7 +403,7 @@ class SessionHold(Hold):
 
     def withdraw_later(self, pending: PendingClaim) -> None:
         """Nobody answered when a claim was withdrawn. The next heartbeat tries again, and is sent soon. Other claims of
-        the session need not wait for that: what they are told of is not withdrawn."""
+        the session need not wait for that: withdrawing one claim leaves what the store has granted to another."""
         with self._lock:
             if pending not in self._unanswered:
                 self._unanswered.append(pending)

@@ -5,8 +5,8 @@ But for RLock they are not reentrant. Between acquire and release a heartbeat ru
 releases it like any other (`fail_on_error`).
 
 A lock may be shared. A claim belongs to the thread or task that acquired it: if that one loses its lease and another
-acquires the lock, each releases its own claim, and the first is told of the loss. To release from somewhere else, pass
-`lock.claim` on: its `release()` may be called from anywhere.
+acquires the lock, each releases its own claim, and the loss is reported to the first. To release from somewhere else,
+pass `lock.claim` on: its `release()` may be called from anywhere.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ C = TypeVar("C", bound=Claim | AsyncClaim)
 
 
 class _Named(Handle, Generic[K, C]):
-    """What both locks have, with a client `K` and its claims `C`. A job that counts as done does not block a lock."""
+    """The common part of both locks, with a client `K` and its claims `C`. A job that counts as done does not block a
+    lock."""
 
     _default: Callable[[], K]
     _nested = False

@@ -1,6 +1,6 @@
 """Methods of both faces, whose parameters are written once: where the question is asked (`operations.py`), or where
 what they ask for is made (`claims.py`, `claim_state.py`). Type checkers follow them through
-`ParamSpec`; `help()` and `inspect.signature` are told them here."""
+`ParamSpec`; `help()` and `inspect.signature` get them from here."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ _OTHERWISE = {
 
 
 class Handle:
-    """What belongs to the process that made it: connections, deadlines, heartbeats. A copy would believe that it has
-    the job, too."""
+    """An object that belongs to the process that made it: connections, deadlines, heartbeats. A copy would believe that
+    it has the job, too."""
 
     _instead = "Make another one where it is needed."
 

@@ -28,7 +28,7 @@ from dibs.wire.values import check_texts
 
 @dataclass(frozen=True)
 class ClaimTerms:
-    """What a claim asks for, beside its jobs, as the methods of the SDK take it."""
+    """The terms of a claim, beside its jobs, as the methods of the SDK take them."""
 
     owner: str | None = None
     ttl: Duration | None = None
@@ -187,7 +187,7 @@ def fail(
     checkpoint: str | None = None,
 ) -> Flow[None]:
     """Release by hand as failed. See `Claim.fail`."""
-    # A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused.
+    # A reason is mostly the text of an error: it is shortened and cleaned until it can be sent, and never refused.
     document: Document = {"lease_id": lease_id, "failed": True, "checkpoint": checkpoint}
     if reason is not None:
         document["reason"] = str(reason).encode("utf-8", "backslashreplace").decode()[: limits.REASON_CHARS_MAX]
@@ -326,7 +326,8 @@ def _still_ours(name: str, reply: Reply) -> Document:
 
 
 def _given(document: Document) -> Document:
-    """What was given, checked as far as it is text: also what JSON cannot say is refused before anything is sent."""
+    """The arguments that were given. Texts are checked here: one that JSON cannot carry is refused before anything is
+    sent."""
     given = {key: value for key, value in document.items() if value is not None}
     check_texts(given)
     return given

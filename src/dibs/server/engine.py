@@ -107,7 +107,7 @@ class Engine:
         self.watcher.start()
         try:
             has_webhooks = bool(registered(self.store).entries)
-        except RecordCorrupt:  # the dispatcher tells it, and goes on when the record is set aside
+        except RecordCorrupt:  # the dispatcher reports it, and goes on when the record is set aside
             has_webhooks = True
         if has_webhooks:
             self.dispatcher.start()
@@ -138,7 +138,8 @@ class Engine:
         self.sweeper.hurry(NEWS_MS)
         self.watcher.wake()
 
-    # These run where a batch or upkeep is decided. The waiters are told on the event loop, after the answers were sent.
+    # These run where a batch or upkeep is decided. The waiters are notified on the event loop, after the answers were
+    # sent.
 
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)
@@ -177,7 +178,7 @@ class Engine:
                 self.successes.begin(self.store)
 
     def _gone(self, marks: Sequence[str]) -> None:
-        if marks and self.waiters:  # they are told after what the batch under way hands over itself
+        if marks and self.waiters:  # they are notified after what the batch under way hands over itself
             self.batcher.after(self._loop.call_soon, self.waiters.on_gone, marks)
 
     @property

@@ -206,7 +206,7 @@ class EventStream:
         """One page from the store; after the last one, join the feed."""
         try:
             page = await self._feed.replay(self.at, self.wanted)
-        except (DibsError, RuntimeError):  # no store, or the server ends: the reader comes back, and is told why
+        except (DibsError, RuntimeError):  # no store, or the server ends: the reader comes back, and gets the reason
             self.hurry()
             return
         if page.oldest is not None:

@@ -368,7 +368,7 @@ class Api:
             self.guard.directory.look()
 
     def counted(self, caller: Caller, wanted: int = 1) -> Caller:
-        """The caller of a claim, with the server's ceiling, and whether its credential may hold so many jobs more."""
+        """The caller of a claim, with the server's ceiling, and whether its credential may hold that many jobs more."""
         if self.settings.max_hold_ms:
             caller = caller.replace(max_hold_ms=self.settings.max_hold_ms)
         if caller.limits.held:  # the store counts what it has

@@ -90,7 +90,7 @@ class HttpServer:
         await self._finish()
 
     def _look_for_files(self) -> None:
-        """Say that this process may open no more files: the system then closes new connections, and tells nobody."""
+        """Log that this process may open no more files: the system then closes new connections without a report."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:
@@ -121,7 +121,7 @@ class HttpServer:
             each.close()
 
     def close_idle_connections(self) -> None:
-        """Close idle connections. Connections with a request under way are told that its answer is the last one."""
+        """Close idle connections. The answer to a request under way says that it is the last one of its connection."""
         for connection in list(self.server_state.connections):
             connection.shutdown()
 

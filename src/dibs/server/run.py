@@ -219,7 +219,7 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
 
 
 def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None:
-    """TLS as the settings say. Every fault of a file is InvalidInput."""
+    """TLS as the settings say. Every error in a file is InvalidInput."""
     if settings.tls_cert is None:
         return None
     if address.path:
@@ -312,7 +312,7 @@ def greeting(settings: ServerSettings, url: str, store_url: str, says: str, *, h
 
 
 def connections_max(wanted: int) -> int:
-    """The wanted number, or fewer if this process may not open so many files."""
+    """The wanted number, or fewer if this process may not open that many files."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

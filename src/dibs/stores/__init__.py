@@ -1,1 +1,1 @@
-"""Where records live. Stores store; they never decide."""
+"""Stores keep records; they never decide."""

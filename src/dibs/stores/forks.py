@@ -2,14 +2,14 @@
 
 A forked child has its parent's memory and none of its threads. A lock that a thread of the parent held is never freed
 in the child, a connection would be used by two processes, and ids that are made once per process are there twice. So
-stores are told of forks:
+stores are notified of forks:
 
     before_fork  For SQLite: its locks belong to the process that took them, and SQLite remembers in memory which locks
-                 its process has. A child that inherits that memory believes to have locks that it does not have, even
-                 on its own connections. Then the next process that closes the file would believe to be the last one,
-                 and remove the log that the child writes to. So the connection is closed before the fork, and opened
-                 again when it is next used.
-    after_fork   On both sides. In the child, whoever is told makes its locks, connections and ids anew.
+                 its process has. A child that inherits that memory believes that it has locks which it does not have,
+                 even on its own connections. Then the next process that closes the file would believe that it is the
+                 last one, and remove the log that the child writes to. So the connection is closed before the fork, and
+                 opened again when it is next used.
+    after_fork   On both sides. In the child, each listener makes its locks, connections and ids anew.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _listeners: list[ref[ForkListener]] = []
 
 
 class Forgetful:
-    """What begins anew in a forked child, by its method `forget`."""
+    """An object that begins anew in a forked child, by its method `forget`."""
 
     def before_fork(self) -> None:
         """Nothing has to end before."""
@@ -42,7 +42,7 @@ class Forgetful:
 
 
 def listen(listener: ForkListener) -> None:
-    """Tell `listener` of every fork from now on, for as long as it exists."""
+    """Notify `listener` of every fork from now on, for as long as it exists."""
     _listeners.append(ref(listener))
 
 

@@ -97,7 +97,7 @@ class Due(Record):
 
 
 class Capabilities(Record):
-    """What a store declares about itself. The contract suite checks it; the table in the docs is made from it."""
+    """A store's declaration about itself. The contract suite checks it; the table in the docs is made from it."""
 
     name: str
     clock: str  # whose clock decides expiry, in a few words
@@ -117,7 +117,7 @@ class Capabilities(Record):
 
 
 class Opening(Record):
-    """Who opens a store, and how. Fields that are added later have a default, too."""
+    """The opener of a store, and its wishes. Fields that are added later have a default, too."""
 
     serves: bool = False  # a server: it stays, and writes all the time
     # Whether a store of an older format is upgraded. None: as its URL says; the default is yes.
@@ -125,7 +125,7 @@ class Opening(Record):
 
 
 class Store(ABC):
-    """The module's text says what applies to all methods."""
+    """The port. What applies to all methods is said at the top of this file."""
 
     capabilities: Capabilities
 
@@ -136,9 +136,9 @@ class Store(ABC):
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
         """Like `read`, but a store may answer with the records that it remembers, without a look whether others have
-        changed them. Each is at a version that it has now or had before; a record that is not remembered may be told as
-        absent, which it was before it was written. If `is_recalled` is not set, the answer is that of `read`. The time
-        is always the time now.
+        changed them. Each is at a version that it has now or had before; a record that is not remembered may be
+        reported as absent, which it was before it was written. If `is_recalled` is not set, the answer is that of
+        `read`. The time is always the time now.
 
         It is for decisions. A commit compares the versions, so a decision by an old record ends in Conflict; a caller
         that writes nothing must compare the versions with those of a `read`. A store that cannot tell the time without
@@ -212,8 +212,8 @@ class Store(ABC):
             self.watch(newest[-1].seq if newest else 0, left_ms)
 
     def on_gone(self, notify: Callable[[Sequence[str]], None]) -> None:
-        """While somebody watches, have `told` called on any thread with the marks (`waiters.mark_of`) of records that a
-        commit has deleted, wherever it was made. It is a hint, and may be wrong; this default gives none."""
+        """While somebody watches, have `notify` called on any thread with the marks (`waiters.mark_of`) of records that
+        a commit has deleted, wherever it was made. It is a hint, and may be wrong; this default gives none."""
         return
 
     @abstractmethod
@@ -227,7 +227,7 @@ class Store(ABC):
         return []
 
     def trouble(self) -> DibsError | None:
-        """A fault of the store that was noticed during its use and is not known to be over: damage that was read, a
+        """A failure of the store that was noticed during its use and is not known to be over: damage that was read, a
         write that failed because the disk is full (StoreFull). That one is over when a commit needed room and got it. A
         commit of nothing must find that out, too: a server tries one when it is asked for its health. Errors that every
         call raises at once need not be remembered here."""
@@ -244,7 +244,8 @@ class Store(ABC):
 
 
 def read_sound(store: Store, keys: Iterable[str]) -> Snapshot:
-    """Like `Store.read`, but a record that cannot be read is told as absent. For who does without it, and no rule."""
+    """Like `Store.read`, but a record that cannot be read is reported as absent. For callers that can do without it; no
+    rule may use this."""
     left, damaged = list(keys), []
     while True:
         try:

@@ -17,7 +17,8 @@ POLL_MS_MAX = 100
 
 
 def mark_of(key: str) -> str:
-    """What a hint says of a record. Two keys may share a mark: then somebody looks in vain."""
+    """The mark of a record in a hint. Two keys may share one: then a waiter is woken although nothing of its own has
+    changed."""
     return f"{crc32(key.encode()):08x}"
 
 

@@ -1,4 +1,4 @@
-"""What systems do differently: Linux, macOS, and what every Unix has."""
+"""The differences between systems: Linux, macOS, and what every Unix has."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Processes as macOS shows them through libproc and sysctl. NOT RUN ON macOS: tested with a stand-in for its library.
 
 The start of a process is recorded once, to the microsecond, so a process with another start is another process. The
-kernel tells it of processes of the same user only; others count as alive while their number is taken. There
-are no PID namespaces: containers run in virtual machines. Environments of programs that belong to the system are
-hidden, so the list is never taken for complete.
+kernel shows it only of processes of the same user; others count as alive while their number is taken. There are no PID
+namespaces: containers run in virtual machines. Environments of programs that belong to the system are hidden, so the
+list is never taken for complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dibs.system.processes import ProcessEntry, ProcessTable
 _CTL_KERN = 1
 _KERN_PROCARGS2 = 49
 _PROC_PIDTBSDINFO = 3
-_WITH_ENDED = 1  # also tell of a process that ended and was not collected
+_WITH_ENDED = 1  # include processes that ended and were not collected
 _ARGUMENTS_BYTES_MAX = 1024 * 1024  # the kernel's own limit for arguments and environment
 _PATH_BYTES_MAX = 4096  # PROC_PIDPATHINFO_MAXSIZE
 _PIDS_MAX = 65536
@@ -55,7 +55,7 @@ class MacosProcesses(ProcessTable):
         return [each for each in buffer[: max(0, count)] if each > 0]
 
     def entry(self, pid: int) -> ProcessEntry | None:
-        """The kernel tells it of this user's processes only, and root of all."""
+        """The kernel shows this user's processes only, and to root all of them."""
         info = self._info(pid, _PROC_PIDTBSDINFO, _WITH_ENDED, BSDINFO_BYTES)
         if info is None:
             return None
@@ -66,7 +66,7 @@ class MacosProcesses(ProcessTable):
         return [each for each in self.pids() if (found := self.entry(each)) is not None and found.parent == pid]
 
     def group(self, number: int) -> list[int]:
-        """The short form is told of living processes of any user. It has no start."""
+        """The kernel gives the short form for living processes of any user. It has no start time."""
         found = [(pid, self._info(pid, _PROC_PIDT_SHORTBSDINFO, 0, SHORTBSDINFO_BYTES)) for pid in self.pids()]
         return [pid for pid, info in found if info is not None and _number(info[_SHORT_GROUP]) == number]
 

@@ -1,6 +1,5 @@
-"""The processes of this system: what it tells of them, and a handle on one.
-
-`ProcessTable` tells nothing, and so proves nothing. Linux, macOS and `ps` know more, each as far as its system does.
+"""The processes of this system: what it shows of them, and a handle on one. `ProcessTable` shows nothing, and so proves
+nothing. Linux, macOS and `ps` know more, each as far as its system does.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class ProcessEntry:
 
 
 class ProcessTable:
-    """Of a system that tells nothing."""
+    """The table of a system that shows nothing."""
 
     def namespace(self) -> str:
         """Names the set of processes in which a number means one process. Empty where that is not known."""
@@ -92,7 +91,8 @@ class ProcessTable:
         return None
 
     def environment(self, pid: int) -> bytes | None:
-        """The variables with which a process was started, each ended by a NUL byte; None if it is not told."""
+        """The variables with which a process was started, each ended by a NUL byte; None if the system does not show
+        them."""
         return None
 
 
@@ -158,7 +158,7 @@ class LinuxProcesses(ProcessTable):
         except OSError:
             return False
         others = [_stat(f"/proc/{pid}/task/{thread}/stat") for thread in threads if thread != str(pid)]
-        # One that ended meanwhile cannot be read: the next look tells.
+        # A thread that ended meanwhile cannot be read. Then the process counts as alive until the next look.
         return all(each and each[_STATE] in _ENDED for each in others)
 
     def children(self, pid: int) -> list[int]:

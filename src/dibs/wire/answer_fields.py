@@ -176,7 +176,7 @@ ANSWERS: dict[str, Answer] = {
         "retry_after_ms": number("when asking again makes sense; not with `parked`", optional=True),
         "free": number("of a claim-any with `count`: how many could be claimed: too few", optional=True),
         "rest": parts(
-            "of a repeat: what its request key still has. If no earlier answer told you of it, withdraw the "
+            "of a repeat: what its request key still has. If you have read no earlier answer about it, withdraw the "
             "claim and ask again with a new key",
             optional=True,
         ),
@@ -250,7 +250,7 @@ ANSWERS: dict[str, Answer] = {
         "left": flag("whether a place in line was given up"),
         "released": texts("the jobs that the claim had, and has no more"),
         "kept": texts(
-            "those that stay, because others may rely on them: another claim of the session was told of them, "
+            "those that stay, because others may rely on them: another claim of the session got them, too, "
             "or a key can ask for them",
         ),
     },
@@ -258,7 +258,7 @@ ANSWERS: dict[str, Answer] = {
         **LEASE,
         "checkpoint": text("what there is now", null=True),
         "waiting": number("how many wait for the job"),
-        "new_waiters": number("how many of them no answer to a heartbeat told of before"),
+        "new_waiters": number("how many of them no earlier answer to a heartbeat has reported"),
     },
     "failed": {
         "status": text("`failed`"),

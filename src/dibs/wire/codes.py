@@ -153,8 +153,8 @@ _KIND_OF_STATUS = {
 
 
 def kind_of_word(word: str) -> str | None:
-    """The kind of a reply's status or of an error's code, where no HTTP status says more; None for a yes. Of a word of
-    a newer server nothing is known but that waiting for it is of no use."""
+    """The kind of a reply's status or of an error's code, where no HTTP status says more; None for a yes. The word of a
+    newer server counts as a no that waiting does not change."""
     return _KIND_OF_WORD.get(word, NEVER_LIKE_THIS)
 
 

@@ -62,7 +62,7 @@ def _reply_for(outcome: outcomes.Outcome) -> Reply:
 
 
 def reply_for_error(error: BaseException, *, sent: bool = True) -> Reply:
-    """The reply for an exception, for want of an answer. An unexpected one is an internal error without details."""
+    """The reply for an exception. An unexpected one is an internal error without details."""
     row = row_of_error(error)
     details = getattr(error, "details", None) or "dibs failed in a way it should not; the server's log says more."
     if getattr(error, "unknown", False):

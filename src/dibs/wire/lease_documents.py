@@ -243,7 +243,7 @@ def retry_frame(after_ms: int) -> bytes:
 
 
 def lock_change(event: Event) -> Document | None:
-    """An event as OctoStore tells it to those who watch a lock; None if it does not tell it."""
+    """An event as OctoStore reports it to those who watch a lock; None if it does not report it."""
     change = LOCK_CHANGES.get(event.kind)
     if change is None:
         return None

@@ -232,7 +232,7 @@ def _bounds(name: str, field: Field) -> Schema:
         entry = {"type": "string", "pattern": ACL_PATTERN, "maxLength": ACL_ENTRY_BYTES_MAX}
         entries = {"type": "array", "items": entry, "minItems": least, "maxItems": most}
         return {"properties": {"acquire": entries}, "required": ["acquire"]}
-    # A text of so many bytes has at most as many characters; the description says which of both is checked.
+    # A text of n bytes has at most n characters; the description says which of the two is checked.
     most_chars = field.chars or field.bytes
     if not most_chars:
         return {}

@@ -17,7 +17,7 @@ from dibs.base.errors import InvalidName
 
 GITHUB, GITLAB, JIRA, LINEAR = "github", "gitlab", "jira", "linear"
 GITHUB_HOST, GITLAB_HOST, LINEAR_HOST, JIRA_CLOUD = ("github.com", "gitlab.com", "linear.app", ".atlassian.net")
-# What the surroundings must tell before a name can be read.
+# What must be known of the surroundings before a name can be read.
 NOTHING, SETTINGS, TRACKER = "nothing", "settings", "tracker"
 
 _DIGITS = frozenset("0123456789")

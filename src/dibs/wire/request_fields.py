@@ -254,7 +254,7 @@ CLAIM: Fields = {
     ),
     "slots": Field(
         WHOLE,
-        "up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may "
+        "up to this many owners at once; all must give the same number, and none may be shared. Of a pool it may "
         "be left out",
         numbers=(1, limits.SLOTS_MAX),
         seen_by=EVERYBODY,
@@ -270,7 +270,7 @@ CLAIM: Fields = {
     ),
     "max_attempts": Field(
         WHOLE,
-        "after so many failures and losses in a row, park the job until somebody frees it",
+        "after this many failures and losses in a row, park the job until somebody frees it",
         numbers=(0, limits.ATTEMPTS_MAX),
         is_plain=True,
         default="0 for no limit",
@@ -301,10 +301,10 @@ REQUESTS: dict[str, Fields] = {
         "names": NAMES.but("tried in this order", lengths=(1, limits.NAMES_MAX)),
         "count": Field(
             WHOLE,
-            "claim so many of them or none; the answer has `leases`",
+            "claim this many of them or none; the answer has `leases`",
             numbers=(1, limits.NAMES_MAX),
             default="one, and the answer is that lease",
-            parameter="claim so many of them or none",
+            parameter="claim this many of them or none",
         ),
         "wait_seconds": WAIT.but("only 0: claiming any of several does not wait", numbers=(0, 0)),
     },
@@ -412,7 +412,7 @@ REQUESTS: dict[str, Fields] = {
             WHOLE, "for how long; one of the two is needed", numbers=seconds(1_000, limits.CLOSURE_MS_MAX)
         ),
         "reason": REASON.but(
-            "everybody is told who asks for the job",
+            "shown to everybody who asks for the job",
             chars=limits.CLOSURE_REASON_CHARS_MAX,
             not_empty=True,
             default=NEEDED,

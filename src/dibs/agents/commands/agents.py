@@ -33,7 +33,7 @@ def mcp(call: Call) -> Answer:
 
 def _agent_session(call: Call) -> Callable[[], Callable[[], str] | None]:
     """Makes what finds the agent whose MCP client started this, and gives what opens or renews the agent's session. It
-    is called in another thread when the session is needed, because a hook may have to tell first who the agent is. It
+    is called in another thread when the session is needed, because a hook may have to note first who the agent is. It
     gives None if the agent is not known, or if another actor is wanted (DIBS_ACTOR, DIBS_SESSION)."""
 
     def found() -> Callable[[], str] | None:

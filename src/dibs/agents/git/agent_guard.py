@@ -1,4 +1,4 @@
-"""What `dibs agent hook` does for each event of a coding agent.
+"""Answers each event of a coding agent, for `dibs agent hook`.
 
 Before a file is written it is claimed for the agent. Nothing is said if that succeeds. When a session or a subagent
 stops, files that equal the last commit again are let go.
@@ -273,7 +273,7 @@ def _who(refused: Document) -> str:
 
 
 def _state(refused: Document) -> str:
-    """What stands in the way of a name, in the middle of a sentence. Texts of others are quoted."""
+    """The obstacle to a name, as the middle of a sentence. Texts of others are quoted."""
     status, left = refused.get("status"), span(refused.get("retry_after_ms") or 0)
     if status == "held" or (status == "deadlock" and refused.get("owner")):
         return "its pool has no slots now" if refused.get("paused") else _who(refused)

@@ -84,8 +84,8 @@ class Checkout:
         return folded(path) if self._folds else path
 
     def claim(self, files: Sequence[str], *, each: bool = False) -> list[Document]:
-        """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields. `each`: what one
-        file's owner says does not keep the others unclaimed."""
+        """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields. `each`: a file
+        that is refused does not keep the others from being claimed."""
         by_name = {f"path:{self.key(file)}": file for file in files}
         # What lies in a folder that is claimed with it needs no claim of its own, and could not have one.
         outer = [file for name, file in by_name.items() if by_name.keys().isdisjoint(above(name))]

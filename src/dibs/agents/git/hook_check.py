@@ -352,7 +352,7 @@ def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
 
 
 def _of_session(call: Call) -> set[tuple[str, int]]:
-    """What the session holds: the one that is named, or that of the actor or the coding agent that runs git."""
+    """The holds of the session that is named, or of the actor or the coding agent that runs git."""
     session = call.env.get("DIBS_SESSION", "").strip() or None
     actor = None if session else actor_session(call, claims=False)
     if actor is not None:

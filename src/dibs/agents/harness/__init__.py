@@ -1,1 +1,1 @@
-"""Coding agents and the programs that run them (harnesses): who an agent is, what it does, what it is told."""
+"""Coding agents and the programs that run them (harnesses): who an agent is, what it does, and how it is answered."""

@@ -1,8 +1,8 @@
-"""Which process runs which agent's session, as hooks have noted it.
+"""Finds the agent's session that a process runs, as hooks have noted it.
 
-Codex does not tell its MCP servers which session they belong to, and Gemini CLI tells neither them nor its shells. But
-the process that runs an agent's hooks also starts its shells and MCP servers. So a hook, which is told the session,
-notes it for that process, and what the process has started finds the note.
+Codex does not give its MCP servers the id of their session, and Gemini CLI gives it neither to them nor to its shells.
+But the process that runs an agent's hooks also starts its shells and MCP servers. So a hook, which gets the session's
+id, notes it for that process, and what the process has started finds the note.
 
 A note is a file below `clients` in the state folder, one for each process and session. A process is identified by its
 mark: boot, PID namespace, pid and start time. Neither a later process with the same pid nor one in another container is

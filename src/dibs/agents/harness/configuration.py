@@ -111,7 +111,8 @@ _EVENTS: dict[str, dict[str, str | None]] = {
         "AfterAgent": None,
         "SessionEnd": None,
     },
-    # Events in small letters do not name themselves to Copilot's hooks. `Stop` does, and could not be told otherwise.
+    # Events in small letters do not name themselves to Copilot's hooks. `Stop` does, and could not be recognised
+    # otherwise.
     COPILOT: {
         "preToolUse": "edit|create|apply_patch|str_replace_editor|bash|powershell",
         "postToolUse": "bash|powershell",

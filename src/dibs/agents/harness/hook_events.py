@@ -91,7 +91,7 @@ def harness_of(document: Document) -> str:
 
 
 def event_of(document: Document, env: Mapping[str, str], harness: str | None = None) -> HookEvent:
-    """The event that a hook was told. `harness` is the one that the hook was installed for, if that is known."""
+    """The event that a hook has received. `harness` is the one that the hook was installed for, if that is known."""
     harness = harness or harness_of(document)
     name = _text(document, "hook_event_name") or _text(document, "agent_action_name") or _guessed(document)
     roots = document.get("workspace_roots")
@@ -187,7 +187,8 @@ CONTEXT_CHARS_MAX = 9_000  # Claude Code cuts texts at 10,000
 
 
 class HookAnswer(Record):
-    """What to write, and the exit code. `reason` of a refusal and `text` of a remark are not in the harness's form."""
+    """The output and the exit code of a hook. `reason` of a refusal and `text` of a remark are not in the harness's
+    form."""
 
     exit: int = 0
     stdout: str = ""

@@ -1,9 +1,9 @@
-"""Which agent a process belongs to, as its harness tells by environment variables.
+"""The agent that a process belongs to, by the environment variables of its harness.
 
-A harness is the program that runs a coding agent: Claude Code, Codex, Gemini CLI, Copilot. It tells its hooks the id of
-the agent's session, and most harnesses tell it their shells or MCP servers, too (`clients.py` finds it for the others).
-One such session is one worker: its commands, hooks and MCP tools prove each other's claims. A subagent is a part of it,
-with an id of its own that only hooks are told.
+A harness is the program that runs a coding agent: Claude Code, Codex, Gemini CLI, Copilot. It gives its hooks the id of
+the agent's session, and most harnesses give it to their shells or MCP servers, too (`clients.py` finds it for the
+others). One such session is one worker: its commands, hooks and MCP tools prove each other's claims. A subagent is a
+part of it, with an id of its own that only hooks get.
 """
 
 from __future__ import annotations
@@ -82,6 +82,6 @@ def agents_of(env: Mapping[str, str]) -> list[Agent]:
 
 
 def pid_of(env: Mapping[str, str], harness: str) -> int:
-    """The process of the harness, if it tells it; 0 if not."""
+    """The process of the harness, if the environment names it; else 0."""
     text = env.get(_PROCESSES.get(harness, ""), "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else 0

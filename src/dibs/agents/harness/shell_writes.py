@@ -1,4 +1,4 @@
-"""Which files a shell command surely writes. Pure.
+"""Finds the files that a shell command surely writes. Pure.
 
 Only what can be read with certainty counts: redirections, the arguments of `tee`, `sed -i`, `mv`, `cp`, `rm`, `touch`,
 `git checkout --` and `git restore`, and the patch that Codex reads from `apply_patch <<EOF`. A `cd` to a literal folder
@@ -248,7 +248,7 @@ def _words(command: str) -> list[_Word] | None:
 
 
 def _after_documents(command: str, at: int, documents: list[tuple[str, bool]]) -> int:
-    """Where the line after some here-documents begins. One that does not end is text to the end."""
+    """The position of the line after some here-documents. One that does not end is text to the end."""
     for last, has_tabs in documents:
         while at < len(command):
             close = _end_of_line(command, at)

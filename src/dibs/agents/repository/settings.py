@@ -156,7 +156,7 @@ def _flag(key: str, value: object, where: str) -> bool:
 
 
 class AgentSettings:
-    """How a repository wants its coding agents to be kept apart."""
+    """A repository's settings for keeping its coding agents apart."""
 
     def __init__(self, table: Mapping[str, Any], where: str) -> None:
         found = _whole(table, "agent", _AGENT, where)
@@ -173,8 +173,8 @@ class AgentSettings:
 
 
 class TrackerSettings:
-    """Whether a repository wants its tracker to be asked before a job is granted. `label` is empty for none. `writes`
-    are repositories whose issues may show a claim, beside the clone's origin."""
+    """A repository's settings for asking its tracker before a job is granted. `label` is empty for none. `writes` are
+    repositories whose issues may show a claim, beside the clone's origin."""
 
     def __init__(self, table: Mapping[str, Any], where: str, writes: str = "") -> None:
         found = _whole(table, "tracker", _TRACKER, where)

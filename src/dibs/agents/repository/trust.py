@@ -44,7 +44,7 @@ def _is_named_back(top: str, common: str, own: str) -> bool:
 
 
 def entries(env: Mapping[str, str]) -> list[Entry]:
-    """What the list has. Raises InvalidInput if it is no ordinary file, or too large."""
+    """The entries of the list. Raises InvalidInput if it is no ordinary file, or too large."""
     path = trusted_path(env)
     content = None if path is None or why_not(path) else read_settings(path)
     found = []

@@ -1,4 +1,4 @@
-"""What git knows: the folders of a repository, which paths are staged, which are about to be pushed. It asks the git
+"""Asks git: for the folders of a repository, which paths are staged, which are about to be pushed. It asks the git
 program, with NUL bytes between names, so that no name is misread. The environment is passed on: in a hook it names the
 index and the work tree. Changes nothing, reaches no network, and runs no program that the repository itself configures:
 the repository may be an archive that was unpacked a moment ago.
@@ -125,14 +125,14 @@ class Repository:
 
     def changed(self) -> list[str]:
         """Paths, from the top, that differ from the last commit or are not tracked, but for ignored ones."""
-        # git would look into a submodule with the configuration of that.
+        # Otherwise git would look into submodules, and run the programs that their configurations name.
         words = ("-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
         listed = self._out(("status", "--porcelain=v1", *words), extra=self._without_own_filters())
         return recorded_paths(self.top, [line[3:] for line in _parts(listed)])
 
     def _without_own_filters(self) -> dict[str, str]:
         """An environment in which the filters that the repository's own configuration names are as the user has them:
-        mostly not at all. Every name counts, in whatever bytes: git tells them, and they go back to git as they are."""
+        mostly not at all. Every name counts, in whatever bytes: they come from git, and go back to git as they are."""
         filters = [entry for entry in self._configured() if entry[1].startswith("filter.")]
         wanted = dict.fromkeys([key for scope, key, _ in filters if scope in _OF_REPOSITORY], "")
         wanted |= {key: value for scope, key, value in filters if scope not in _OF_REPOSITORY and key in wanted}

@@ -1,1 +1,1 @@
-"""What a tracker says about an issue before its job is granted, and what dibs writes there. Opt-in, per repository."""
+"""Asks a tracker about an issue before its job is granted, and writes there who works on it. Opt-in, per repository."""

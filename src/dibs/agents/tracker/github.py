@@ -1,4 +1,4 @@
-"""GitHub, through `gh api`. One GraphQL query tells how up to fifty issues stand.
+"""GitHub, through `gh api`. One GraphQL query gets the state of up to fifty issues.
 
 The state of the issue decides. A closed one is done, whatever closed it. An open one is not done, even if a merged pull
 request once closed it: somebody reopened it. An open pull request that closes an open issue has it taken. An issue that
@@ -181,7 +181,7 @@ class GhProgram:
 
 
 def at(value: Any, *keys: str) -> Any:
-    """What a document of a stranger has at the end of a path; None if that ends before."""
+    """The value at a path in a stranger's document; None if the path ends before."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -1,4 +1,5 @@
-"""What dibs asks of a tracker, which knows an issue by its one name (`wire/references.py`), and how it answers claims.
+"""The port of a tracker, which knows an issue by its one name (`wire/references.py`), and its answers as replies to
+claims.
 
 Each question takes a bounded time and raises NoAnswer, and nothing else. No credentials are stored: the tracker's own
 program has them. Texts of a tracker are a stranger's texts: they are cut here, and escaped where they are printed.
@@ -21,8 +22,8 @@ class NoAnswer(Exception):
 
 
 class IssueState(NamedTuple):
-    """How an issue stands. TAKEN: `by` has an open pull request at `url` that closes it. DONE: it is closed, `how` says
-    how, and `url` is the result: the pull request that closed it, else the issue itself."""
+    """The state of an issue. TAKEN: `by` has an open pull request at `url` that closes it. DONE: it is closed, `how`
+    says how, and `url` is the result: the pull request that closed it, else the issue itself."""
 
     name: str
     state: str

@@ -1,4 +1,5 @@
-"""A claim of issues that a tracker knows, as flows: the tracker is asked before the caller is told that a job is its.
+"""A claim of issues that a tracker knows, as flows: the tracker is asked before the caller gets the answer that a job
+is its own.
 
 The job is claimed first, then the tracker is asked, and what it calls taken or done is given back. In this order nobody
 else can have done the work between the answer and the claim. A claim that waited in line is asked about when its turn

@@ -246,7 +246,7 @@ def backup(call: Call) -> Answer:
 
 
 def _left_out(done: Document, what: str) -> str:
-    """What a copy says of records that cannot be read."""
+    """A sentence about records that were not copied, because they cannot be read."""
     keys = done.get("damaged")
     if not keys:
         return ""
@@ -272,7 +272,7 @@ def restore(call: Call) -> Answer:
 
 
 def _tokens_back(done: Document) -> str:
-    """What the backup brought back of bearer tokens."""
+    """A sentence about the bearer tokens that the backup brought back."""
     back = [f"{plain(each['principal'])} ({each['id']})" for each in done["tokens_back"]]
     if not back:
         return ""
@@ -306,7 +306,9 @@ def _pool_removed(call: Call, body: Document) -> Answer:
     if body["was"] is None:
         return yes(body, f"{name} is no pool. Nothing was changed.")
     alone = " Its next owner is alone, once these have left." if body["slots_taken"] > 1 else ""
-    return yes(body, f"{call.paint.good('Removed:')} claims say again how many owners {name} has.{alone}")
+    return yes(
+        body, f"{call.paint.good('Removed:')} {name} is no pool any more. Its claims say how many slots it has.{alone}"
+    )
 
 
 def list_pools(call: Call) -> Answer:
@@ -397,7 +399,7 @@ COMMANDS = {
         Option("--for TIME", "how long it lasts, such as 2h; 30d at most"),
         Option("--reason TEXT", field="close.reason", filled=True, required="reason"),
         about=(
-            "Owners keep theirs, renew and release. Who asks is told the reason and the end, and may wait "
+            "Owners keep theirs, renew and release. Whoever asks gets the reason and the end, and may wait "
             "in line; lines keep their order and go on at the end. A name that ends in / stands for all "
             "names that begin with it. Of path: and repo: names, all that overlap it are closed. Closing it "
             "again changes end and reason. On a server this needs the role operator or admin."
@@ -432,7 +434,7 @@ COMMANDS = {
             "For a move from another lock service, whose numbers a database that checks fencing tokens has "
             "seen, and for an old copy that was put back by other means than `dibs restore`. Give the "
             "highest. The floor is never lowered. Numbers of events go on at the present time in "
-            "microseconds; followers are told of a gap. For a server, use `dibs serve --token-floor`."
+            "microseconds; followers get a gap. For a server, use `dibs serve --token-floor`."
         ),
         examples=(("dibs token-floor 5000", "after 5,000 leases elsewhere"),),
         exits=(

@@ -90,7 +90,7 @@ class TypedWords:
 
 
 def offers(typed: TypedWords, current: str) -> tuple[list[tuple[str, str]], str | None]:
-    """Words with what they mean, and of what kind others are that only asking can tell: JOB, SESSION or FILE."""
+    """The words to offer, each with its meaning, and the kind of those that must be looked up: JOB, SESSION or FILE."""
     if typed.pending is not None:
         return [(choice, "") for choice in typed.pending.choices], typed.pending.completes
     if current.startswith("-") and not typed.is_rest:

@@ -66,7 +66,7 @@ def in_effect(call: Call) -> list[tuple[str, str, str]]:
 
 
 def _who(call: Call) -> list[tuple[str, str, str]]:
-    """What others see as the owner of a claim made here, and what proves the claim, without a flag."""
+    """The owner that others see of a claim made here without a flag, and what proves the claim."""
     settings, source = call.settings, call.settings.source("owner", "DIBS_OWNER")
     is_named = settings.pick("owner", "DIBS_OWNER") is not None
     if session_id(call) is not None:
@@ -226,8 +226,8 @@ def _given_token(call: Call) -> str | None:
 
 
 def _asked(call: Call, addresses: tuple[ServerAddress, ...], token: str | None) -> Reply:
-    """What the servers say about the token, or else about the one that is used for them already: the first refusal, or
-    the last answer. A server that proves that it knows the token has it as its `own_token` then."""
+    """Ask the servers about the token, or else about the one that is used for them already. Returns the first refusal,
+    or the last answer. A server that proves that it knows the token has it as its `own_token` then."""
     reply = None
     for address in addresses:
         address.token = token or call.settings.token(address)

@@ -34,7 +34,8 @@ from dibs.cli.text.words import width_of
 from dibs.wire.codes import NO
 
 STEPS = ("read the issue", "reproduced it", "wrote a failing test", "fixed it", "opened a pull request")
-# The first owner of one job is killed in this step, so long after the step began. The step takes longer than that.
+# The first owner of one job is killed in this step, EXPOSED_AFTER_SECONDS after the step began. The step itself takes
+# FATAL_SECONDS.
 FATAL_STEP, EXPOSED_AFTER_SECONDS, FATAL_SECONDS = 3, 0.7, 8.0
 TTL_SECONDS, POLL_SECONDS, DONE_SECONDS = 4, 0.2, 300
 WORKERS_DEFAULT, WORKERS_MAX = 5, 20
@@ -122,7 +123,7 @@ class Play:
         self._ready = 0
         self._patient: set[str] = set()  # workers that wait for the dead one
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._events, self._heard = -1, b""  # the pipe that all workers write to, and half a line of it
+        self._events, self._heard = -1, b""  # the pipe that all workers write to, and the line that is not complete yet
         self._shot_ms = steady_ms()
 
     def run(self, env: dict[str, str]) -> None:

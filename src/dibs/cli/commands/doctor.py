@@ -180,7 +180,7 @@ def _work(found: Findings, transport: HttpTransport, now_ms: int) -> None:
     reply = transport.ask(Ask("whoami"))
     caller = reply.body
     if reply.status < 300 and caller is not None:
-        namespace = caller.get("namespace") or f"any namespace, {DEFAULT_NAMESPACE} unless told"
+        namespace = caller.get("namespace") or f"any namespace, {DEFAULT_NAMESPACE} unless one is named"
         found.good("caller", f"{caller.get('principal')}, {caller.get('role')}, in {namespace}")
         if _ends_soon(caller, now_ms):
             found.look(
@@ -274,7 +274,7 @@ def _store_clock(found: Findings, facts: Document) -> None:
     direction = "ahead of" if skew_ms > 0 else "behind"
     apart = f"{format_duration(abs(skew_ms))} {direction}" if abs(skew_ms) >= 1000 else "in step with"
     says = f"{facts['clock']}; {apart} the wall clock"
-    # Not a fault: leases are measured on the store's clock. But the times shown will look odd.
+    # Harmless: leases are measured on the store's clock. But the times shown will look odd.
     if abs(skew_ms) > SKEW_MS_MAX:
         says += " (the wall clock was changed since the boot; leases are not affected)"
     found.good("clock", says)
@@ -305,7 +305,7 @@ LIBRARIES = ("httptools", "msgspec", "uvloop", "prometheus-client", "psycopg", "
 
 
 def build_facts() -> Document:
-    """What runs here, for a report: no path, no name of a person or machine."""
+    """The programs and versions here, for a report: no path, no name of a person or machine."""
     import platform
     import sqlite3
     from importlib import metadata

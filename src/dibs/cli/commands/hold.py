@@ -122,8 +122,8 @@ class EventWriter:
 
 
 def _wrong_time(time: str | None, result: str) -> str:
-    """What is wrong with the time of an order `done`; empty if nothing. As a flag's, it is written with `=` only,
-    because a result may begin with a number."""
+    """Return why the time of an order `done` is wrong; empty if it is right. It is written with `=` only, like a
+    flag's, because a result may begin with a number."""
     if time is not None and not (is_duration(time) and parse_duration(time) <= DONE_MS_MAX):
         return f"{time[:80]!a} is no time for which a job can be done: done=1h. The job is still held"
     first = result.partition(" ")[0]

@@ -253,7 +253,7 @@ COMMANDS = {
             "Prints one line for each event until it is stopped; with --json one JSON document in each "
             "line, as `GET /events` has it. From a server the events come at once. If the server is away, "
             "watch goes on where it was, at another server or when it is back, and misses nothing. History "
-            "that was pruned meanwhile is told as a gap."
+            "that was pruned meanwhile is reported as a gap."
         ),
         examples=(
             ("dibs watch", "everything"),

@@ -66,8 +66,8 @@ def listed(call: Call) -> Document:
 
 
 def like(pattern: str) -> tuple[str, Callable[[str], bool] | None]:
-    """The beginning of names that match a pattern, and what tells for each whether it does: `*` is any text, `?` one
-    character. Brackets are themselves, because names of files have them. None: all that begin so match."""
+    """The prefix of all names that match a pattern, and a test for one name: `*` is any text, `?` one character.
+    Brackets stand for themselves, because names of files have them. Without a test, all names with the prefix match."""
     begin = pattern[: min([at for at in map(pattern.find, "*?") if at >= 0], default=len(pattern))]
     if begin == pattern.removesuffix("*"):
         return begin, None

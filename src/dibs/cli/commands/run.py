@@ -72,7 +72,7 @@ def _notes(call: Call) -> CheckpointFile | None:
 def _run(call: Call, job: str | None) -> Answer:
     """Run the command in a session, while `job` is ours. The guardian is forked first, without the store's files."""
     options = _RunOptions(call, job)
-    if any("\0" in word for word in options.words):  # no shell can write that
+    if any("\0" in word for word in options.words):  # a program's arguments cannot contain one
         return _not_started(options.words, OSError(0, "its arguments contain a NUL byte"))
     child = Child(
         options.words,

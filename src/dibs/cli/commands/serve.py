@@ -118,7 +118,8 @@ def _value(call: Call, option: Option) -> Any:
 
 
 def _where(call: Call, port: int | None) -> dict[str, str]:
-    """Where to listen, and the store to serve. DIBS_URL does not name it: that is where this user's commands ask."""
+    """The address to listen on, and the store to serve. DIBS_URL does not name that store: it is where this user's
+    commands ask."""
     chosen: dict[str, str] = {}
     store, url = call.values.get("store"), call.values.get("url")
     if port is not None:

@@ -40,7 +40,7 @@ def wait(call: Call) -> Answer:
     is_begun = False
 
     def look(name: str) -> Document:
-        """What a job's state is, once somebody can say it: a server that is away for a moment is waited for."""
+        """Return a job's state. A server that is away for a moment is waited for."""
         asked = patiently(Ask("inspect", name), until_ms, heard=is_begun)
         found = body_of(drive(transport, asked, lambda still: call.complain_away(failure(still.reply).text, "Waiting")))
         call.complain_away(None, "")
@@ -68,8 +68,8 @@ def wait(call: Call) -> Answer:
 
 
 def _of_others(call: Call, session: str, taken: list[Document]) -> list[Document]:
-    """Those that others have. Who has a job itself need not wait for it: a file that a subagent left is its agent's,
-    whose shell this is. Marks the others as `yours`."""
+    """The jobs that others have. Nobody need wait for its own: a file that a subagent left belongs to its agent, whose
+    shell this is. Marks the caller's own as `yours`."""
     body = call.ask("session-show", session, {}).body or {}
     ours = [hold for hold in body.get("holds", ()) if _is_ours(hold, call.settings.namespace)]
     mine = {(hold["name"], hold["fencing_token"]) for hold in ours}

@@ -248,7 +248,8 @@ class ActorSession:
         return process_mark(self._agent.pid) or "-"
 
     def _read(self) -> list[Entry]:
-        """What is remembered, the newest first. Nothing: what a version before 0.3 remembered for this namespace."""
+        """The remembered sessions, the newest first; without any, those that a version before 0.3 remembered for this
+        namespace."""
         known = _sessions_in(self._path)
         namespace = self._call.settings.namespace
         if known or self._agent is not None or namespace is None:

@@ -64,7 +64,7 @@ class Call:
 
     @property
     def width(self) -> int | None:
-        """How wide a table may be; None in a pipe, and with --wide."""
+        """The width that a table may have; None in a pipe, and with --wide."""
         return None if self.values.get("wide") else width_of(self.stdout, self.env)
 
     def said(self, key: str) -> str | None:

@@ -217,7 +217,7 @@ def claim_document(call: Call) -> Document:
 
 
 def _opened(call: Call, actor: Any, ttl_ms: int) -> str:
-    """The actor's session. Who waits for the job waits for it, too, while nobody can open it."""
+    """Open the actor's session. With --wait, try again while no server can open it."""
     from dibs.base.clock import steady_ms
     from dibs.cli.framework.result import RequestFailed, body_of
     from dibs.client.flow import Work, drive, patiently

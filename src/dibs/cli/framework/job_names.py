@@ -61,7 +61,8 @@ def here(call: Call) -> str | None:
 
 
 def _naming(call: Call) -> repositories.Namespaces:
-    """For a command: what no flag or variable says, and the user's file must not say for a repository."""
+    """The naming of a command without --namespace and DIBS_NAMESPACE. The user's file must not name a repository's
+    namespace."""
     return repositories.Namespaces(None, None, call.env, current_folder(), "--namespace")
 
 
@@ -112,8 +113,8 @@ def names_here(call: Call) -> repositories.Naming:
 
 def use_one_names(call: Call) -> None:
     """Put the one names into the place of those that were written, and settle the namespace. `call.written` keeps how
-    they were written: a name that is in use as it was written is meant as it was written. Of several at once the one
-    names count: a look at each would be no step of one."""
+    they were written: a name that is in use as it was written is meant as it was written. Several jobs in one step are
+    taken by their one names: looking each of them up first would be more than one step."""
     if call.command in _ONE | _SEVERAL | {"git push"}:
         for key in ("job", "name"):
             given = call.values.get(key)

@@ -175,7 +175,7 @@ def _refuse_duration(option: Option, word: str) -> None:
 
 
 def taken_by_equals(command: Command) -> str:
-    """What to say when a name was perhaps meant as the value of a flag."""
+    """The hint for a name that was perhaps meant as the value of a flag."""
     [option] = [each for each in command.options if each.bare is not None]
     return f" {option.flag} takes a {(option.value or '').lower()} with = only, as in {option.flag}={option.bare}."
 

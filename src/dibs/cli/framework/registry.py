@@ -43,7 +43,7 @@ _COMMANDS = {
     "open": ("admin", "end a closure early"),
     "pool set": ("admin", "say how many owners a job may have at once, or pause it"),
     "pool list": ("admin", "list the pools"),
-    "pool remove": ("admin", "let claims say again how many owners a job has"),
+    "pool remove": ("admin", "make a pool an ordinary job again"),
     "gc": ("admin", "sweep now: end expired claims, forget idle jobs"),
     "migrate": ("admin", "bring a store's format up to this version of dibs"),
     "token-floor": ("admin", "raise the lowest number that fencing tokens start from"),
@@ -114,8 +114,8 @@ MEANT = {
 
 # The variables by which coding agents name their session to the commands they run.
 AGENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID", "COPILOT_AGENT_SESSION_ID")
-# A command with one of these may be an agent's. Gemini CLI and opencode do not tell their shells more: whose it is, the
-# notes of hooks say.
+# A command with one of these may be an agent's. Gemini CLI and opencode give their shells nothing else; the notes of
+# their hooks say which agent it is.
 AGENT_SIGNS = (*AGENT_SESSIONS, "GEMINI_CLI", "OPENCODE")
 GROUP = "dibs.commands"  # of entry points
 

@@ -121,7 +121,7 @@ def _text(lock: Document) -> str:
 
 # The jobs that are shown, read again and again on a thread of its own: keys do not wait for a server.
 
-SHARE = 20  # a look takes at most one part in so many of the time
+SHARE = 20  # reading the store takes at most a twentieth of the time
 END_S = 0.2
 
 

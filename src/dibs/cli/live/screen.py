@@ -77,7 +77,7 @@ class LiveScreen:
             os.write(self._wake_write, b"\0")
 
     def wait(self, seconds: float) -> bytes | None:
-        """Wait for keys, a signal, `wake`, or for so long. None: the terminal is gone."""
+        """Wait for keys, a signal or `wake`, for at most `seconds`. None: the terminal is gone."""
         ends = [self._wake_read] if self._keyboard is None else [self._wake_read, self._keyboard]
         ready = select.select(ends, [], [], max(0.0, seconds))[0]
         if self._wake_read in ready:

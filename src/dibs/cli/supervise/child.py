@@ -223,7 +223,7 @@ class Child:
     @property
     def was_interrupted(self) -> bool:
         """Tell whether somebody stopped the command: by a signal to us before we heard of its end, or by one from its
-        terminal, of which only its exit code tells."""
+        terminal, which only its exit code shows."""
         from_terminal = self._terminal is not None and self.code in [128 + number for number in INTERRUPTS]
         return from_terminal or self._interrupted
 

@@ -1,9 +1,9 @@
 """The process between `dibs run` and its command: it starts the command, and stops all its processes before the claim
 ends.
 
-`dibs run` can be killed, paused, or stuck in a call to a server. The guardian talks only to `dibs run`, over two
-pipes, so none of that stops it. It is told of every renewal, so it knows the deadline of the claim. It stops
-everything below it at the deadline, when it is told to, or when `dibs run` is gone.
+`dibs run` can be killed, paused, or stuck in a call to a server. The guardian talks only to `dibs run`, over two pipes,
+so none of that stops it. Every renewal is reported to it, so it knows the deadline of the claim. It stops everything
+below it at the deadline, when it is ordered to, or when `dibs run` is gone.
 
 It is the parent of the command and adopts its orphans (survivors.py), so it finds all processes of the command,
 even those that left the process group. It lives until `dibs run` has released the claim: other dibs processes on this
@@ -11,10 +11,10 @@ machine take the session for dead when the session's processes, including this o
 
 If it is killed or paused together with `dibs run`, there is a second guard (warden.py).
 
-Orders, a line each: `I session`, `G bytes` and then so many bytes of environment (go), `D ms` (the new deadline), `S
-number` (a signal for the command), `T` (stop it). Reports: `N pid` (ours), `P pid` (the command runs), `X errno` (it
-could not be started), `Z` (it was paused), `E status` (it ended), `L` (it is being stopped, the deadline has come),
-`Q` (no process is left) or `U` (only processes of other users are left, which cannot be stopped).
+Orders, a line each: `I session`, `G n` and then n bytes of environment (go), `D ms` (the new deadline), `S number` (a
+signal for the command), `T` (stop it). Reports: `N pid` (ours), `P pid` (the command runs), `X errno` (it could not be
+started), `Z` (it was paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q` (no process
+is left) or `U` (only processes of other users are left, which cannot be stopped).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RESTORED = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if ha
 
 class Guardian:
     """Runs in a process of its own. The command gets the foreground of `terminal`. `end_dead_session` ends the session
-    when `dibs run` is gone. `warden` is the pipe to the second guard, which is told when no process is left."""
+    when `dibs run` is gone. `warden` is the pipe to the second guard, which is notified when no process is left."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """claim --keep: a background process that sends heartbeats for the caller.
 
-It belongs to one process, by default the one that called dibs. When that process ends, it releases the job and ends;
-how the work went, nobody has said, so it is neither a success nor a failure.
-It also ends when the claim is not current any more, because it was released or lost. It has no file open except the
-handle of the watched process, and prints nothing.
+It belongs to one process, by default the one that called dibs. When that process ends, it releases the job and ends.
+Nobody has said how the work went, so the release counts as neither a success nor a failure. It also ends when the claim
+is not current any more, because it was released or lost. It has no file open except the handle of the watched process,
+and prints nothing.
 """
 
 from __future__ import annotations

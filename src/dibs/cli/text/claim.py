@@ -119,7 +119,7 @@ def sentence(document: Document) -> str:
 
 
 def waited_for(document: Document) -> list[str]:
-    """A line for an owner that is told for the first time that somebody waits."""
+    """A line that reports to an owner, once, that somebody waits."""
     if not document.get("new_waiters"):
         return []
     return [plain(sentences.waiters(document["name"], document["waiting"]))]

@@ -103,7 +103,7 @@ def _translated(error: Exception) -> Exception:
     return error
 
 
-# What OctoStore's contract wants of claims besides dibs' own rules.
+# What OctoStore's contract wants of claims, beyond dibs' own rules.
 OCTOSTORE = ClaimPolicy(delays_release=True, one_counter=True)
 
 # The ids that OctoStore shows, made from what dibs has: a user is a principal, a holder is a user or a session.

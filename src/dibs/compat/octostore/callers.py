@@ -111,7 +111,7 @@ class UserDirectory:
 
 
 class Handlers:
-    """What answers requests of these users, by dibs' engine."""
+    """Answers requests of these users, by dibs' engine."""
 
     def __init__(self, api: Api, callers: UserDirectory) -> None:
         self._api = api

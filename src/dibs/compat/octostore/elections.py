@@ -66,7 +66,7 @@ def job_of(room: str, *, public: bool) -> str:
 
 
 def election_command(verb: str, ns: str, room: str, document: Document, caller: Caller, *, public: bool) -> Command:
-    """What a candidate or a leader asks for, as a command about the job of its election."""
+    """The request of a candidate or a leader, as a command about the job of its election."""
     job = job_of(room, public=public)
     if verb == CAMPAIGN:
         candidate, most = document["candidate_id"], limits.CANDIDATE_CHARS_MAX
@@ -439,7 +439,7 @@ class ElectionRoutes:
         return stream
 
     def _bound(self, stream: EventStream, leave: Callable[[], None], call: HttpRequest, public: bool) -> None:
-        """When a stream ends: a public one after its time, another one with its token."""
+        """The time at which a stream ends: a public one after its time, another one with its token."""
         leave_registry = stream.on_end
         timer: asyncio.TimerHandle | None = None
         if public and self._rooms.settings is not None:

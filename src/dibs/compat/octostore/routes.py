@@ -1,7 +1,7 @@
 """Sessions, elections and webhooks as OctoStore answers them.
 
-Sessions are dibs' own. Elections are always public, with nothing that dibs adds. A user has its own webhooks, and is
-told of its own locks alone; deliveries are dibs'.
+Sessions are dibs' own. Elections are always public, with nothing that dibs adds. A user has its own webhooks, which get
+the events of its own locks alone; deliveries are dibs'.
 """
 
 from __future__ import annotations

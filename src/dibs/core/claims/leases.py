@@ -90,7 +90,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         # It counts for who gets it, and is never refused for that: the owner decides who goes on.
         charge=take_quota(draft, payer_of(payer.charge), "held"),
-        wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
+        wanted=mine.wanted or mine.told > 0,  # those who wait already are reported to the new owner
         told=0,
         relied=False,
         used=False,
@@ -120,7 +120,7 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
 
 
 def break_(draft: Draft, command: Break) -> Outcome:
-    """Take the job from its owner. The next request of the old owner is told by whom and why."""
+    """Take the job from its owner. The answer to the old owner's next request says who did so, and why."""
     lock = present_lock(draft, command.ns, command.name)
     taken = lock.holders
     for holder in taken:
@@ -147,7 +147,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     expires_ms = draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms
-    if command.ttl_ms is not None and mine.session is not None and mine.used:  # others may rely on what they were told
+    if command.ttl_ms is not None and mine.session is not None and mine.used:  # others may rely on its time
         ttl_ms = ttl_ms if mine.ttl_ms else 0
         expires_ms = max(expires_ms, own_deadline_ms(draft, mine)) if ttl_ms else mine.expires_ms
     kept = mine.replace(
@@ -181,8 +181,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 
 
 def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
-    """The hold is shared from now on, without a gap in which somebody could have the job alone. Those first in line who
-    can share it get it in the same decision. Returns how many wait for it then."""
+    """The hold is shared from now on, without a gap in which somebody could have the job alone. Those first in the
+    queue who can share it get it in the same decision. Returns how many wait for it then."""
     draft.emit_for_hold(events.SHARED, lock, kept, until_ms=until_ms)
     if in_tree(lock.name):
         note_claims(draft, draft.lock(lock.ns, lock.name))

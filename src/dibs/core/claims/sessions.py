@@ -98,7 +98,7 @@ def end_session(draft: Draft, command: EndSession) -> Outcome:
 
 
 def finish(draft: Draft, session: records.SessionRecord, how: str) -> records.SessionRecord:
-    """End a session, or continue ending it: mark it as ended, leave its lines, free its holds."""
+    """End a session, or continue ending it: mark it as ended, leave its queues, free its holds."""
     if not session.ended_ms:
         ended_ms = min(draft.now_ms, session_deadline_ms(draft, session))
         return_quota(draft, session.charge, "sessions")

@@ -31,9 +31,9 @@ from dibs.core.waiting.tickets import forget_want, keep, note_want
 
 
 def acquire_any(draft: Draft, command: AcquireAny) -> outcomes.Outcome:
-    """Claim the first of the names that can be claimed now; with a `count`, the first so many of them or none. A repeat
-    with the same request key gets the same jobs. Jobs that the caller's session holds are skipped, so a new request
-    gets the next ones, and so is one that would close a circle."""
+    """Claim the first of the names that can be claimed now; with a `count`, that many of them or none. A repeat with
+    the same request key gets the same jobs. Jobs that the caller's session holds are skipped, so a new request gets the
+    next ones, and so is one that would close a circle."""
     circles: dict[str, outcomes.Deadlock] = {}
     while isinstance(outcome := _acquire_any(draft, command, circles), outcomes.Deadlock):
         circles[outcome.name] = outcome
@@ -109,7 +109,7 @@ def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
 
 
 def acquire_all(draft: Draft, command: AcquireAll) -> outcomes.Outcome | Ticket:
-    """Claim all of the names or none, at once or by waiting in all their lines while holding nothing."""
+    """Claim all of the names or none, at once or by waiting in all their queues while holding nothing."""
     draft.need(*[lock_key(command.ns, name) for name in command.names])
     refused = never_parked(draft, command, command.names) or check_ask(draft, command, min(command.names))
     if refused is not None:
@@ -185,7 +185,7 @@ def _refused(
 def _wait_for_all(
     draft: Draft, command: AcquireAll, bad: tuple[outcomes.JobOutcome, ...], mine: dict[str, Holder]
 ) -> outcomes.Outcome | Ticket:
-    """Wait in all lines: not all jobs are free now, but all may become free."""
+    """Wait in all queues: not all jobs are free now, but all may become free."""
     from dibs.core.waiting.deadlock import find_cycle  # only for one who waits
 
     refused = tuple([verdict.name for verdict in bad])
@@ -193,7 +193,8 @@ def _wait_for_all(
     if cycle:
         note_want(draft, command, refused)
         return outcomes.Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
-    # In line it would wait for a hold that its own key has outside its session: the end of a lost job is forgotten.
+    # In the queue it would wait for a hold that its own key has outside its session: the end of a lost job is
+    # forgotten.
     if not may_wait(command) or not all(same(each.session, command.session) for each in mine.values()):
         note_want(draft, command, refused)
         return _refused(draft, command, bad, mine)

@@ -11,17 +11,18 @@ and says something of the work; `Leave` is an operation of the HTTP API for one 
 twice, and at any time:
 
     before the claim   a mark refuses the claim when it comes
-    while it waits     its place in line ends, in all lines of a claim-all, and a mark refuses late copies
+    while it waits     its place in the queue ends, in all queues of a claim-all, and a mark refuses late copies
     when it was given  its holds end, and say nothing about the work. One that others may rely on stays (`used`),
                        and ends by a release
     when it is over    nothing changes
 
 **What refuses a late copy** is a mark at the first of the claim's names (in the order of the alphabet), or the end of
 its hold. Both are remembered for REMEMBERED_MS, and at most REMEMBERED_MAX of each for one job, the oldest forgotten
-first; the last end of a job is kept for as long as its record, to tell the next owner of the one before. A copy that
-comes later than that is a new claim: it gets a place, which ends after TICKET_MS, or a lease, which ends after its TTL.
+first; the last end of a job is kept for as long as its record, for the next owner, who sees how the one before ended. A
+copy that comes later than that is a new claim: it gets a place, which ends after TICKET_MS, or a lease, which ends
+after its TTL.
 
-**Who else may rely on it.** A hold stays if another ask of its session was told of it, or renewed it for the session.
+**Who else may rely on it.** A hold stays if it was reported to another ask of its session, or renewed for the session.
 One that was handed over is of no ask. An ask without a key is withdrawn only by the server that has it, when its caller
 hangs up. Whoever asks again, with the ticket, the lease id or the session, is unknown to that server: its place and its
 hold stay then.
@@ -31,7 +32,7 @@ of a caller that hung up and has a key: it may ask again, and must get what it w
 named by its user, who may ask with it elsewhere.
 
 Marks are kept per principal: a key means nothing to others. A frozen store takes no withdrawals; who sends them tries
-again. Closures, pools and done marks change nothing here: what is given up is given to the next in line as ever.
+again. Closures, pools and done marks change nothing here: what is given up is given to the next in the queue as ever.
 """
 
 from __future__ import annotations

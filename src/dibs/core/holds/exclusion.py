@@ -30,7 +30,7 @@ _LOOK = 64  # names of a tree that are loaded at once, if the first claims in th
 def blockers(
     draft: Draft, lock: LockRecord, mode: str, slots: int, session: str | None, units: int = 1, *, most: int = _ALL
 ) -> tuple[Blocker, ...]:
-    """The claims in the way of one. With `most`, there may be more of them once so many are found."""
+    """The claims in the way of one. With `most`, the search ends once that many are found."""
     if not lock.holders and not in_tree(lock.name):
         return ()
     if lock.pooled:

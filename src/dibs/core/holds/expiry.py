@@ -5,7 +5,7 @@ Each outage that began while the hold was live, and ended before its owner was h
 nobody could renew in that time. After such an outage the owner has one chance to renew, of min(ttl,
 OUTAGE_CREDIT_MS_MAX). There is one chance, not one per outage. The whole credit since the last renewal is that chance,
 plus the longest outage, plus at most OUTAGE_CREDIT_MS_MAX for all other outages. So a dead owner's job is late by a
-bounded time, however often the server stalls. The same rule applies to sessions and places in a line. A hold also ends
+bounded time, however often the server stalls. The same rule applies to sessions and places in a queue. A hold also ends
 with its session.
 
 A hold may have a ceiling, which no renewal, session or credit goes past (`ceiling.py`).

@@ -111,8 +111,8 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
 
 
 def for_session(draft: Draft, ask: AcquireTerms | Ticket, mine: Holder) -> Holder:
-    """The session's hold, of which `ask` is told. It lasts as long as the session if that was asked: whoever claims so
-    renews the session only, and a TTL of an earlier claim would run out beneath it. A hold that outlives its session
+    """The session's hold, as the answer to `ask`. It lasts as long as the session if the ask wants that: such a caller
+    renews the session only, and the TTL of an earlier claim would run out meanwhile. A hold that outlives its session
     keeps its TTL for the time after."""
     if not mine.ttl_ms or ask.ttl_ms or mine.session != ask.session:
         return mine
@@ -125,7 +125,8 @@ def for_session(draft: Draft, ask: AcquireTerms | Ticket, mine: Holder) -> Holde
 
 
 def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -> None:
-    """Give a lease what its contract wants besides. The one counter is the floor of all tokens."""
+    """Apply what a compatibility layer wants of the lease. For a token above all others of the store, the store's floor
+    is the counter."""
     if policy.one_counter:
         draft.put(draft.meta().replace(token_floor=granted.lease.token))
     if not policy.delays_release:
@@ -137,7 +138,7 @@ def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -
 
 
 def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, began_ms: int | None = None) -> None:
-    """Write down a job's new owner, also in session and tree. `number`: its place in line since `began_ms`."""
+    """Write down a job's new owner, also in session and tree. `number`: its place in the queue since `began_ms`."""
     draft.put(lock)
     draft.emit_for_hold(
         events.ACQUIRED,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def take_quota(draft: Draft, payer: str | None, what: str) -> str | None:
-    """Count one more `what` ("held", "waiting" or "sessions"). Returns the charge to carry."""
+    """Count one more `what` ("held", "waiting" or "sessions"). Returns the `charge` to keep."""
     if payer is None:
         return None
     usage = usage_of(draft, payer)
@@ -37,7 +37,7 @@ def return_quota(draft: Draft, quota: str | None, what: str) -> None:
 
 
 def payer_of(quota: str | None) -> str | None:
-    """The principal of a charge: "namespace/principal", without a namespace for a credential that may use any."""
+    """The principal of a `charge`: "namespace/principal", without a namespace for a credential that may use any."""
     return None if quota is None else quota.partition("/")[2]
 
 
@@ -46,7 +46,7 @@ def is_current(draft: Draft, quota: str | None, payer: str) -> bool:
 
 
 def retake_quota(draft: Draft, quota: str | None, payer: str, what: str) -> str | None:
-    """Charge anew what was taken before its principal had a limit, or with another of its credentials."""
+    """Count anew what was taken before its principal had a limit, or with another of its credentials."""
     return_quota(draft, quota, what)
     return take_quota(draft, payer, what)
 
@@ -60,7 +60,7 @@ def usage_of(draft: Draft, payer: str) -> Usage:
 
 
 def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> QuotaExceeded | None:
-    """Return whether so many more jobs are too many. Places in line count as jobs, because they become jobs."""
+    """Return the refusal if `jobs` more are too many. Tickets count as jobs, because they become jobs."""
     if ask.payer is not None and ask.held_max:
         usage = usage_of(draft, ask.payer)
         if usage.held + usage.waiting + jobs > ask.held_max:

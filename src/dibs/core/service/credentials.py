@@ -183,7 +183,7 @@ def limit_token(draft: Draft, command: LimitToken) -> TokenState:
 
 
 def note_use(draft: Draft, command: NoteUse) -> TokenState:
-    """Write down when tokens were used. Servers need not be told, so the register stays as it is."""
+    """Write down when tokens were used. Servers need not know, so the register stays as it is."""
     draft.need(*[credential_key(digest) for digest in command.digests])
     for digest in command.digests:
         found = draft.find(credential_key(digest), Credential)
@@ -193,7 +193,7 @@ def note_use(draft: Draft, command: NoteUse) -> TokenState:
 
 
 def forget_credential(draft: Draft, key: str) -> None:
-    """Delete a token that ended long ago. No server accepts it, so none needs to be told."""
+    """Delete a token that ended long ago. No server accepts it, so none needs to know."""
     found = draft.get(key)
     if isinstance(found, Credential) and (due_ms := found.due_ms()) is not None and due_ms <= draft.now_ms:
         draft.write(key, None)

@@ -17,7 +17,7 @@ from dibs.core.outcomes import Outcome
 from dibs.core.records import WEBHOOK_DUTY_KEY, WEBHOOK_REGISTER_KEY, Kept, dead_letters_key, progress_key, webhook_key
 
 EVERY = "*"
-GAP = "gap"  # the kind of a delivery that tells of pruned history
+GAP = "gap"  # the kind of a delivery that reports pruned history
 TEST = "test"
 
 
@@ -71,7 +71,7 @@ class WebhookRegister(Kept):
 
 class Lane(Record):
     """A job with something to send: what follows the event `after`, up to the event `last`. One delivery at a time, so
-    events of one job stay in order. A lane without a job tells of pruned history between these two numbers."""
+    events of one job stay in order. A lane without a job reports pruned history between these two numbers."""
 
     job: str
     after: int

@@ -67,8 +67,8 @@ def merged(own: Stored | None, brought: Stored, *, adds: bool) -> Stored:
 
 
 def relabelled(record: Stored, quotas: Mapping[str, str]) -> Stored:
-    """`record` with the charges of the store that it comes to, by those that it has. One that is not among them is of
-    an older count, and counts nowhere."""
+    """`record` with each `charge` as in the store that it comes to, by those that it has. One that is not among them is
+    of an older count, and counts nowhere."""
     if isinstance(record, LockRecord):
         holders = [each.replace(charge=_quota(each.charge, quotas)) for each in record.holders]
         return record.replace(holders=tuple(holders))
@@ -83,8 +83,8 @@ def _quota(quota: str | None, quotas: Mapping[str, str]) -> str | None:
 
 class Renumbering:
     """Finds where a webhook continues when events have other numbers: `new` in the place of `old`, in order, and never
-    lower. `next_old` and `next_new` are the numbers that come next. `gap`: its target is told of numbers that are not
-    used, because no reader of the events would notice."""
+    lower. `next_old` and `next_new` are the numbers that come next. `gap`: numbers that are not used are reported to
+    its target, because no reader of the events would notice."""
 
     def __init__(
         self, old: Sequence[int], new: Sequence[int], next_old: int, next_new: int, gap: tuple[int, int] | None = None
@@ -117,7 +117,7 @@ class Renumbering:
         return (self._new[index] if index < len(self._new) else self._next_new) - 1
 
     def _lane(self, lane: Lane) -> Lane:
-        if not lane.job:  # it tells of a gap
+        if not lane.job:  # it reports a gap
             return lane.replace(until_ms=0)
         index = bisect_right(self._old, lane.last)
         last = self._new[index - 1] if index else lane.last
@@ -129,8 +129,8 @@ class Renumbering:
 
 
 def without_history(record: Stored, last: int) -> Stored:
-    """A webhook's record for a store that does not get the history. It begins after the event `last`, and its target is
-    told what it is not sent."""
+    """A webhook's record for a store that does not get the history. It begins after the event `last`, and a gap reports
+    what its target is not sent."""
     if isinstance(record, Webhook) and record.replay_after >= 0:
         return record.replace(replay_after=last)
     if isinstance(record, WebhookProgress):
@@ -140,7 +140,7 @@ def without_history(record: Stored, last: int) -> Stored:
 
 
 def _with_gap(progress: WebhookProgress, after: int, last: int) -> WebhookProgress:
-    """`progress` with a gap to tell: nothing that follows has a number between these two."""
+    """`progress` with a gap to report: nothing that follows has a number between these two."""
     known = [lane for lane in progress.lanes if not lane.job]
     gap = Lane(job="", after=min([after, *[lane.after for lane in known]]), last=last)
     lanes = [lane for lane in progress.lanes if lane.job]

@@ -1,13 +1,13 @@
 """Only the newest of a group waits: the promise `queue:newest`.
 
 A waiting claim may name a group that it replaces (`Terms.replaces`). A group is a name within one job. When a claim of
-a group takes a place in the job's line, the older place of the same group leaves it, whoever has it: who may claim the
+a group takes a place in the job's queue, the older place of the same group leaves it, whoever has it: who may claim the
 job may replace, and an access list is what keeps others out. An owner is never replaced.
 
-The newest takes a place of its own at the end of the line. It does not inherit the older one's: then whoever replaces
+The newest takes a place of its own at the end of the queue. It does not inherit the older one's: then whoever replaces
 often would stay ahead of all who came after its first ask, and places would not be in the order of their numbers.
 
-So a group has one place in a line at most, and the lock remembers which (`Group.number`): no other ticket is read to
+So a group has one place in a queue at most, and the lock remembers which (`Group.number`): no other ticket is read to
 find it. An ask that was replaced may come again, with its ticket or after a lost reply. It must not replace the newer
 one, so the lock also remembers the last asks that were replaced, by a digest of what they prove themselves with.
 """
@@ -31,9 +31,9 @@ _MARK_CHARS = 12
 
 
 def join_as_newest(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | QuotaExceeded | TooMany:
-    """Take a place at the end of each line, in which the older places of the group leave. That may free the job for the
-    newcomer itself: a ticket for several jobs holds them back until it has all. A place that it replaces does not count
-    against the limit of its principal."""
+    """Take a place at the end of each queue, in which the older places of the group leave. That may free the job for
+    the newcomer itself: a ticket for several jobs holds them back until it has all. A place that it replaces does not
+    count against the limit of its principal."""
     older = _older(draft, ask, names)
     own = [len(parts_of(each)) for each in older if ask.payer is not None and payer_of(each.charge) == ask.payer]
     over = over_waiting(draft, ask, names[0], len(names) - sum(own))
@@ -48,12 +48,12 @@ def join_as_newest(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ..
 
 
 def replace_older(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> None:
-    """The caller was given the jobs without a place in line: older places of its group would come after it."""
+    """The caller was given the jobs without a place in the queue: older places of its group would come after it."""
     _send_away(draft, ask, _older(draft, ask, names))
 
 
 def _send_away(draft: Draft, ask: Acquire | AcquireAll, older: list[Ticket]) -> None:
-    """The event tells the servers at which their callers wait. These ask once more, and are told why."""
+    """The event reaches the servers at which their callers wait. These ask once more, and get the reason."""
     by = ask.owner or session_owner(draft, ask.session)
     for ticket in older:
         drop(draft, ticket, REPLACED, by)
@@ -70,7 +70,7 @@ def superseded(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
         group = _find(lock, ask.replaces)
         if group is None:
             continue
-        # With a ticket, the number tells. It is the one in the line of the first job.
+        # With a ticket, its number decides. It is the one in the queue of the first job.
         is_older = ask.ticket_id is not None and name == names[0] and ask.ticket < group.number
         if is_older or _was_replaced(group, mark):
             newest = draft.ticket(lock.ns, name, group.number)
@@ -80,7 +80,7 @@ def superseded(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
 
 
 def _older(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> list[Ticket]:
-    """The places of the group in these lines: one in each at most, and one ticket may be in several."""
+    """The places of the group in these queues: one in each at most, and one ticket may be in several."""
     found: dict[str, Ticket] = {}
     for name in names:
         lock = draft.lock(ask.ns, name)
@@ -108,7 +108,7 @@ def _note_newest(draft: Draft, lock: LockRecord, ask: Acquire | AcquireAll, tick
     if known is not None:
         kept = most if draft.now_ms - known.at_ms < REPLACED_MS else min(most, REPLACED_KEPT)
         newest = newest.replace(replaced=known.replaced[: kept * _MARK_CHARS])
-    # Groups whose place is in the line are needed; of the others, the last ones.
+    # Groups whose place is in the queue are needed; of the others, the last ones.
     line, groups, gone = frozenset(lock.line), [newest], 0
     for each in lock.groups:
         if each.mark == newest.mark:

@@ -1,20 +1,20 @@
-"""Waiting in line: the promises `queue:fifo`, `queue:no-dead-grant` and `queue:one-wake`.
+"""Waiting in the queue: the promises `queue:fifo`, `queue:no-dead-grant` and `queue:one-wake`.
 
-A place in a job's line is a ticket. The lock keeps the order (numbers only, so that a thousand waiters cost a few
+A place in a job's queue is a ticket. The lock keeps the order (numbers only, so that a thousand waiters cost a few
 bytes each), each ticket is a record of its own. `advance` is the only function that gives a job to a waiter. Every
 rule that frees something calls it in the same decision, so a job is never free while a live waiter wants it, and no
 newcomer can take it in between.
 
-All names of a tree share one line, in which a place waits for the claims and for the earlier places that overlap it. So
-when a name becomes free, only the places that overlap it are looked at, and of those only the first ones are loaded. A
-ticket for several jobs is in all their lines at once and holds nothing. A job in whose line it is first is reserved
+All names of a tree share one queue, in which a place waits for the claims and for the earlier places that overlap it.
+So when a name becomes free, only the places that overlap it are looked at, and of those only the first ones are loaded.
+A ticket for several jobs is in all their queues at once and holds nothing. A job in whose queue it is first is reserved
 for it until the others are free, too. Its places were made in one commit, so two such tickets have the same order in
-all lines and cannot wait for each other.
+all queues and cannot wait for each other.
 
-Nobody is served while the job is closed (`closures.py`). The first in line is marked then: once the job is open, its
-server finds the mark when it keeps the place, and asks for it, which lets the line advance.
+Nobody is served while the job is closed (`closures.py`). The first in the queue is marked then: once the job is open,
+its server finds the mark when it keeps the place, and asks for it, which lets the queue advance.
 
-Once LEAVE_AT_ONCE_MAX places have left their lines in one decision, the rest is for a sweep: a job whose thousand
+Once LEAVE_AT_ONCE_MAX places have left their queues in one decision, the rest is for a sweep: a job whose thousand
 waiters died must not keep all others waiting.
 """
 
@@ -38,7 +38,8 @@ from dibs.core.waiting import tickets
 
 
 def may_wait(ask: Acquire | AcquireAll) -> bool:
-    """Tell whether the caller wants a place in line. Who has a ticket wants to keep it, or to get another for it."""
+    """Tell whether the caller wants a place in the queue. Who has a ticket wants to keep it, or to get another for
+    it."""
     return ask.wait or ask.ticket_id is not None
 
 
@@ -55,7 +56,7 @@ def ticket_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -
     if ticket is None:
         ticket = tickets.recognised(draft, ask, names)
     if ticket is None or ticket.number not in draft.lock(ticket.ns, ticket.name).line:
-        return None  # a ticket is in no line after a git remote had half of a push
+        return None  # a ticket is in no queue after a git remote had half of a push
     if ticket_over(draft, ticket):
         give_up(draft, ticket, "stopped asking")
         return None
@@ -68,14 +69,14 @@ def ticket_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -
 
 
 def give_up(draft: Draft, ticket: Ticket, reason: str) -> None:
-    """Take a ticket out of its lines, and serve those behind it."""
+    """Take a ticket out of its queues, and serve those behind it."""
     tickets.drop(draft, ticket, reason)
     advance(draft, ticket.ns, tickets.names_of(ticket))
 
 
 def advance(draft: Draft, ns: str, names: Sequence[str]) -> None:
-    """Give each job to the head of its line, and to the next ones as long as they fit. A ticket for several jobs that
-    is served or dropped advances its other lines, too, after these."""
+    """Give each job to the head of its queue, and to the next ones as long as they fit. A ticket for several jobs that
+    is served or dropped advances its other queues, too, after these."""
     queues: dict[str, None] = dict.fromkeys(names)
     while queues:
         name, _ = queues.popitem()
@@ -88,8 +89,8 @@ def advance(draft: Draft, ns: str, names: Sequence[str]) -> None:
 
 
 def _advance_later(draft: Draft, ns: str, name: str) -> None:
-    """Leave a line to the next sweep, which comes at once: as a delay of the job that is over, or in the tree's record.
-    Nobody overtakes meanwhile, because whoever comes is behind those who wait."""
+    """Leave a queue to the next sweep, which comes at once: as a delay of the job that is over, or in the tree's
+    record. Nobody overtakes meanwhile, because whoever comes is behind those who wait."""
     if in_tree(name):
         tree = draft.tree(ns)
         if name not in tree.unserved and draft.tree_queue(ns).of(name):
@@ -150,7 +151,7 @@ def _advance_tree(draft: Draft, ns: str, name: str, queues: dict[str, None]) -> 
 
 
 def _load(draft: Draft, ns: str, entries: list[tuple[str, int]]) -> None:
-    """Load places of a line at once. If many leave it, the other jobs of their tickets will be needed, too."""
+    """Load places of a queue at once. If many leave it, the other jobs of their tickets will be needed, too."""
     keys = [ticket_key(ns, name, number) for name, number in entries]
     draft.need(*keys, *[lock_key(ns, name) for name, _ in entries])
     if len(entries) >= tickets.PEEK:
@@ -175,7 +176,7 @@ def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
 
 
 def _step(draft: Draft, ns: str, name: str, number: int, queues: dict[str, None]) -> bool:
-    """Serve one place whose turn it is; False if it must wait. Adds other lines that may advance to `lines`."""
+    """Serve one place whose turn it is; False if it must wait. Adds other queues that may advance to `queues`."""
     ticket = draft.ticket(ns, name, number)
     if ticket is None:
         tickets.remove_from_queue(draft, ns, name, number)
@@ -210,7 +211,7 @@ def _step(draft: Draft, ns: str, name: str, number: int, queues: dict[str, None]
 def join_queue(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket:
     ticket = tickets.join(draft, ask, names)
     if draft.meta().closures:
-        advance(draft, ask.ns, names)  # the first in line must have the mark of a closed job
+        advance(draft, ask.ns, names)  # the first in the queue must have the mark of a closed job
     return ticket
 
 
@@ -275,7 +276,7 @@ def drop_unfit(draft: Draft, ns: str, name: str) -> None:
 
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
-    """Return whether all jobs of the ticket are free or held by its owner, and it is first in every line."""
+    """Return whether all jobs of the ticket are free or held by its owner, and it is first in every queue."""
     for part in tickets.needed_parts(draft, ticket):
         lock = draft.lock(ticket.ns, part.name)
         if draft.now_ms < lock.delay_until_ms or is_paused(lock):
@@ -306,7 +307,7 @@ def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
 
 
 def queued(draft: Draft, ticket: Ticket) -> Queued:
-    """The answer to one who waits: its position in the longest of its lines, and what blocks any job that it needs."""
+    """The answer to one who waits: its position in the longest of its queues, and what blocks any job that it needs."""
     parts = tickets.needed_parts(draft, ticket) or tickets.parts_of(ticket)
     entries = [(draft.lock(ticket.ns, part.name), part.number) for part in parts]
     in_way = {
@@ -340,7 +341,7 @@ def present_lock(draft: Draft, ns: str, name: str) -> LockRecord:
 
 
 def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockRecord:
-    """The present lock, for claims: expired holds that block it are ended, and its line advances. The line advances
+    """The present lock, for claims: expired holds that block it are ended, and its queue advances. The queue advances
     even if nothing ended: its head may have stopped asking, or a lock delay may be over."""
     if not in_tree(name):
         before = draft.lock(ns, name)
@@ -357,7 +358,8 @@ def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockReco
 
 def _make_whole(draft: Draft, lock: LockRecord) -> None:
     """A git remote that was killed may have the half of a grant that is in the lock, without the claim in the tree. Its
-    owner was not told, and is told only after this: it is made whole, or ended if somebody else got in its way."""
+    owner had no answer, and gets one only after this: the grant is made whole, or ended if somebody else got in its
+    way."""
     from dibs.core.holds.tree_claims import note_claims, unclaimed
 
     half = unclaimed(draft, lock) if lock.holders else []
@@ -394,7 +396,7 @@ def serve_own(draft: Draft, ns: str, session_id: str) -> None:
 
 
 def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
-    """Serve a session's tickets whose jobs it now holds. Returns the lines of those that want what it holds."""
+    """Serve a session's tickets whose jobs it now holds. Returns the queues of those that want what it holds."""
     session = draft.session(session_id)
     if session is None or not session.waits:
         return []

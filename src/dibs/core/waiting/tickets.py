@@ -1,7 +1,7 @@
-"""Places in a line: making, recognising, keeping and removing them, and what owners are told of those who wait.
-`queue.py` decides who is served when.
+"""Places in a queue: making, recognising, keeping and removing them, and what is reported to owners about those who
+wait. `queue.py` decides who is served when.
 
-A repeat must find its place in a line of any length without reading the tickets of others. So a lock keeps a mark of
+A repeat must find its place in a queue of any length without reading the tickets of others. So a lock keeps a mark of
 eight characters for each place: a checksum of the name of its ask (`withdraw.py`). A mark proves nothing. It only says
 which tickets to read; the ticket is the proof.
 """
@@ -46,7 +46,7 @@ _MARK_CHARS = 8
 
 
 def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
-    """Make a place at the end of the line of each of `names`. Returns the ticket in the line of the first."""
+    """Make a place at the end of the queue of each of `names`. Returns the ticket in the queue of the first."""
     locks = [draft.lock(ask.ns, name) for name in names]
     parts = _new_parts(draft, locks)
     draft.need(*[ticket_key(ask.ns, part.name, part.number) for part in parts])  # read what is written
@@ -66,7 +66,7 @@ def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
 
 
 def _new_parts(draft: Draft, locks: list[LockRecord]) -> tuple[Part, ...]:
-    """A number for each job. In a tree it is higher than all numbers of the common line, too."""
+    """A number for each job. In a tree it is higher than all numbers of the common queue, too."""
     parts, in_trees = [], 0
     for lock in locks:
         number = lock.next_ticket
@@ -85,7 +85,7 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
     session = draft.session(ask.session) if ask.session is not None else None
     numbers = marked(lock, ask.principal, ask.request_key or ask.fresh_lease_id)
     if ask.request_key is None:
-        numbers = sorted({*numbers, *_waits(session, ask.ns, name)})  # a line is sorted by number
+        numbers = sorted({*numbers, *_waits(session, ask.ns, name)})  # a queue is sorted by number
     draft.need(*[ticket_key(ask.ns, name, number) for number in numbers])
     for number in numbers:
         ticket = draft.ticket(ask.ns, name, number)
@@ -103,7 +103,7 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
 
 
 def session_tickets(draft: Draft, session_id: str | None, ns: str, name: str) -> list[Ticket]:
-    """The live places of a session in a job's own line."""
+    """The live places of a session in a job's own queue."""
     session = draft.session(session_id) if session_id is not None else None
     numbers = _waits(session, ns, name)
     draft.need(*[ticket_key(ns, name, number) for number in numbers])
@@ -121,7 +121,7 @@ def names_of(ticket: Ticket) -> tuple[str, ...]:
 
 
 def marked(lock: LockRecord, principal: str, ask: str) -> list[int]:
-    """The places in a job's line that may be of this ask, by their marks."""
+    """The places in a job's queue that may be of this ask, by their marks."""
     if not lock.line:
         return []
     mark = _mark_of(principal, ask)
@@ -131,7 +131,7 @@ def marked(lock: LockRecord, principal: str, ask: str) -> list[int]:
 
 
 def _mark_of(principal: str, ask: str) -> str:
-    from binascii import crc32  # imported here, because a claim without a line does not need it
+    from binascii import crc32  # imported here, because a claim without a queue does not need it
 
     return f"{crc32(f'{principal} {ask}'.encode('utf-8', 'surrogatepass')):08x}"
 
@@ -144,8 +144,8 @@ def needed_names(
     draft: Draft, claim: AcquireTerms | Ticket | Want, session: str | None, names: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Of the jobs that a session claims or waits for, those that it does not have. What it has is not judged again:
-    such a job may be done, parked, closed or smaller meanwhile, and is its owner's all the same. The line, closures and
-    the graph of waits ask this; `judge` knows more of a newcomer, who may prove a hold without a session, too."""
+    such a job may be done, parked, closed or smaller meanwhile, and is its owner's all the same. The queue, closures
+    and the graph of waits ask this; `judge` knows more of a newcomer, who may prove a hold without a session, too."""
     if session is None:
         return names
     return tuple([name for name in names if own_hold(draft, draft.lock(claim.ns, name), session, claim.mode) is None])
@@ -198,7 +198,7 @@ def keep(draft: Draft, ticket: Ticket, ask: AcquireTerms | None = None) -> Ticke
 
 
 def remove(draft: Draft, ticket: Ticket) -> tuple[Part, ...]:
-    """Remove a ticket from all its lines, without an event, because it was granted. Returns the places that it had. Of
+    """Remove a ticket from all its queues, without an event, because it was granted. Returns the places that it had. Of
     a ticket of which only a part was stored, another may have a number meanwhile, also its own ask repeated: that one
     stays."""
     found = [(part, draft.ticket(ticket.ns, part.name, part.number)) for part in parts_of(ticket)]
@@ -232,7 +232,7 @@ def remove_from_queue(draft: Draft, ns: str, name: str, number: int) -> None:
 
 
 def drop(draft: Draft, ticket: Ticket, reason: str, by: str | None = None) -> None:
-    """Remove a ticket from its lines, with an event that says why."""
+    """Remove a ticket from its queues, with an event that says why."""
     for part in remove(draft, ticket):
         gone = ticket.replace(name=part.name, number=part.number)
         draft.events.append(ticket_event(draft, gone, events.LEFT, reason=reason, by=by))
@@ -254,9 +254,10 @@ def ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = N
 
 
 # What a session wants: a refused claim that counts as waiting, for `deadlock.py`. An agent that asks, is refused,
-# thinks and asks again waits just like one in line. So the last refusal of a session that holds something counts until
-# the session gets something, lets something go or asks for something else, and for WANT_MS at most. A reported deadlock
-# is also a refusal: the others in the cycle must be told of it when they ask again. So is a wait that was given up.
+# thinks and asks again waits just like one in the queue. So the last refusal of a session that holds something counts
+# until the session gets something, lets something go or asks for something else, and for WANT_MS at most. A reported
+# deadlock is also a refusal: the others in the cycle must get it, too, when they ask again. So is a wait that was given
+# up.
 
 
 def note_want(draft: Draft, ask: AcquireTerms | Ticket, names: tuple[str, ...]) -> None:
@@ -282,20 +283,21 @@ def forget_want(draft: Draft, ask: AcquireTerms) -> None:
         draft.put(session.replace(want=None))
 
 
-# What an owner is told of those who wait for what it holds: the promise `queue:holder-told`.
+# Reports to an owner who waits for what it holds: the promise `queue:holder-told`.
 #
-# An owner is told of each waiter once. Places in a line have rising numbers, so a hold remembers one number: the last
-# place of which its owner was told. It is stored by the write that renews the hold, so telling costs no write.
+# Each waiter is reported to an owner once. Tickets of a queue have rising numbers, so a hold remembers one number
+# (`Holder.told`): the last ticket that was reported. It is stored by the write that renews the hold, so reporting costs
+# no write.
 #
-# A heartbeat of a lease reads the job's own line, which is in the same record, and the line of a tree only if a waiter
-# marked the hold (`wanted`). A heartbeat of a session mostly comes from a timer, and reads no lines: whoever begins to
-# wait notes the job in the session, which is told of it when the worker itself asks (`active`).
+# A heartbeat of a lease reads the job's own queue, which is in the same record, and the queue of a tree only if a
+# waiter marked the hold (`wanted`). A heartbeat of a session mostly comes from a timer, and reads no queues: whoever
+# begins to wait notes the job in the session, and it is reported when the worker itself asks (`active`).
 
 
 def waiters(draft: Draft, lock: LockRecord, holder: Holder, *, whole: bool = False) -> tuple[int, int, int]:
-    """Return how many wait for a hold, how many of them its owner was not told of, and the number of the newest place.
-    Places of the owner's own session do not count. A waiter that died counts until its place is seen to be over.
-    `whole`: looks at the line of a tree even if nothing says that somebody waits there."""
+    """Return how many wait for a hold, how many of them were not reported to its owner, and the number of the newest
+    ticket. Places of the owner's own session do not count. A waiter that died counts until its place is seen to be
+    over. `whole`: looks at the queue of a tree even if nothing says that somebody waits there."""
     if not lock.line and not (in_tree(lock.name) and (whole or holder.wanted)):
         return 0, 0, 0
     entries = _queue(draft, lock, holder.mode)
@@ -336,7 +338,7 @@ def _mark_wanted(draft: Draft, ns: str, blocker: Blocker) -> None:
 
 
 def report_waiters(draft: Draft, session: SessionRecord, bound: str | None) -> tuple[WaitedFor, ...]:
-    """The jobs of a session for which somebody waits of whom it was not told. From now on it counts as told."""
+    """The jobs of a session with waiters that were not reported to it. From now on they count as reported."""
     from dibs.core.lease_outcomes import WaitedFor  # no claim needs it
 
     keys = [key for key in session.wanted if bound in (None, split_lock_key(key)[0])]

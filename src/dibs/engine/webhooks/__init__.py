@@ -48,7 +48,7 @@ class TargetRefused(InvalidInput):
 
 
 class TargetPolicy(Record):
-    """The targets that an operator allows besides public ones over HTTPS."""
+    """The targets that an operator allows, in addition to public ones over HTTPS."""
 
     private: bool = False
     http: bool = False

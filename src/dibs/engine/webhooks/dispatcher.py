@@ -58,7 +58,7 @@ class WebhookLedger:
         self._valid: set[Owner] = set()
         self._over: set[Owner] = set()
         self._over_at = (-1, 0)  # of which change of the tokens, and when
-        self.holders: Callable[[], set[Owner] | None] = lambda: None  # whom a server lets in besides; None: unknown
+        self.holders: Callable[[], set[Owner] | None] = lambda: None  # others that a server lets in; None: unknown
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
         self.duty = self.renew_at_ms = self.safe_until_ms = 0
 

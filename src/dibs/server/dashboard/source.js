@@ -84,7 +84,7 @@ export class Source {
     for (const what of this._wanted) if (!isLive || !(what in LISTS)) this.soon(what, isLive ? 5000 : 500);
   }
 
-  /** Reads it within so many milliseconds, once for all who ask until then. */
+  /** Reads it within this many milliseconds, once for all who ask until then. */
   soon(what, ms) {
     if (this._timers.has(what)) return;
     this._timers.set(what, setTimeout(() => {

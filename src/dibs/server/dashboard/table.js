@@ -7,7 +7,7 @@
 import { h } from "./dom.js";
 
 const SPARE = 14;
-const STEP = 10; // rows are changed so many at a time while scrolling
+const STEP = 10; // how many rows are changed at a time while scrolling
 
 export class WindowTable {
   constructor({ caption, columns, key, rowHeight = 52, onSort = null }) {

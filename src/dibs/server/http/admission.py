@@ -198,7 +198,7 @@ class Admission:
         self._count = 0
         self._turned_away = 0  # since the last line in the log
         self._next_line_ms = 0
-        self.leaving = 0  # turned away, and still being told so
+        self.leaving = 0  # turned away; the refusal is still being sent
 
     def enter(self, guest: Guest, client: str) -> HttpError | None:
         """Count a connection of `client`, or return the refusal. It counts until it leaves, or is turned out."""
@@ -271,8 +271,8 @@ class Admission:
         self._next_line_ms = now_ms + LOG_EVERY_MS
 
 
-# Requests of unknown callers and of callers who may not: counted, and told in the log, at most a line of each kind in
-# LOG_EVERY_MS.
+# Requests of unknown callers and of callers who may not: counted, and reported in the log, at most a line of each kind
+# in LOG_EVERY_MS.
 
 
 class Refusals:

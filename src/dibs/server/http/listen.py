@@ -141,7 +141,7 @@ def _notice_the_dead(made: socket.socket) -> None:
     """Make the kernel probe silent clients; connections inherit this. A machine that lost its power does not close its
     connections, and its place in line must not be kept for its whole waiting time."""
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"  # macOS calls it so
+    idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"  # the same, on macOS
     for option, value in ((idle, 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2)):
         if hasattr(socket, option):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

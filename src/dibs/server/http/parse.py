@@ -1,4 +1,4 @@
-"""Parses the untrusted parts of a request: body, name in the address, query, headers. Each fault has its own message:
+"""Parses the untrusted parts of a request: body, name in the address, query, headers. Each error has its own message:
 415 for a type that is not JSON, 413 for too much, 400 for invalid text. `wire/requests.py` checks the values.
 """
 
@@ -57,7 +57,7 @@ def is_acceptable(headers: Mapping[bytes, bytes]) -> bool:
 
 
 class FieldTwice(InvalidInput):
-    """Which one was meant is unclear."""
+    """A field is given twice, so it is unclear which value was meant."""
 
 
 def too_large(most: int = BODY_BYTES_MAX) -> HttpError:

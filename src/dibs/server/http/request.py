@@ -203,7 +203,7 @@ class HttpRequest:
         refuses the caller, or is None, at most STRANGERS_BODY_BYTES_MAX are kept in memory."""
         self._known = known
         if not self.head.is_plain and self.headers.get(b"expect", b"").lower() == b"100-continue":
-            if not self._has_sent_continue:  # some clients send a body only after they were told that it is wanted
+            if not self._has_sent_continue:  # some clients send a body only after this
                 self.connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self._has_sent_continue = True
         if len(self._body) > STRANGERS_BODY_BYTES_MAX:

@@ -107,7 +107,7 @@ def public_reply(error: BaseException) -> Reply:
 
 
 def answer_for_error(error: BaseException) -> Reply:
-    """The answer for an error, which is noted, and logged if it is a fault."""
+    """The answer for an error, which is counted, and logged if it is a bug."""
     request_id = new_request_id()
     if isinstance(error, HttpError):
         document = {"error": CODES[error.code].title, "code": error.code, "details": error.details}

@@ -30,7 +30,7 @@ from dibs.wire.parts import timestamp
 HttpConnection = Any  # dibs.server.connection.HttpConnection, which knows these
 
 
-# When a certificate is valid, which Python's `ssl` tells only of the other side's: two times in a row in the DER.
+# Finds when a certificate is valid, which Python's `ssl` shows only of the other side's: two times in a row in the DER.
 
 FILE_BYTES_MAX = 1024 * 1024
 _UTC_TIME = 0x17

@@ -71,7 +71,7 @@ def _family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float | Hist
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """How many values are at most as large as each bound."""
+    """For each bound, the number of values that are at most as large."""
     reached, found = 0, []
     for bound, count in zip([*map(repr, histogram.bounds), "+Inf"], histogram.counts.copy(), strict=True):
         reached += count

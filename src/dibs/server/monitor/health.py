@@ -41,12 +41,12 @@ class SharedProbe(Generic[Found]):
     def _done(self, looked: asyncio.Future[Found]) -> None:
         self._under_way = None
         if not looked.cancelled():
-            looked.exception()  # those who waited for it were told
+            looked.exception()  # those who waited for it got the exception
 
 
 def known_trouble(store: Store, meta: Stored | None) -> DibsError | None:
-    """The fault of the store that is not known to be over; or that it is frozen, as its record `meta` says."""
-    if isinstance(store.trouble(), StoreUnavailable):  # the fault may be over, but nobody has written since
+    """The failure of the store that is not known to be over; or that it is frozen, as its record `meta` says."""
+    if isinstance(store.trouble(), StoreUnavailable):  # the failure may be over, but nobody has written since
         with contextlib.suppress(StoreUnavailable):
             store.commit({}, {}, ())
     why = why_frozen(meta)
@@ -54,7 +54,7 @@ def known_trouble(store: Store, meta: Stored | None) -> DibsError | None:
 
 
 def health_of(store: Store) -> Reply:
-    """`ok`, or `degraded` with the known fault of the store: some of it may still be readable."""
+    """`ok`, or `degraded` with the known failure of the store: some of it may still be readable."""
     found = store.read((META_KEY,))
     maintenance = maintenance_of(store)
     versions = maintenance.migrated()
@@ -66,7 +66,7 @@ def health_of(store: Store) -> Reply:
         "db_size_bytes": maintenance.size_bytes(),
         "now": timestamp(found.now_ms),
     }
-    if damaged := store.damaged():  # costs only who needs them: the server is as well as before
+    if damaged := store.damaged():  # this concerns only those jobs: the server itself is as healthy as before
         document["damaged"] = len(damaged)
     trouble = known_trouble(store, found.records[META_KEY].record)
     if trouble is None:

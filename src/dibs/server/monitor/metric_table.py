@@ -23,7 +23,7 @@ class StoreLook(NamedTuple):
     last_seq: int
     now_ms: int  # of its clock
     token_ends_ms: int | None  # on the wall clock: when the next token ends
-    has_trouble: bool  # it knows a fault that may not be over, or is frozen
+    has_trouble: bool  # it knows a failure that may not be over, or is frozen
 
 
 class Scrape(NamedTuple):
@@ -207,7 +207,7 @@ METRICS = (
         GAUGE,
         "dibs_store_writable",
         "0 if writes are blocked: a commit of this server takes over 3 s, the last one failed within 5 minutes, "
-        "the store knows a fault that is not over, or it is frozen. A server that writes nothing does not notice.",
+        "the store knows a failure that is not over, or it is frozen. A server that writes nothing does not notice.",
         lambda scrape: int(not (scrape.metrics.is_write_blocked() or (scrape.look and scrape.look.has_trouble))),
     ),
     Metric(
@@ -232,13 +232,13 @@ METRICS = (
     Metric(
         GAUGE,
         "dibs_event_told_position",
-        "The number of the newest event that this server has told to its streams and its counts.",
+        "The number of the newest event that this server has passed on to its streams and counts.",
         lambda scrape: scrape.engine.reported_seq,
     ),
     Metric(
         GAUGE,
         "dibs_event_lag",
-        "How far the told position is behind the stored one. On stores that number without gaps: how many events.",
+        "How far the position passed on is behind the stored one. On stores that number without gaps: how many events.",
         lambda scrape: None if scrape.look is None else max(scrape.look.last_seq - scrape.engine.reported_seq, 0),
     ),
     Metric(
@@ -250,7 +250,7 @@ METRICS = (
     Metric(
         COUNTER,
         "dibs_event_streams_dropped_total",
-        "Streams that were ended because their reader did not read. It was told where to continue.",
+        "Streams that were ended because their reader did not read. The last thing sent says where to continue.",
         lambda scrape: scrape.streams.dropped,
     ),
     Metric(
@@ -316,7 +316,7 @@ METRICS = (
     Metric(
         COUNTER,
         "dibs_rate_limited_total",
-        "Requests refused because their token may send only so many a second.",
+        "Requests refused because their token has a limit of requests a second.",
         lambda scrape: scrape.metrics.rate_limited,
     ),
     Metric(

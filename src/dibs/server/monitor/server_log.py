@@ -2,7 +2,7 @@
 of OpenTelemetry.
 
 Nothing waits for whoever reads the log. A thread writes it; if nobody reads the pipe behind standard error, lines are
-kept up to LOG_BYTES_MAX, and later ones are dropped and counted. The number is told as soon as there is room.
+kept up to LOG_BYTES_MAX, and later ones are dropped and counted. The number is logged as soon as there is room.
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ class LogWriter(logging.Handler):
             try:
                 self._stream.write(lines)
                 self._stream.flush()
-            except (OSError, ValueError):  # the reader is gone; there is nobody to tell
+            except (OSError, ValueError):  # the reader is gone, so nobody would read an error
                 pass
 
     def _next(self) -> str | None:
-        """What there is to be written, once there is something; None at the end."""
+        """Wait for the next text to write; None at the end."""
         with self._changed:
             self._is_writing = False
             self._changed.notify_all()

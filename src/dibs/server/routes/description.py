@@ -37,7 +37,7 @@ _REPLY_HEADERS: Schema = {
     "X-Request-Id": {"description": "Names the request in the server's log.", "schema": {"type": "string"}},
     "X-Dibs-Store": {"description": "The id of the store.", "schema": {"type": "string"}},
     "Retry-After": {
-        "description": "Where asking later helps: in so many seconds.",
+        "description": "Where asking later helps: after how many seconds.",
         "schema": {"type": "integer", "minimum": 0},
     },
 }
@@ -197,7 +197,7 @@ def description_routes(api: Api) -> Table:
         )
 
     async def answer(form: str, make: Callable[[Document], Reply], call: HttpRequest) -> Reply:
-        if form not in made:  # it takes longer than others should wait
+        if form not in made:  # making it takes so long that other requests should not wait for it
             made[form] = await api.in_reader(lambda: both(make))
         plain, compressed = made[form]
         return compressed if takes_gzip(call.headers.get(b"accept-encoding", b"")) else plain

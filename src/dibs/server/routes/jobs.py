@@ -156,7 +156,7 @@ class EventRoutes:
         return self._opened(call, EventStream(feed, wanted, at, self._frame))
 
     async def watch(self, call: HttpRequest) -> Reply | EventStream:
-        """The state of one job and its changes, as OctoStore tells them."""
+        """The state of one job and its changes, as OctoStore reports them."""
         ns, _ = self._api.reader("watch", call.query, call.headers)
         name = check_name(parse.one_name(parse.decode_name(call.raw_name), call.headers))
         self._check_room(call)

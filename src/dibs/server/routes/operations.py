@@ -365,8 +365,8 @@ OPERATIONS = by_id(
             wire.JOB,
             *wire.NAMESPACE,
             wire.NAMES,
-            number_in_query("limit", "The newest so many events", 1, limits.HISTORY_PAGE_MAX),
-            number_in_query("after", "Instead: the first so many after this `seq`", 0, SEQ_MAX),
+            number_in_query("limit", "How many of the newest events", 1, limits.HISTORY_PAGE_MAX),
+            number_in_query("after", "Instead: the first ones after this `seq`", 0, SEQ_MAX),
         ),
     ),
     Operation(
@@ -412,10 +412,10 @@ OPERATIONS = by_id(
             _NAME,
             number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
             number_in_query(
-                "since_seconds", "Without `after`: begin with the events of the last so many seconds", 0, SINCE_S_MAX
+                "since_seconds", "Without `after`: begin with the events of this many last seconds", 0, SINCE_S_MAX
             ),
             _FOLLOW,
-            number_in_query("limit", "Of a page: at most so many events", 1, limits.HISTORY_PAGE_MAX),
+            number_in_query("limit", "Of a page: how many events at most", 1, limits.HISTORY_PAGE_MAX),
             _LAST_EVENT_ID,
         ),
         media=(wire.JSON_TYPE, wire.STREAM_TYPE),
@@ -555,7 +555,7 @@ OPERATIONS = by_id(
         {200: _SCHEMAS["rights"]},
         parameters=(
             number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
-            number_in_query("limit", "At most so many events", 1, limits.HISTORY_PAGE_MAX),
+            number_in_query("limit", "How many events at most", 1, limits.HISTORY_PAGE_MAX),
         ),
     ),
     Operation(

@@ -42,7 +42,7 @@ from dibs.stores.etcd.stopwatch import SECOND_MS, BootNote, StopwatchReading, di
 from dibs.stores.etcd.transaction import OPS_MAX, end_of
 
 CHECK_MS = 2_000
-RECOVER_MS = 30_000  # a clock that ran too fast is watched for so long before it is trusted again
+RECOVER_MS = 30_000  # how long a clock that ran too fast is watched before it is trusted again
 UNCOUNTED_MS = 10_000  # for how long our own clock alone is trusted, while etcd changes its leader
 BASE_MS = 600_000  # over how long small differences add up before the comparison starts again
 
@@ -64,7 +64,7 @@ class EtcdClock:
         return self._offset_ms is not None
 
     def is_trusted(self) -> bool:
-        """Return whether it has run well for long enough since its last fault."""
+        """Return whether it has run well for long enough since it last ran too fast."""
         return self.steady_ms() >= self._distrusted_until_ms
 
     def begin(self, mark_ms: int, started_ms: int, reading: StopwatchReading | None, note: BootNote | None) -> bool:

@@ -71,7 +71,7 @@ class Refusal(Exception):
 
 
 class LostConnection(Exception):
-    """No answer came. `sent`: the request may have arrived. `mend`: what to do; empty: try again. `lasts`: a retry does
+    """No answer came. `sent`: the request may have arrived. `fix`: what to do; empty: try again. `lasts`: a retry does
     not help."""
 
     def __init__(self, why: str, *, sent: bool, fix: str = "", lasts: bool = False) -> None:

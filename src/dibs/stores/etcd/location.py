@@ -1,4 +1,4 @@
-"""What an `etcd:` URL means, what the store can do, and which key holds what.
+"""The meaning of an `etcd:` URL, what the store can do, and which key holds what.
 
     etcd://host:2379,other:2379/prefix         several members, and the prefix of all keys (`dibs` if none is given)
     etcds://host:2379/prefix?ca=/ca.pem        TLS; also &cert=…&key=… for a client certificate

@@ -97,7 +97,8 @@ class EventLog:
         return compare_revision(self.layout.chapter, revision), [put_op(key, value) for key, value in pairs]
 
     def _turning(self, chapter: int, commits: int, base: int) -> list[tuple[bytes, bytes]]:
-        """What is written where a chapter begins. The first base is left out while no other began: 0.2.0 knows one."""
+        """The writes that begin a chapter. The first base is left out while it is the only one: 0.2.0 cannot read
+        two."""
         value, mark = b"%d %d %d" % (chapter, commits, base), b""
         if base != self.first_base:
             value, mark = b"%b %d" % (value, self.first_base), b"%d" % base

@@ -35,7 +35,8 @@ def _varint(value: int) -> bytes:
 
 
 def _all(number: int, values: Iterable[bytes]) -> bytes:
-    """A repeated field. Unlike others it may hold what is empty."""
+    """A repeated field. Its empty values are written, too, because each of them counts; a single field leaves them
+    out."""
     return b"".join([_field(number, value) for value in values])
 
 

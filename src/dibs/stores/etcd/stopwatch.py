@@ -8,7 +8,7 @@ from dibs.base.record import Record
 from dibs.core.limits import ETCD_CLOCK_MS_MAX
 
 SECOND_MS = 1_000
-DRIFT_PARTS = 1_000  # steady clocks may differ by one in so many
+DRIFT_PARTS = 1_000  # steady clocks may differ by one part in a thousand
 
 
 class StopwatchReading(Record):

@@ -147,12 +147,12 @@ SMALL = 1_000
 FIRST_STEP_MS = 1_000
 STEPS_MAX = 14  # beyond about 4 hours everything is read
 
-# What is remembered: so many records, and of long ones so much text beyond the first KiB of each.
+# How much is remembered: the number of records, and the text of long ones beyond the first KiB of each.
 KNOWN_MAX = 50_000
 KNOWN_BYTES_MAX = 64 * 1024 * 1024
 SHORT_BYTES = 1024
 OTHER_OPS = 3  # further operations of a commit: its name, the time, and a look at the newest event
-EPOCH = 1 << 63  # a version is a revision, and so many times the epoch in which it was read (`client.py`)
+EPOCH = 1 << 63  # a version is a revision plus this times the epoch in which it was read (`client.py`)
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
 INNER_OPS_MAX = 64
 DUE_DIGITS = 16  # of a time in the index of what is due
@@ -281,7 +281,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._known[key] = found
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
-        """What is not remembered is told as absent, which most jobs are that are claimed. So a claim is one call."""
+        """A record that is not remembered is reported as absent: most jobs are when they are claimed. So a claim is one
+        call."""
         known = self._known
         if not known:
             return self.read(keys)  # this process has just begun
@@ -411,7 +412,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         root = self._layout.live if live else self._layout.records
         whole = self._layout.live_mark(prefix) if live else self._layout.record(prefix)
         found: Page = []
-        while len(found) < limit:  # a short page is the last one: others take the place of those that are left out
+        while len(found) < limit:  # only the last page may be short: others replace those left out
             begin = root + after.encode() + b"\0" if after >= prefix and after else whole
             wanted, epoch = limit - len(found), self._client.epoch
             kvs = self._ask(range_op(begin, txn.end_of(whole), limit=wanted, keys_only=live)).kvs
@@ -574,5 +575,5 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
 
 def _entries(record: Stored | None) -> tuple[int | None, bool]:
-    """What the two indexes say of a record."""
+    """The entries of a record in the two indexes."""
     return (None, False) if record is None else (record.due_ms(), record.is_live())

@@ -29,8 +29,8 @@ from dibs.stores.etcd.messages import KeyValue, TxnAnswer
 from dibs.stores.port import CommitTooLarge, Conflict
 
 OPS_MAX = 128
-COMPARES_MAX = 100  # of one transaction; the rest of the 128 is for the levels of its messages.operations
-WIDTH = 40  # how many messages.inner transactions a transaction with few compares has on its first level
+COMPARES_MAX = 100  # of one transaction; the rest of the 128 is for the levels of its operations
+WIDTH = 40  # how many inner transactions a transaction with few compares has on its first level
 OVERHEAD_BYTES = 32  # of each operation, in the levels above it and in etcd's log
 
 
@@ -67,7 +67,7 @@ def naming(layout: Layout, name: str) -> bytes:
 
 
 def fits(ops: list[bytes]) -> bool:
-    """Return whether one request can carry all of these. Found out first: otherwise it would be sent in vain."""
+    """Return whether one request can carry all of these. Asked before it is sent, because etcd would refuse it."""
     return sum(map(len, ops)) + OVERHEAD_BYTES * len(ops) <= ETCD_REQUEST_BYTES_MAX
 
 

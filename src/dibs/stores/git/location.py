@@ -1,4 +1,4 @@
-"""What a `git:` URL means, and what the store can do.
+"""The meaning of a `git:` URL, and what the store can do.
 
 A URL names a clone or a remote:
 
@@ -66,7 +66,7 @@ _FORBIDDEN = frozenset(" ~^:?*[\\\x7f")
 
 
 class GitLocation:
-    """Where records are, and how to reach them. `remote` is empty for the clone itself."""
+    """The location of records, and how to reach them. `remote` is empty for the clone itself."""
 
     def __init__(self, url: str, git: Git, folder: str, remote: str, options: Mapping[str, str]) -> None:
         self.shown = without_secrets(url)  # the URL, for people

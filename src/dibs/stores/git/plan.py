@@ -33,7 +33,7 @@ FIRST, TOGETHER, LAST = range(3)
 
 
 def part_of(before: Stored | None, after: Stored | None) -> int:
-    """When a change is made: with the others, or before or after them. See the module's text."""
+    """The moment of a change: with the others, or before or after them, for the reasons at the top of this file."""
     record = before if after is None else after
     if not isinstance(record, Tree) or not record.page:
         return TOGETHER

@@ -84,7 +84,7 @@ class Refs(ABC):
 
     @abstractmethod
     def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
-        """See the module's text. `branch_update`: a branch in the same push, all or nothing."""
+        """Change all refs, or none and return False. `branch_update`: a branch in the same push, all or nothing."""
 
     def objects(self, oids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
         """Kind and content of objects. A missing one has the kind `missing`. An object that is not a commit, or is too

@@ -38,7 +38,7 @@ from dibs.stores.git.entries import Entry, tail_of
 from dibs.stores.git.repository import file_lock, load_json, save_json
 
 # The remote's clock, if it can be read: the `Date` of its HTTP answers, or the time its file system gives to a new
-# file. ssh and git:// tell no time.
+# file. ssh and git:// have no clock to read.
 #
 # A reading is kept as two bounds on the machine's steady clock, so it does not depend on a wall clock.
 
@@ -115,8 +115,9 @@ class Clocks(Record):
 
 
 class StoreTime:
-    """See the module's text. `folder` holds the anchor and the first sights; `margin_ms` is how far clocks may be
-    apart, and `stated` whether an operator set it; `remote` reads the remote's clock."""
+    """The store's time on this machine, and the age of records. `folder` holds the anchor and the first sights;
+    `margin_ms` is how far clocks may be apart, and `stated` whether an operator set it; `remote` reads the remote's
+    clock."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class StoreTime:
         self._margin_ms = margin_ms
         self._stated = stated
         self._remote = clocks.remote or remote
-        # The machine's own boot id is private.
+        # A digest, because records are pushed, and the machine's own boot id is private.
         self._clock_id = hashlib.sha256(clocks.boot_id().encode()).hexdigest()[:16]
         self._last_ms = 0
         self._seen: dict[str, tuple[str, int]] = {}  # by ref: the record's nonce, and when it was first seen
@@ -230,7 +231,7 @@ class StoreTime:
         return self._offset_ms + self._clocks.steady_ms() - self.age_ms(entry) - int(entry.stamp["now_ms"])
 
     def dates_shift_ms(self, entry: Entry) -> int:
-        """The same for dates: as the wall clocks of its writer and of this machine tell them."""
+        """The same for dates: by the wall clocks of its writer and of this machine."""
         stamp, reading = entry.stamp, self._remote()
         is_wrong = reading is not None and (self.is_off() or "remote_ms" not in stamp)
         if is_wrong or self._is_own(entry):

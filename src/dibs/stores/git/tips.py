@@ -26,8 +26,9 @@ from dibs.stores.port import ABSENT, Puts, RecordCorrupt, Versioned
 
 
 class HighWater:
-    """See the module's text. `raised`: new numbers must be above this, because the remote was put back; 0: it was not.
-    `fallen` names the refs that showed it, with the number seen before and the number found."""
+    """The highest fencing numbers that this clone has seen. `raised`: new numbers must be above this, because the
+    remote was put back; 0: it was not. `fallen` names the refs that showed it, with the number seen before and the
+    number found."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

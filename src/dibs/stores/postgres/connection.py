@@ -75,7 +75,7 @@ class LinkLost(Exception):
 
 
 class LinkBehind(LinkLost):
-    """A server lacks commits that this process was told of. It must not be used."""
+    """A server lacks commits that were confirmed to this process. It must not be used."""
 
 
 class PostgresConnection:

@@ -1,4 +1,4 @@
-"""What a `postgresql:` URL means, and what the store can do.
+"""The meaning of a `postgresql:` URL, and what the store can do.
 
 A `postgresql:` URL is a URL of libpq, plus a few options of our own after the question mark:
 
@@ -47,7 +47,7 @@ _FORM = "postgresql://user@host:5432/database?schema=dibs"
 
 
 class PostgresLocation:
-    """Where the store is and how to connect. `attempts` are libpq's settings, one for each host."""
+    """The address of the store, and how to connect. `attempts` are libpq's settings, one for each host."""
 
     def __init__(self, url: str) -> None:
         self.shown = without_secrets(url)

@@ -37,7 +37,7 @@ TIMELINE = (
     "::pg_catalog.bit(32)::pg_catalog.int8"
 )
 
-# Who keeps dibs waiting in the database, as its system views tell.
+# Finds who keeps dibs waiting in the database, by its system views.
 #
 # Names in the statements are qualified: by the session's search path, a function could be another user's.
 
@@ -179,7 +179,8 @@ class Pool(Forgetful):
                 self._idle.pop().close()
 
     def forget(self) -> None:
-        """In a child they are its parent's. Dropping them sends nothing: psycopg closes its own process's."""
+        """Drop the connections: in a forked child they belong to the parent. This sends nothing, because psycopg closes
+        only connections that its own process opened."""
         self._idle = []
 
     def close(self) -> None:

@@ -41,8 +41,8 @@ SAFE = "SET search_path = pg_catalog, pg_temp"
 INDEXED = f"{SAFE} SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
 
 COUNTER_BITS = 40
-# The numbers of a new timeline's events begin so much later. Whichever of the lost ones somebody has read, a gap says
-# that some are missing.
+# The numbers of a new timeline's events begin this much higher. Whichever of the lost events somebody has read, the gap
+# shows that some are missing.
 LOST_EVENTS_MAX = 10_000
 # Of the row `s`. A standby in recovery has no timeline of its own.
 _REVISION = f"""CASE WHEN pg_is_in_recovery() THEN s.revision WHEN s.timeline = {TIMELINE} THEN s.revision

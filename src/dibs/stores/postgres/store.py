@@ -114,7 +114,7 @@ class PostgresStore(Store, Maintenance):
         return Snapshot(now_ms=now_ms, records=found)
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
-        """What is not cached is told as absent, which most jobs are that are claimed."""
+        """A record that is not cached is reported as absent: most jobs are when they are claimed."""
         cache = self._cache
         now_ms = self._steps.now_ms() if cache else None
         if now_ms is None:

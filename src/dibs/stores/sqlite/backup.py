@@ -67,7 +67,7 @@ LOCKS_AT, LOCKS_BYTES = 0x40000000, 512
 
 
 class Counters(Record):
-    """How far a file has come: nothing that comes after it may go below."""
+    """The counters of a file. Nothing that replaces it may begin below them."""
 
     revision: int = 0
     last_seq: int = 0

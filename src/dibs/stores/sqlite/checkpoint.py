@@ -30,7 +30,7 @@ from dibs.stores.sqlite.opener import connect, identity_of, reach_the_disk
 
 
 def _address(store_id: str, key: str) -> bytes:
-    """Two keys may share an address: then a waiter looks in vain, or one of two is not woken."""
+    """Two keys may share an address: then a waiter is woken for nothing, or one of two is not woken."""
     text = key.encode()
     return b"\0dibs-wake/%s/%08x/%s" % (store_id.encode(), crc32(text), text[-32:])
 
@@ -97,7 +97,8 @@ _MOVE = "PRAGMA wal_checkpoint(PASSIVE)"  # waits for nobody, and nobody waits f
 FALLBACK = 8
 NOTICE = 64  # how many times as long as planned a log is worth a notice
 ROUNDS_MAX = 4  # each is shorter than the one before
-# About so many pages a commit writes: one for each record, and those of the history and of the indexes that go with it.
+# About how many pages a commit writes: one for each record, and those of the history and of the indexes that go with
+# it.
 PAGES_A_ROW, PAGES_A_HISTORY, PAGES_AN_EVENT = 1, 3, 1
 LOG_BYTES_KEPT = 32 << 20  # a log that was longer once, behind a long copy or an import, is cut to this
 CLOSE_WAIT_S = 10.0
@@ -132,7 +133,7 @@ class Checkpointer:
         return self._written + _pages_of(rows, events) >= self._pages
 
     def committed(self, db: sqlite3.Connection, rows: int, events: int) -> None:
-        """A commit of so many records and events is done. Never fails: the commit has happened."""
+        """A commit of this many records and events is done. Never fails: the commit has happened."""
         self._written += _pages_of(rows, events)
         if self._is_short:
             self._is_short = False

@@ -73,7 +73,7 @@ _LOOK = f"""SELECT (SELECT user_version FROM pragma_user_version),
     (SELECT application_id FROM pragma_application_id), (SELECT journal_mode FROM pragma_journal_mode),
     revision, store_id, time_ms, anchors.wall_ms, anchors.steady_ms
     FROM {PROGRESS} LEFT JOIN anchors ON clock = ?"""
-TROUBLE_MS = 10_000  # a failed write is remembered for so long, whatever smaller ones say
+TROUBLE_MS = 10_000  # how long a failed write is remembered, although smaller ones succeed
 
 
 class ReplacedWhileOpening(sqlite3.OperationalError):

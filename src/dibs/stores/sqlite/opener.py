@@ -198,13 +198,13 @@ def reach_the_disk(db: sqlite3.Connection) -> None:
 
 
 def make_writable_beside(path: str) -> None:
-    """Whoever opens a read-only file leaves a log and an index that are, too. They may be written with the file."""
+    """Let log and index be written again if the file can be. SQLite makes them read-only while the file is."""
     for beside in (f"{path}-wal", f"{path}-shm"):
         if os.access(beside, os.F_OK) and not os.access(beside, os.W_OK) and os.access(path, os.W_OK):
             try:
                 os.chmod(beside, os.stat(path).st_mode & 0o777)
             except OSError:
-                pass  # not ours: what comes of it is told when somebody writes
+                pass  # not ours: whoever writes gets the error
 
 
 def is_read_only_media(path: str, error: sqlite3.OperationalError) -> bool:

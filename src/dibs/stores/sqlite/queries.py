@@ -17,7 +17,7 @@ Row = tuple[str, int, str]
 _REACHED = "SELECT due_ms, key, version, body FROM records WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
 _FIRST = "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"
 _CORRECT = "UPDATE records SET due_ms = ? WHERE key = ? AND version = ?"
-CORRECTED_MIN = 128  # so many entries are looked at, whatever the limit; commands wait meanwhile
+CORRECTED_MIN = 128  # at least this many entries are looked at, whatever the limit; commands wait meanwhile
 _ANY = "records WHERE"
 _LIVE = "records INDEXED BY records_live WHERE live AND"
 
@@ -54,7 +54,7 @@ def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable
             try:
                 record = remembered.record if remembered.version == version else decode(key, body)
             except StoreBroken:
-                record = None  # told to whoever reads it
+                record = None  # whoever reads it gets the error
             due_ms = record.due_ms() if record is not None else due_ms
             if due_ms is None or due_ms > now:
                 early.append((due_ms, key, version))
@@ -100,7 +100,7 @@ _FORGET_BLOCKS = (
 
 
 def marks_of(jobs: Iterable[tuple[str, str]]) -> bytes:
-    """A mark for each job. Two jobs may share a mark: then a block is read in vain."""
+    """A mark for each job. Two jobs may share a mark: then a block is read that has no event of the job."""
     return b"".join([crc32(f"{ns}/{job}".encode()).to_bytes(_MARK_BYTES, "big") for ns, job in set(jobs)])
 
 

@@ -33,8 +33,8 @@ from dibs.stores.port import ABSENT, Conflict, Puts, Versioned
 
 Written = tuple[int, int]  # revision and time, as the file has them
 
-# What is kept: so many records, about 1.2 KB each for a lease, and of long ones so much text beyond the first KiB of
-# each. Whatever came first goes first, a few at a time: to drop everything at once would take as long as a hundred
+# How much is kept: the number of records, about 1.2 KB each for a lease, and the text of long ones beyond the first KiB
+# of each. Whatever came first goes first, a few at a time: to drop everything at once would take as long as a hundred
 # commits, and everything would have to be read again.
 CACHE_ENTRIES_MAX = 100_000
 CACHE_TEXT_MAX = 64 * 1024 * 1024
@@ -81,7 +81,7 @@ class RecordCache:
         return False
 
     def _make_room(self, count: int) -> bool:
-        """Let so many more records fit in. Whether others had to go."""
+        """Make room for `count` more records. Returns whether others had to go."""
         records = self.records
         if self._text > CACHE_TEXT_MAX:
             records.clear()

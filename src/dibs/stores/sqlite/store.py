@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from dibs.stores.waiters import StoreWaiters
 
 _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
-BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
-HEARD_POLL_MS_MAX = 500  # for who is woken; this is for wakes that cannot reach it
+BUSY_MS = 5_000  # less than a client waits for its answer, so that it gets the reason
+HEARD_POLL_MS_MAX = 500  # how often a waiter looks that is usually woken, in case the wake is lost
 
 _ANCHOR = "SELECT wall_ms, steady_ms FROM anchors WHERE clock = ?"
 # Of boots long past.
@@ -243,7 +243,7 @@ class SqliteStore(Store, Maintenance):
         return self._waiters.until(None, lambda _: self.newest_seq() > after, pauses(POLL_MS_MAX), timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
-        """Woken by whoever deletes the record, in whichever process; looks every so often without that."""
+        """Woken by whoever deletes the record, in whichever process; looks now and then without that."""
         from dibs.stores.sqlite.checkpoint import Wakeup
         from dibs.stores.waiters import POLL_MS_MAX, pauses, wait_until
 
