@@ -28,8 +28,8 @@ from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.core.service import credentials as rules
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, collect
-from dibs.engine.liveness import EngineThread
 from dibs.engine.queries import recount, scan_records
+from dibs.engine.thread import EngineThread
 from dibs.stores.port import RecordCorrupt, Store
 from dibs.wire import credentials as wire
 from dibs.wire.documents import Reply, reply_to

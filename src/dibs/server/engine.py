@@ -16,8 +16,8 @@ from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
 from dibs.engine.batcher import Batcher
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.decider import Decider
 from dibs.engine.feed import EventFeed, StoreWatcher
-from dibs.engine.liveness import Decider
 from dibs.engine.metrics import Metrics
 from dibs.engine.queries import Successes
 from dibs.engine.sweeper import NEWS_MS, Sweeper

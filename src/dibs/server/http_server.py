@@ -18,7 +18,7 @@ from dibs.base.logger import log
 from dibs.base.reply import Reply
 from dibs.core import limits
 from dibs.core.upkeep.due import live_servers
-from dibs.engine.liveness import pulses_of
+from dibs.engine.pulses import pulses_of
 from dibs.server.connection import HttpConnection, RequestObserver, ServerState
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
