@@ -398,3 +398,14 @@ class Coordinator:
             self._on_commit(batch.events, last_seq)
         if batch.handed and self._on_handed is not None:
             self._on_handed(batch.handed)
+
+
+# For whoever has a store and neither a server's batches nor a client's transport: administration, archives, webhooks.
+
+
+def run_one(store: Store, command: Command) -> Outcome:
+    return Coordinator(store).one(command)
+
+
+def run_all(store: Store, commands: Sequence[Command]) -> list[Result]:
+    return Coordinator(store).run(commands)
