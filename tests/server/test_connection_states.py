@@ -194,3 +194,15 @@ def test_whatever_comes_in_whatever_parts_moves_only_as_the_table_says(world: Wo
             connection.connection_lost(None)
         assert is_refused or statuses(cut) == statuses(whole), f"seed {seed}"
     assert met == set(LEGAL)
+
+
+@pytest.mark.fault("F-500")
+def test_what_comes_behind_the_last_request_does_not_cost_it_its_answer(world: World) -> None:
+    connection = world.connect()
+    connection.data_received(CLAIM + OLD + CHUNKS + b"zz\r\n")
+    answered = 0
+    while world.asked:
+        answered += len(world.asked)
+        world.answer()
+    assert answered == 2
+    assert connection.transport.closing
