@@ -161,7 +161,7 @@ def test_whatever_comes_in_whatever_parts_moves_only_as_the_table_says(world: Wo
     """Requests and nonsense, cut anywhere, answered at once or later, read by the client or not; refused meanwhile. The
     answers are those to the same requests in one piece."""
     met: set[tuple[http.InputState, str]] = set()
-    for seed in range(tries(300, 20_000)):
+    for seed in range(tries(600, 20_000)):
         chance = random.Random(seed)
         data = b"".join(chance.choices(PIECES, k=chance.randint(1, 5)))
         whole, cut = world.connect(), world.connect()

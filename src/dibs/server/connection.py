@@ -685,9 +685,9 @@ class HttpConnection(asyncio.Protocol):
         self.transport.write(
             b"%b%b\r\n%b" % (self.state.start(answer.status), header_lines(headers).encode(), answer.content)
         )
+        self._hang_up()  # before the next line, which may end the request, and with it look for more to do
         if self.call is not None:
             self.call.drop()
-        self._hang_up()
 
     def _hang_up(self) -> None:
         """End our side. What the client still sends is discarded for a while."""
