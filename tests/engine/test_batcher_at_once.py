@@ -13,7 +13,8 @@ from dibs.core.commands import Acquire, Inspect, Renew
 from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import COMMIT_BATCH_MAX
 from dibs.engine.batcher import GATHER_TURNS_MAX, Batcher
-from dibs.engine.liveness import COMMAND_US, QUICK_US_MAX, STUCK_US_MIN, Decider, Pace
+from dibs.engine.decider import Decider
+from dibs.engine.pace import COMMAND_US, QUICK_US_MAX, STUCK_US_MIN, Pace
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy
 from tests.engine.test_batcher import Answers, command, outcome
@@ -278,7 +279,7 @@ def test_a_server_whose_decision_took_long_on_the_loop_is_not_quick_any_more(
     decider.pace.took(100)
     assert decider.is_quick
     times = iter((0, STUCK_US_MIN + COMMAND_US))
-    monkeypatch.setattr("dibs.engine.liveness.stopwatch_us", lambda: next(times))
+    monkeypatch.setattr("dibs.engine.decider.stopwatch_us", lambda: next(times))
     decider.run_at_once([Inspect(ns="default", name="job")])
     assert not decider.is_quick
 

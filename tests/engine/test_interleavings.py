@@ -27,7 +27,7 @@ from dibs.core.commands import (
     Renew,
     Sweep,
 )
-from dibs.engine.liveness import Decider
+from dibs.engine.decider import Decider
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.faulty import FaultyStore

@@ -17,8 +17,11 @@ from dibs.core.outcomes import Granted, Held, Status
 from dibs.core.records import META_KEY, PULSE_PREFIX, Meta, lock_key
 from dibs.core.upkeep.outages import live_servers
 from dibs.engine.coordinator import Contended, Coordinator
-from dibs.engine.liveness import Decider, EngineThread, Liveness, is_idle, pulses_of
+from dibs.engine.decider import Decider
+from dibs.engine.liveness import Liveness
 from dibs.engine.metrics import Metrics
+from dibs.engine.pulses import is_idle, pulses_of
+from dibs.engine.thread import EngineThread
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy, Conflict
 from dibs.testing.clock import ManualClock
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.records import Outage, Stored
-    from dibs.engine.liveness import Result
+    from dibs.engine.coordinator import Result
     from dibs.stores.port import Due, Snapshot, Store
     from dibs.testing.faulty import Fault
 

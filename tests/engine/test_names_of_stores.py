@@ -17,8 +17,8 @@ from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import LockRecord, Meta
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.decider import Decider
 from dibs.engine.intake import AlreadyImported, intake
-from dibs.engine.liveness import Decider
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.core.make import KEY, acquire, renew

@@ -12,7 +12,8 @@ from dibs.core.limits import PULSE_KEPT_MS, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Granted, Held
 from dibs.core.records import META_KEY, PULSE_PREFIX, Meta, pulse_key
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.liveness import Decider, pulses_of
+from dibs.engine.decider import Decider
+from dibs.engine.pulses import pulses_of
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict, StoreProxy
 from dibs.testing.clock import ManualClock
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Outage, Stored
-    from dibs.engine.liveness import Result
+    from dibs.engine.coordinator import Result
     from dibs.stores.port import Store
 
 credit = pytest.mark.promise("lease:outage-credit")

@@ -259,8 +259,8 @@ def test_a_fault_of_each_feature_is_found(planted: tuple[Any, str, Any, str], mo
 
 def decides_anew(patch: pytest.MonkeyPatch) -> None:
     """A server that does not know whether a claim was written decides it once more, also if its caller has gone."""
-    looked = "index not in failed and index not in instead and is_gone(command)"
-    rewrite(patch, coordinator.Coordinator, "_find_gone", (looked, looked.replace("failed", "doubts")))
+    looked = "index not in self.failed and index not in self._instead and is_gone(command)"
+    rewrite(patch, coordinator._CommitGroup, "find_gone", (looked, looked.replace("failed", "_doubts")))
 
 
 @pytest.mark.skipif(COMPILED, reason="a compiled module cannot be changed")

@@ -26,7 +26,7 @@ from dibs.core.limits import (
     SWEEP_RETRY_MS,
 )
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.liveness import Decider
+from dibs.engine.decider import Decider
 from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
 from dibs.stores.codec import decode
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.engine.liveness import Result
+    from dibs.engine.coordinator import Result
     from dibs.stores.port import Page, Snapshot, Store
 
 

@@ -11,7 +11,7 @@ from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Break, EndSession, Free, Leave, OpenSession, Release, SetPool
 from dibs.core.outcomes import Granted, Queued
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.liveness import Decider
+from dibs.engine.decider import Decider
 from dibs.engine.tally import Tally
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import StoreProxy

@@ -16,7 +16,7 @@ from dibs.core.holds import expiry
 from dibs.core.holds.proof import held_by, not_current
 from dibs.core.records import RELEASED
 from dibs.core.waiting.queue import present_lock
-from dibs.engine import batcher, coordinator, liveness, sweeper, tally, waiters
+from dibs.engine import batcher, coordinator, decider, liveness, sweeper, tally, waiters
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-008")
 def _(patch: pytest.MonkeyPatch) -> None:
     """Claims of callers that hung up are decided."""
-    rewrite(patch, coordinator.Coordinator, "_find_gone", ("is_gone is None", "True"))
+    rewrite(patch, coordinator._CommitGroup, "find_gone", ("and is_gone(command)", "and False"))
 
 
 @fault("F-009", clients=12)
@@ -125,7 +125,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @fault("F-023", clients=12)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A look fails if a claim of the same batch cannot be written."""
-    rewrite(patch, liveness.Decider, "_run", ("type(commands[at]) in LOOKS", "False"))
+    rewrite(patch, decider.Decider, "_run", ("type(commands[at]) in LOOKS", "False"))
 
 
 @fault("F-024", clients=2)
@@ -225,4 +225,4 @@ def _(patch: pytest.MonkeyPatch) -> None:
 def _(patch: pytest.MonkeyPatch) -> None:
     """The error of a look that is asked again is told to all of its batch."""
     told = "results = [again] * len(commands) if isinstance(again, BaseException) else results; results[at] = again"
-    rewrite(patch, liveness.Decider, "_run", ("results[at] = again", told))
+    rewrite(patch, decider.Decider, "_run", ("results[at] = again", told))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.commands import Release
-from dibs.engine.liveness import Pace
+from dibs.engine.pace import Pace
 from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import Poll, running
 from tests.server.test_waiting import release, wait_for_job

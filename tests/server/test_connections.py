@@ -248,13 +248,13 @@ def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = [0, 0]
-    begin = http_connection.HttpConnection._parse
+    begin = http_connection.HttpConnection._go_on
 
     def watched(self: http_connection.HttpConnection) -> None:
         begin(self)
         most[:] = max(most[0], len(self._queue)), max(most[1], len(self._unread))
 
-    monkeypatch.setattr(http_connection.HttpConnection, "_parse", watched)
+    monkeypatch.setattr(http_connection.HttpConnection, "_go_on", watched)
     one = request("GET", "/health", head=b"")
     with running(tmp_path) as server, server.raw() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -272,14 +272,12 @@ if at == "after":
     rename = os.rename
     os.rename = lambda *given: dies(rename(*given))
 else:
-    setattr(store_backup if at == "Coordinator" else steps, at, dies)
+    setattr(store_backup if at == "run_one" else steps, at, dies)
 store_backup.restore(copy, path)
 """
 
 
-@pytest.mark.parametrize(
-    "at", ["copy", "raise_counters", "Coordinator", "take_over_owner", "sync", "keep_aside", "after"]
-)
+@pytest.mark.parametrize("at", ["copy", "raise_counters", "run_one", "take_over_owner", "sync", "keep_aside", "after"])
 def test_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(path: str, copy: str, at: str) -> None:
     claim(path, "one")
     back_up(path, copy)

@@ -34,8 +34,9 @@ from dibs.core.commands import (
 from dibs.core.records import LockRecord, Pulse, pulse_key, ticket_key
 from dibs.engine.batcher import Batcher
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.liveness import Decider, is_idle
+from dibs.engine.decider import Decider
 from dibs.engine.metrics import Metrics
+from dibs.engine.pulses import is_idle
 from dibs.engine.sweeper import Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
@@ -638,7 +639,8 @@ class LivenessWalk(Lines):
         counted += [self.metrics.write_errors, self.metrics.outages_ms, self.metrics.write_failed_us > 0]
         pulses = [each.record for key, each in self.store._records.items() if key.startswith(("pulse/", "meta"))]
         self.say(f"behind {behind}, due {self.liveness.beat_due_in_ms()}", counted, self.decider.batches, pulses)
-        self.say(f"idle {is_idle(self.store)}", is_idle(self.store, now_ms - 1_000), self.liveness.gap(now_ms))
+        gap = self.liveness.gap(now_ms) if self.liveness.has_gap() else None
+        self.say(f"idle {is_idle(self.store)}", is_idle(self.store, now_ms - 1_000), gap)
         self.end()
 
 

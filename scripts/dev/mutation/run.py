@@ -54,7 +54,8 @@ RULES = [
 MODULES = [
     *RULES,
     "wire/references",
-    *(f"engine/{name}" for name in "batcher coordinator event_log feed liveness sweeper waiters".split()),
+    *("engine/batcher", "engine/coordinator", "engine/decider", "engine/event_log", "engine/feed", "engine/liveness"),
+    *("engine/pace", "engine/pulses", "engine/sweeper", "engine/waiters"),
     *("stores/codec", "stores/memory", "stores/waiters"),
     *(f"stores/sqlite/{name}" for name in "checkpoint connection queries rows store".split()),
 ]

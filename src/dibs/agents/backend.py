@@ -33,7 +33,7 @@ from dibs.core.names import check_name
 from dibs.sdk import operations
 from dibs.sdk.answers import JobStatus, Lease, body_of
 from dibs.sdk.async_claim import on_loop, taken
-from dibs.sdk.async_client import AsyncSession
+from dibs.sdk.async_client import JoinableSession
 from dibs.sdk.async_transport import LEAVING, AsyncTransport, drive, shielded
 from dibs.sdk.claim_state import ClaimEnd, finish_hold, release_at_exit
 from dibs.sdk.hold import LeaseHold, SessionLeaseHold
@@ -62,11 +62,11 @@ class ConnectionSession:
         self._finds = finds
         self._transport = transport
         self._closing = asyncio.Event()
-        self._ready: asyncio.Future[AsyncSession] | None = None
+        self._ready: asyncio.Future[JoinableSession] | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def opened(self) -> AsyncSession | None:
+    def opened(self) -> JoinableSession | None:
         ready = self._ready
         if ready is None or not ready.done() or ready.cancelled() or ready.exception() is not None:
             return None
@@ -78,7 +78,7 @@ class ConnectionSession:
             self.joins = await asyncio.to_thread(self._finds)
         return self.joins is not None
 
-    async def open(self, owner: str | None) -> AsyncSession:
+    async def open(self, owner: str | None) -> JoinableSession:
         for _ in range(2):
             if self._ready is None:
                 self._ready = asyncio.get_running_loop().create_future()
@@ -93,13 +93,12 @@ class ConnectionSession:
                 await self._over()
         raise Unavailable("The session of this connection was lost, and a new one was lost, too.")
 
-    async def _live(self, ready: asyncio.Future[AsyncSession], owner: str | None) -> None:
+    async def _live(self, ready: asyncio.Future[JoinableSession], owner: str | None) -> None:
         try:
             self.joins = await asyncio.to_thread(self._finds)
             owner = owner or (self.client if self.joins is None else None)
-            opening = AsyncSession(self._transport, owner, None, "mcp", None)
-            opening._joins = self.joins
-            async with opening as session:
+            session = JoinableSession(self._transport, owner, "mcp", self.joins)
+            async with session:
                 ready.set_result(session)
                 await self._closing.wait()
         except LeaseLost as lost:
@@ -223,14 +222,16 @@ class ToolBackend:
         finally:
             self._asked_for.difference_update(names)
 
-    async def _keep(self, session: AsyncSession, verb: str, names: Sequence[str], asked: ClaimTerms) -> Sequence[Lease]:
+    async def _keep(
+        self, session: JoinableSession, verb: str, names: Sequence[str], asked: ClaimTerms
+    ) -> Sequence[Lease]:
         before = set() if verb == ANY else await self._held_elsewhere(session)
         hold = await self._taken(verb, names, asked, session)
         holds: list[LeaseHold] = [hold]
         if verb == ALL:  # claimed together, they are released one by one
-            had = session._hold.had(hold.leases)
+            had = session.hold.had(hold.leases)
             fresh = [lease for lease in hold.leases if lease.name not in had]
-            holds = [SessionLeaseHold((lease,), steady_ms(), session._hold) for lease in fresh]
+            holds = [SessionLeaseHold((lease,), steady_ms(), session.hold) for lease in fresh]
         for each in holds:
             self._kept[each.name] = each
             each.listen(on_loop(partial(self._learned, each)))
@@ -238,19 +239,19 @@ class ToolBackend:
         return hold.leases
 
     async def _taken(
-        self, verb: str, names: Sequence[str], asked: ClaimTerms, session: AsyncSession | None = None
+        self, verb: str, names: Sequence[str], asked: ClaimTerms, session: JoinableSession | None = None
     ) -> LeaseHold:
         terms, tracker = replace(asked, owner=asked.owner or self.owner), None
         if session is not None:
-            terms = replace(terms, owner=terms.owner or session._owner, session_id=session.session_id)
+            terms = replace(terms, owner=terms.owner or session.owner, session_id=session.session_id)
             tracker = self._names
         request = claim_request(verb, names, terms, slice_seconds=self.transport.slice_seconds, tracker=tracker)
-        within = None if session is None or verb == ALL else session._hold
+        within = None if session is None or verb == ALL else session.hold
         return await taken(self.transport, request, within)
 
-    async def _held_elsewhere(self, session: AsyncSession) -> set[str]:
+    async def _held_elsewhere(self, session: JoinableSession) -> set[str]:
         """The names that a command, a hook or another connection of the same agent may have claimed in its session."""
-        if session._joins is None:
+        if session.joins is None:
             return set()
         return {name for name, _ in await self.run(_holds_of(session.session_id))}
 
@@ -377,7 +378,7 @@ class ToolBackend:
         return await self.run(operations.list_jobs(prefix))
 
     @property
-    def _opened(self) -> AsyncSession | None:
+    def _opened(self) -> JoinableSession | None:
         return None if self._session is None else self._session.opened
 
     async def _settle(self) -> None:
@@ -385,7 +386,7 @@ class ToolBackend:
         this, too; but the agent must not be told that a job is not its own while its session still holds it."""
         if self._opened is not None:
             with suppress(DibsError):  # no answer
-                await self.run(self._opened._hold.withdraw_again())
+                await self.run(self._opened.hold.withdraw_again())
 
     async def wanted(self) -> dict[str, int]:
         """Jobs of the caller for which somebody began to wait, and how many wait. Its call is a sign of life."""

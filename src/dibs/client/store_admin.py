@@ -37,7 +37,7 @@ from dibs.core.records import LOCK_PREFIX, META_KEY, REGISTER_KEY, LockRecord, M
 from dibs.core.service.credentials import CredentialRegister, credential_key
 from dibs.core.upkeep.sweep import is_swept
 from dibs.engine.archive import export
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import run_all, run_one
 from dibs.engine.credentials import every_credential
 from dibs.engine.intake import AlreadyImported, floor_after, intake, number_after
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
@@ -92,7 +92,7 @@ def import_from(store: Store, source: BinaryIO, *, adds: bool) -> Document:
 
 
 def thaw(store: Store) -> Document:
-    outcome = Coordinator(store).one(Thaw(id=None, fresh_id=new_id()))
+    outcome = run_one(store, Thaw(id=None, fresh_id=new_id()))
     if isinstance(outcome, Frozen):
         raise InvalidInput("An import into this store is not complete. Repeat the import until it is.")
     return {"was_frozen": isinstance(outcome, Thawed) and outcome.was_frozen}
@@ -207,15 +207,14 @@ def _prepare(draft: str, old: copies.Counters | None) -> Document:
     copies.raise_counters(draft, last.replace(last_seq=last_seq))
     store = SqliteStore(draft)
     try:
-        coordinator = Coordinator(store)
         meta = store.read((META_KEY,)).records[META_KEY].record
         mark = meta.frozen if isinstance(meta, Meta) else None
         if mark is not None and mark.incomplete:
             raise InvalidInput("The backup was made while an import was not complete. Take another one.")
         if mark is None:  # the time since the backup, of which it knows nothing, counts as an outage
-            coordinator.one(Thaw(id=None, since_ms=own.time_ms, floor=floor))
+            run_one(store, Thaw(id=None, since_ms=own.time_ms, floor=floor))
         else:  # a frozen store stays so
-            coordinator.one(RaiseFloor(floor=floor))
+            run_one(store, RaiseFloor(floor=floor))
         # Without a file in its place, the store that was copied may live on, here or elsewhere: this one names nobody.
         meta = store.read((META_KEY,)).records[META_KEY].record
         named = (meta if isinstance(meta, Meta) else Meta()).replace(store_id="", moved_from=last.names)
@@ -280,7 +279,7 @@ def push_with_claim(store: Store, command: Renew, branch: str | None, folder: st
         )
 
     pushed = carry(branch, folder, holds)
-    return Coordinator(store).one(command), pushed
+    return run_one(store, command), pushed
 
 
 SHOWN_MAX = 5
@@ -326,7 +325,6 @@ def set_aside(store: Store, key: str) -> Document:
 def sweep(store: Store) -> Document:
     """Sweep all jobs: write expiries as events, delete long idle records. Then tidy the store."""
     store.read((META_KEY,))  # without it nothing can be decided, and nothing is due then
-    coordinator = Coordinator(store)
     swept: Document = {"jobs": 0, "expired": 0, "forgotten": 0}
     seen: set[str] = set()
     while True:
@@ -336,7 +334,7 @@ def sweep(store: Store) -> Document:
         if not keys and not found.has_more:
             return swept | {"recounted": miscounted(store, recounts=True)} | maintenance_of(store).tidy()
         seen.update(keys)
-        for outcome in coordinator.run([Sweep(key=key) for key in keys]):
+        for outcome in run_all(store, [Sweep(key=key) for key in keys]):
             if isinstance(outcome, BaseException):
                 raise outcome
             swept["jobs"] += 1
@@ -389,7 +387,7 @@ def holds_anything(store: Store) -> bool:
 def raise_floor(store: Store, floor: int) -> int:
     """Raise the floor under all fencing tokens. Returns the floor that applies from now on. An old copy may have been
     put back by other means than ours, so numbers of events go on from the clock, too."""
-    outcome = Coordinator(store).one(RaiseFloor(floor=floor))
+    outcome = run_one(store, RaiseFloor(floor=floor))
     assert isinstance(outcome, Raised)
     maintenance_of(store).number_from(number_after(store.newest_seq(), wall_ms()))
     return outcome.floor

@@ -29,7 +29,7 @@ from dibs.core.commands import Freeze
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.records import META_KEY, FreezeMark, Meta, Stored
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import run_one
 from dibs.stores import formats
 from dibs.stores.codec import FORMAT
 from dibs.stores.outside import key_of, wrong_field
@@ -273,7 +273,7 @@ def _frozen(store: Store, *, freeze: bool) -> FreezeMark | None:
     meta = store.read((META_KEY,)).records[META_KEY].record
     mark = meta.frozen if isinstance(meta, Meta) else None
     if mark is None and freeze:
-        outcome = Coordinator(store).one(Freeze(id=new_id()))
+        outcome = run_one(store, Freeze(id=new_id()))
         mark = outcome.mark if isinstance(outcome, Frozen | FreezeNoted) else None
     if mark is not None and mark.incomplete:
         raise InvalidInput("An import into this store is not complete. Repeat the import first.")

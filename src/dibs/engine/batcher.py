@@ -1,8 +1,8 @@
 """Group commit: the next batch gathers during a commit, and one write answers all its commands.
 
-A batch is decided and committed (`engine/liveness.py`) in one of two places. **At once**, on the event loop: it reads
+A batch is decided and committed (`engine/decider.py`) in one of two places. **At once**, on the event loop: it reads
 all sockets that are ready, decides, commits, answers all. This costs no hand-over between threads, and it is possible
-while commits and decisions are quick (`engine/liveness.py`). **On a thread**, if they are slow, if the store has to be
+while commits and decisions are quick (`engine/pace.py`). **On a thread**, if they are slow, if the store has to be
 waited for, or if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. A
 lock keeps the two places apart; the loop never waits for it. Results for other callers (`after`) reach the loop after
 the answers of the batch under way, whoever they come from: a caller that waits must be parked before its turn is
@@ -28,8 +28,8 @@ from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command, Inspect
 from dibs.core.durations import format_duration
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.core.outcomes import Outcome
-from dibs.engine.liveness import EngineThread
 from dibs.engine.metrics import Metrics
+from dibs.engine.thread import EngineThread
 from dibs.stores.port import Busy
 
 Result = Outcome | BaseException

@@ -196,6 +196,85 @@ def undo_of(command: Acquire | AcquireAny | AcquireAll) -> Withdraw:
     return undo.replace(ticket_id=command.ticket_id, ticket=getattr(command, "ticket", 0))
 
 
+class _CommitGroup:
+    """Commands that one commit is to answer, by their index. Some leave it on the way: those in `left` are tried later,
+    without the others, and those in `failed` have an answer without a decision."""
+
+    def __init__(self, commands: Sequence[Command], todo: list[int], doubts: dict[int, StoreUnavailable]) -> None:
+        self.commands = commands
+        self.todo = todo
+        self.left: list[int] = []
+        self.failed: dict[int, BaseException] = {}
+        self._instead: dict[int, Command] = {}  # what is decided for callers that have gone
+        self._doubts = doubts  # of all groups: what a commit without an answer may have written
+        self._unknown = 0  # how many commits had no answer
+        if doubts:
+            self._fail_doubted()
+
+    def keys(self) -> dict[str, None]:
+        return {key: None for index in self.todo for key in keys_of(self.commands[index])}
+
+    def decide(self, batch: _Batch) -> dict[int, Result]:
+        return {
+            index: self.failed.get(index) or batch.decide(self._instead.get(index) or self.commands[index])
+            for index in self.todo
+        }
+
+    def answers(self, decided: dict[int, Result]) -> dict[int, Result]:
+        """Return what callers are told of what was decided."""
+        return {index: _gone() if index in self._instead else result for index, result in decided.items()}
+
+    def find_gone(self, is_gone: Callable[[Command], bool]) -> bool:
+        """Note the callers that have gone. Returns whether there are new ones."""
+        known = len(self.failed) + len(self._instead)
+        for index in self.todo:
+            command = self.commands[index]
+            if index not in self.failed and index not in self._instead and is_gone(command):
+                undo = undo_of(command) if isinstance(command, Acquire | AcquireAny | AcquireAll) else None
+                if index in self._doubts and undo is not None and undo.fresh_lease_id is not None:  # no key asks for it
+                    self._instead[index] = undo
+                else:
+                    self.failed[index] = _gone()
+        return len(self.failed) + len(self._instead) > known
+
+    def put_off_overtaken(self, batch: _Batch) -> bool:
+        """Put the commands off that read what others have changed, so that the rest can be committed. False if that
+        would be none or all of them."""
+        if len(self.todo) < 2:
+            return False
+        decided = [index for index in self.todo if index not in self.failed]
+        late = [decided[at] for at in batch.overtaken()]
+        if not late or len(late) == len(decided):
+            return False
+        self.left += late
+        self.todo = [index for index in self.todo if index not in late]
+        return True
+
+    def halve(self) -> None:
+        """Put half of the commands off: the error is that of one command, and nobody knows which."""
+        half = len(self.todo) // 2
+        self.left += self.todo[half:]
+        self.todo = self.todo[:half]
+        self._unknown = 0
+
+    def may_find_out(self, error: Exception) -> bool:
+        """Return whether to decide again because the write may have happened: an acquire finds its lease id then, a
+        release its end. Not for ever."""
+        if not isinstance(error, StoreUnavailable) or not error.unknown:
+            return False
+        self._unknown += 1
+        for index in self.todo:
+            if index not in self.failed:  # those were not in the write
+                self._doubts.setdefault(index, error)
+        self._fail_doubted()
+        return self._unknown <= limits.UNKNOWN_RETRIES_MAX
+
+    def _fail_doubted(self) -> None:
+        for index in self.todo:
+            if index in self._doubts and index not in self.failed and isinstance(self.commands[index], _ONCE):
+                self.failed[index] = self._doubts[index]
+
+
 class Coordinator:
     """For any thread that may sleep for `pause`. Right after each commit, `on_commit` gets the committed events in
     order and the number of the store's last event, and `on_handed` the waiters that were given their jobs. A commit
@@ -239,8 +318,10 @@ class Coordinator:
         todo = list(range(len(commands)))
         size = self.store.capabilities.batch_max
         while todo:
+            group = _CommitGroup(commands, todo[:size], doubts)
             try:
-                todo = [*self._run(commands, todo[:size], results, doubts), *todo[size:]]
+                self._run(group, results)
+                todo = [*sorted(group.left), *todo[size:]]
             except Exception as error:
                 if not isinstance(error, DibsError):  # of who was told of a commit
                     _log(error)
@@ -251,111 +332,80 @@ class Coordinator:
                 results[index] = doubt
         return [results[index] for index in range(len(commands))]
 
-    def _run(
-        self,
-        commands: Sequence[Command],
-        todo: list[int],
-        results: dict[int, Result],
-        doubts: dict[int, StoreUnavailable],
-    ) -> list[int]:
-        """Answer the commands in `todo` that had no conflict. Returns the rest."""
-        failed: dict[int, BaseException] = {}
-        for index in todo if doubts else ():
-            if index in doubts and isinstance(commands[index], _ONCE):
-                failed[index] = doubts[index]
-        instead: dict[int, Command] = {}  # what is decided for callers that have gone
-        left: list[int] = []
-        unknown = 0
+    def _run(self, group: _CommitGroup, results: dict[int, Result]) -> None:
+        """Answer the commands of a group, but for those that leave it for later."""
         for conflicts in range(limits.CONFLICT_RETRIES_MAX):
-            # Begin with what the store remembers; but looks write nothing, so they would be read anyway.
-            recalls = not conflicts and not self._asks and not all(map(_is_look, commands))
-            if self._asks and not conflicts:
-                self._asks -= 1
-            batch = _Batch(self.store, self._vouch, recalls=recalls)
+            batch = self._next_batch(group.commands, conflicts)
             try:
-                batch.load({key: None for index in todo for key in keys_of(commands[index])})
-                self._find_gone(commands, todo, failed, instead, doubts)
-                answers = {
-                    index: failed.get(index) or batch.decide(instead.get(index) or commands[index]) for index in todo
-                }
-                # If a rule needs more records, all are read anew, which may take long: callers may have gone before.
-                if batch.reads > 1 and self._find_gone(commands, todo, failed, instead, doubts):
+                decided = self._decide(group, batch)
+                if decided is None:
                     continue
                 last_seq = batch.commit()
             except Conflict:
-                if batch.has_recalled:
-                    # What the store remembered was old. Others write these records: ask for them for a while.
-                    self._asks = limits.RECALL_PAUSE
-                    continue
-                late = self._overtaken(todo, batch, failed)
-                if late:
-                    left += late
-                    todo = [index for index in todo if index not in late]
-                elif conflicts:  # for a random time, and not after the first: those in conflict must spread out
-                    self._sleep(self._fraction() * min(2**conflicts, limits.CONFLICT_PAUSE_MS_MAX) / 1000)
-                continue
+                self._give_way(group, batch, conflicts)
             except Exception as error:
-                doubt = error if isinstance(error, StoreUnavailable) and error.unknown else None
-                if doubt is not None:
-                    # Did the write happen? Deciding again finds out: by the lease id of an acquire, the end of a
-                    # release.
-                    unknown += 1
-                    for index in todo:
-                        if index not in failed:  # those were not in the write
-                            doubts.setdefault(index, doubt)
-                            if isinstance(commands[index], _ONCE):
-                                failed[index] = doubts[index]
-                gives_up = doubt is None or unknown > limits.UNKNOWN_RETRIES_MAX
-                if concerns_all(error) and not isinstance(error, StoreFailure):
-                    if gives_up:
-                        raise
-                elif len(todo) > 1:
-                    half = len(todo) // 2
-                    left += todo[half:]
-                    todo = todo[:half]
-                    unknown = 0
-                elif gives_up:
-                    results[todo[0]] = error
-                    return sorted(left)
-                continue
-            results.update(answers)
-            results.update({index: _gone() for index in instead if index in answers})
-            if last_seq is not None and self._on_commit is not None:
-                self._on_commit(batch.events, last_seq)
-            if batch.handed and self._on_handed is not None:
-                self._on_handed(batch.handed)
-            return sorted(left)
+                if self._is_answer(group, error):
+                    results[group.todo[0]] = error
+                    return
+            else:
+                results.update(group.answers(decided))
+                self._report(batch, last_seq)
+                return
         busy = Contended("The store is too busy: others kept changing the same records. Try again.")
-        results.update(dict.fromkeys(todo, busy))
-        return sorted(left)
+        results.update(dict.fromkeys(group.todo, busy))
 
-    def _find_gone(
-        self,
-        commands: Sequence[Command],
-        todo: list[int],
-        failed: dict[int, BaseException],
-        instead: dict[int, Command],
-        doubts: dict[int, StoreUnavailable],
-    ) -> bool:
-        """Note the callers that have gone. Returns whether there are new ones."""
+    def _next_batch(self, commands: Sequence[Command], conflicts: int) -> _Batch:
+        """Begin with what the store remembers; but looks write nothing, so they would be read anyway."""
+        recalls = not conflicts and not self._asks and not all(map(_is_look, commands))
+        if self._asks and not conflicts:
+            self._asks -= 1
+        return _Batch(self.store, self._vouch, recalls=recalls)
+
+    def _decide(self, group: _CommitGroup, batch: _Batch) -> dict[int, Result] | None:
+        """Return the outcomes. None if a caller has gone meanwhile: if a rule needs more records, all are read anew,
+        which may take long."""
+        batch.load(group.keys())
         is_gone = self._is_gone
-        if is_gone is None:
-            return False
-        known = len(failed) + len(instead)
-        for index in todo:
-            command = commands[index]
-            if index not in failed and index not in instead and is_gone(command):
-                undo = undo_of(command) if isinstance(command, Acquire | AcquireAny | AcquireAll) else None
-                if index in doubts and undo is not None and undo.fresh_lease_id is not None:  # no key asks for it
-                    instead[index] = undo
-                else:
-                    failed[index] = _gone()
-        return len(failed) + len(instead) > known
+        if is_gone is not None:
+            group.find_gone(is_gone)
+        decided = group.decide(batch)
+        return None if is_gone is not None and batch.reads > 1 and group.find_gone(is_gone) else decided
 
-    def _overtaken(self, todo: list[int], batch: _Batch, failed: dict[int, BaseException]) -> list[int]:
-        """The commands to postpone, so that the others can be committed. None, if that would be all of them."""
-        if len(todo) < 2:
-            return []
-        decided = [index for index in todo if index not in failed]
-        late = [decided[at] for at in batch.overtaken()]
-        return [] if len(late) == len(decided) else late
+    def _give_way(self, group: _CommitGroup, batch: _Batch, conflicts: int) -> None:
+        """Others have changed what was read. Those in conflict pause for a random time, and not after the first
+        conflict: they must spread out."""
+        if batch.has_recalled:
+            # What the store remembered was old. Others write these records: ask for them for a while.
+            self._asks = limits.RECALL_PAUSE
+        elif not group.put_off_overtaken(batch) and conflicts:
+            self._sleep(self._fraction() * min(2**conflicts, limits.CONFLICT_PAUSE_MS_MAX) / 1000)
+
+    def _is_answer(self, group: _CommitGroup, error: Exception) -> bool:
+        """Return whether the error is the answer of the only command. Else the group is tried again, or half of it.
+        Raises an error that is everyone's."""
+        goes_on = group.may_find_out(error)
+        if concerns_all(error) and not isinstance(error, StoreFailure):
+            if not goes_on:
+                raise error
+        elif len(group.todo) > 1:
+            group.halve()
+        else:
+            return not goes_on
+        return False
+
+    def _report(self, batch: _Batch, last_seq: int | None) -> None:
+        if last_seq is not None and self._on_commit is not None:
+            self._on_commit(batch.events, last_seq)
+        if batch.handed and self._on_handed is not None:
+            self._on_handed(batch.handed)
+
+
+# For whoever has a store and neither a server's batches nor a client's transport: administration, archives, webhooks.
+
+
+def run_one(store: Store, command: Command) -> Outcome:
+    return Coordinator(store).one(command)
+
+
+def run_all(store: Store, commands: Sequence[Command]) -> list[Result]:
+    return Coordinator(store).run(commands)

@@ -26,10 +26,10 @@ from dibs.core.events import RIGHTS_CHANGES, Event
 from dibs.core.identity import Caller, require
 from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.core.service import credentials as rules
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import run_one
 from dibs.engine.event_log import EventFilter, collect
-from dibs.engine.liveness import EngineThread
 from dibs.engine.queries import recount, scan_records
+from dibs.engine.thread import EngineThread
 from dibs.stores.port import RecordCorrupt, Store
 from dibs.wire import credentials as wire
 from dibs.wire.documents import Reply, reply_to
@@ -65,7 +65,6 @@ class CredentialAdmin:
                 "Tokens are for servers, and no server stands on this store. Whoever may write it may use it."
             )
         self._store = store
-        self._coordinator = Coordinator(store)
         self._caller = caller
         self._by = caller.principal
 
@@ -162,7 +161,7 @@ class CredentialAdmin:
         return found
 
     def _run(self, command: PlainCommand) -> Reply:
-        outcome = self._coordinator.one(command)
+        outcome = run_one(self._store, command)
         if not isinstance(outcome, rules.TokenState):  # the store is being moved to another one
             return reply_to("", outcome)
         if outcome.credential is None:
@@ -250,7 +249,7 @@ class CredentialDirectory(EngineThread):
         digests = sorted([key.hex() for key in list(used)])
         for first in range(0, len(digests), limits.USES_AT_ONCE_MAX):
             command = rules.NoteUse(digests=tuple(digests[first : first + limits.USES_AT_ONCE_MAX]))
-            Coordinator(self._store).one(command)
+            run_one(self._store, command)
 
     def start(self) -> None:
         self.look()

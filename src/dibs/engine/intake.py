@@ -57,7 +57,7 @@ from dibs.core.service.credentials import Usage
 from dibs.core.service.webhooks import WebhookRegister
 from dibs.core.upkeep.moved import Renumbering, moved, relabelled, without_history
 from dibs.engine.archive import ArchiveReader
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import run_one
 from dibs.engine.queries import scan_records
 from dibs.engine.webhooks import registered
 from dibs.stores.port import CommitTooLarge, Conflict, Store, maintenance_of
@@ -164,7 +164,6 @@ class AlreadyImported(InvalidInput):
 class _Intake:
     def __init__(self, store: Store, contents: _Contents, *, adds: bool) -> None:
         self._store = store
-        self._coordinator = Coordinator(store)
         self._contents = contents
         self._adds = adds
         self._id = new_id()
@@ -198,9 +197,8 @@ class _Intake:
         self._account_for_time()
         names = (contents.meta.store_id, *contents.meta.moved_from) if contents.header.frozen else ()
         brought = tuple(shared.items())
-        outcome = self._coordinator.one(
-            Thaw(id=self._id, floor=floor, since_ms=mark.from_ms, moved_from=names, brought=brought)
-        )
+        thaw = Thaw(id=self._id, floor=floor, since_ms=mark.from_ms, moved_from=names, brought=brought)
+        outcome = run_one(self._store, thaw)
         if isinstance(outcome, Frozen):
             raise _TakenOver
         return Imported(records=count, events=len(old), floor=floor, adds=self._adds)
@@ -256,14 +254,14 @@ class _Intake:
         try:
             self._refuse_what_is_there()
         except BaseException:
-            self._coordinator.one(Thaw(id=self._id))
+            run_one(self._store, Thaw(id=self._id))
             raise
         return self._freeze(self._id, incomplete=True)
 
     def _freeze(self, over: str | None, *, incomplete: bool) -> FreezeMark:
-        outcome = self._coordinator.one(
-            Freeze(id=self._id, over=over, incomplete=incomplete, source=self._contents.checksum, adds=self._adds)
-        )
+        source = self._contents.checksum
+        freeze = Freeze(id=self._id, over=over, incomplete=incomplete, source=source, adds=self._adds)
+        outcome = run_one(self._store, freeze)
         if not isinstance(outcome, FreezeNoted):
             raise _TakenOver
         return outcome.mark

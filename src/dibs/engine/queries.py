@@ -25,7 +25,7 @@ from dibs.core.records import Stored
 from dibs.core.service.credentials import Usage
 from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.core.waiting.queue import ahead
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import run_all, run_one
 from dibs.engine.event_log import fitting, position_at, read_on
 from dibs.stores.port import RecordCorrupt, Store
 
@@ -167,13 +167,12 @@ _TICKET_PREFIX = "ticket/"
 
 
 def recount(store: Store, payer: str) -> None:
-    coordinator = Coordinator(store)
-    coordinator.one(BeginCount(payer=payer))
+    run_one(store, BeginCount(payer=payer))
     principal = payer.partition("/")[2]
     keys = [key for key, record in _records(store) if any(each[0] == principal for each in _quotas(record))]
     for start in range(0, len(keys), limits.SWEEP_BATCH_MAX):
         batch = [CountUsage(key=key, payer=payer) for key in keys[start : start + limits.SWEEP_BATCH_MAX]]
-        for outcome in coordinator.run(batch):
+        for outcome in run_all(store, batch):
             if isinstance(outcome, BaseException):
                 raise outcome
 

@@ -3,8 +3,8 @@ batch waits for it. `step` is one round.
 
 A new lease lasts at least a second, and an outage only moves deadlines later. So a look every SWEEP_LATE_MS_MAX, and
 at the earliest known deadline, finds every expiry within that bound, including leases made by other processes. Several
-servers on one store divide what is due among them (`engine/liveness.py`). Beats are sent only while the store has
-something to lose, so an idle server does not write to its disk.
+servers on one store divide what is due among them (`SweepShare`). Beats are sent only while the store has something to
+lose, so an idle server does not write to its disk.
 
 In between, it looks for changes by other processes: one of them may have handed a job to a caller who waits here.
 `engine/feed.py` reads such news at once. A store without news is polled every NEWS_MS while callers wait here.
@@ -13,6 +13,7 @@ In between, it looks for changes by other processes: one of them may have handed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from zlib import crc32
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError
@@ -21,10 +22,13 @@ from dibs.core import limits
 from dibs.core.commands import Sweep
 from dibs.core.events import ACQUIRED, SESSION_ENDED, Event
 from dibs.core.lease_outcomes import Swept
+from dibs.core.upkeep.outages import live_servers
 from dibs.core.upkeep.sweep import is_swept
-from dibs.engine.liveness import Decider, EngineThread, SweepShare, is_idle
+from dibs.engine.decider import Decider
+from dibs.engine.pulses import is_idle, pulses_of
 from dibs.engine.tally import Tally
-from dibs.stores.port import concerns_all
+from dibs.engine.thread import EngineThread
+from dibs.stores.port import Store, concerns_all
 
 NEWS_MS = 25
 NEVER_MS = 2**62
@@ -178,3 +182,43 @@ class Sweeper(EngineThread):
         wait_ms = due_ms - self._store.read(()).now_ms
         # Keys that are due but were not swept just now (another server may be doing it) must not cause a busy loop.
         return min(max(wait_ms, limits.SWEEP_INTERVAL_MS), late_ms)
+
+
+class SweepShare:
+    """Chooses the due keys to sweep here: this server's part at once, and another server's part when that one is late.
+
+    A key belongs to one of the live servers by its hash. The next server takes over after SWEEP_GRACE_MS, the one after
+    it after twice as long, so that two servers do not both begin at once."""
+
+    def __init__(self, server: str, steady: Callable[[], int]) -> None:
+        self._server = server
+        self._steady = steady
+        self._servers = [server]
+        self._left_ms: dict[str, int] = {}  # keys left to others, and since when
+
+    def know(self, store: Store | None) -> None:
+        """Take note of the live servers of a store; None: there is no other."""
+        others = live_servers(pulses_of(store), store.read(()).now_ms) if store is not None else ()
+        self._servers = sorted({self._server, *others})
+
+    def __len__(self) -> int:
+        return len(self._left_ms)
+
+    def of(self, keys: list[str]) -> list[str]:
+        """Those of `keys` that are to be swept here and now. `keys` are all due keys."""
+        count = len(self._servers)
+        if count == 1:
+            self._left_ms = {}
+            return keys
+        me, now_ms = self._servers.index(self._server), self._steady()
+        mine: list[str] = []
+        left_ms: dict[str, int] = {}
+        for key in keys:
+            distance = (me - crc32(key.encode())) % count
+            since_ms = self._left_ms.get(key, now_ms)
+            if now_ms - since_ms >= distance * limits.SWEEP_GRACE_MS:
+                mine.append(key)
+            else:
+                left_ms[key] = since_ms
+        self._left_ms = left_ms
+        return mine

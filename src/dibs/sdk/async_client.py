@@ -49,7 +49,6 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncTransport]):
     """Claims made through it need no heartbeats of their own. When it is lost, the block is cancelled."""
 
     _claim_type = AsyncClaim
-    _joins: Callable[[], str] | None = None  # gives the id of a session that others use, too: it is not ended here
     _guard: BlockGuard | None = None
     _grip: Grip | None = None
 
@@ -67,14 +66,7 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncTransport]):
         return self
 
     async def _open(self) -> SessionHold:
-        if self._joins is None:
-            self._held = await async_transport.drive(self._transports, self._opening())
-        else:
-            sent_ms = steady_ms()
-            session_id = await asyncio.to_thread(self._joins)
-            found = await async_transport.drive(self._transports, operations.join_session(session_id))
-            self._owner = self._owner or found["owner"]
-            self._held = SessionHold(found, sent_ms)
+        self._held = await async_transport.drive(self._transports, self._opening())
         return self._held
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -88,12 +80,43 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncTransport]):
             hold.check()
 
     async def _ended(self, hold: SessionHold) -> None:
-        if self._joins is not None:
-            return
         try:
             await async_transport.drive(self._transports, operations.end_session(hold.session_id), LEAVING)
         except DibsError as trouble:
             log.warning(NOT_ENDED, trouble.details)
+
+
+class JoinableSession(AsyncSession):
+    """A session of one's own, or one that others use, too: `joins` gives its id, and it is not ended here. For whoever
+    makes claims in it by other means than its methods, as the tools of an agent do."""
+
+    def __init__(
+        self, transports: AsyncTransport, owner: str | None, metadata: str, joins: Callable[[], str] | None
+    ) -> None:
+        super().__init__(transports, owner, None, metadata, None)
+        self.joins = joins
+
+    @property
+    def owner(self) -> str | None:
+        return self._owner
+
+    @property
+    def hold(self) -> SessionHold:
+        return self._hold
+
+    async def _open(self) -> SessionHold:
+        if self.joins is None:
+            return await super()._open()
+        sent_ms = steady_ms()
+        session_id = await asyncio.to_thread(self.joins)
+        found = await async_transport.drive(self._transports, operations.join_session(session_id))
+        self._owner = self._owner or found["owner"]
+        self._held = SessionHold(found, sent_ms)
+        return self._held
+
+    async def _ended(self, hold: SessionHold) -> None:
+        if self.joins is None:
+            await super()._ended(hold)
 
 
 class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents, AsyncTransport]):

@@ -14,6 +14,24 @@ the memory for a connection does not grow with what the client sends.
 
 What is no request is refused in JSON, so that the client can read it: the answer, then the end of our side, then a time
 in which further input is discarded (closing at once would reset the connection, and perhaps lose the answer).
+
+**The states of its input**, and what moves it from one to the next. `-` cannot happen.
+
+| state     | what comes                        | begins | head | last head | whole | unreadable | refused   |
+| READY     | the next request                  | HEAD   | -    | -         | -     | REFUSING   | -         |
+| HEAD      | the head of a request             | -      | BODY | LAST_BODY | -     | REFUSING   | -         |
+| BODY      | its body, if it has one           | -      | -    | -         | READY | REFUSING   | -         |
+| LAST_BODY | the body of the last request      | -      | -    | -         | LAST  | REFUSING   | -         |
+| LAST      | nothing that is read              | LAST   | LAST | LAST      | LAST  | LAST       | -         |
+| REFUSING  | nothing; the refusal has its turn | -      | -    | -         | -     | REFUSING   | LINGERING |
+| LINGERING | nothing; our side has ended       | -      | -    | -         | -     | LINGERING  | -         |
+
+A request begins, its head is complete, it is whole: so says the parser. It is the last if the client wants no answer
+after it. Input may be unreadable at any time; that is refused after the answers that are still under way.
+
+**Its output** has no state of its own. There is a request that is answered (`call`), whose caller may wait in line
+(`waiting`), or whose long answer is partly sent (`_rest`); and there are requests that wait for their turn (`_queue`).
+Without any it is the client's turn. A request begins when the answer before it has left (`is_write_paused`).
 """
 
 from __future__ import annotations
@@ -42,6 +60,42 @@ from dibs.server.http.request import PEER, Answer, HttpRequest, KnownHeads, Requ
 from dibs.server.http.response import UNSUPPORTED, ClientGone, Header, HttpError, answer_for_error, current, headers_of
 from dibs.server.http.tls import lacks_certificate
 from dibs.server.routes.table import Router
+
+
+class InputState:
+    """What a connection expects of its client: a row of the table above."""
+
+    __slots__ = ("after", "is_read", "is_receiving", "name")
+
+    def __init__(self, name: str, *, is_receiving: bool = False, is_read: bool = True) -> None:
+        self.name = name
+        self.is_receiving = is_receiving  # a request has begun and is incomplete
+        self.is_read = is_read  # what comes is parsed; else it is discarded
+        self.after: dict[str, InputState] = {}  # by event
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+BEGINS, HAS_HEAD, HAS_LAST_HEAD, IS_WHOLE = "begins", "head", "last head", "whole"
+UNREADABLE, REFUSED = "unreadable", "refused"
+
+READY = InputState("READY")
+HEAD = InputState("HEAD", is_receiving=True)
+BODY = InputState("BODY", is_receiving=True)
+LAST_BODY = InputState("LAST_BODY", is_receiving=True)
+LAST = InputState("LAST", is_read=False)
+REFUSING = InputState("REFUSING", is_read=False)
+LINGERING = InputState("LINGERING", is_read=False)
+
+READY.after = {BEGINS: HEAD, UNREADABLE: REFUSING}
+HEAD.after = {HAS_HEAD: BODY, HAS_LAST_HEAD: LAST_BODY, UNREADABLE: REFUSING}
+BODY.after = {IS_WHOLE: READY, UNREADABLE: REFUSING}
+LAST_BODY.after = {IS_WHOLE: LAST, UNREADABLE: REFUSING}
+# The parser may find more requests in what it was given together with the last one.
+LAST.after = dict.fromkeys((BEGINS, HAS_HEAD, HAS_LAST_HEAD, IS_WHOLE, UNREADABLE), LAST)
+REFUSING.after = {UNREADABLE: REFUSING, REFUSED: LINGERING}
+LINGERING.after = {UNREADABLE: LINGERING}
 
 
 class RequestObserver(Protocol):
@@ -121,10 +175,9 @@ class HttpConnection(asyncio.Protocol):
     # Slots, because CPython finds more than 30 attributes of an object more slowly.
     __slots__ = tuple(
         (
-            "_deaf _drained _head_bytes _headers _in_head _incoming _is_advancing _is_last _is_parsing "
-            "_is_read_paused _known _lost _queue _receiving _refusal _rest _since_s _timer _unread "
-            "_unsent_since_s _url call client handshake is_stranger is_write_paused loop parser peer proxy scheme "
-            "state transport waiting whole"
+            "_drained _head_bytes _headers _incoming _input _is_going_on _is_read_paused _known _lost _queue "
+            "_refusal _rest _since_s _timer _unread _unsent_since_s _url call client handshake is_stranger "
+            "is_write_paused loop parser peer proxy scheme state transport waiting whole"
         ).split()
     )
     keep_alive_s = limits.KEEP_ALIVE_MS / 1000
@@ -137,6 +190,7 @@ class HttpConnection(asyncio.Protocol):
         self.call: HttpRequest | None = None  # the request that is being answered
         self.waiting: Waiting | None = None  # the caller that waits in line for its answer, if one does
         self.is_write_paused = False  # some of what was written has not left
+        self._input = READY
         self.scheme = "http"
         self.proxy = ""  # the trusted proxy at the other end, if it is one
         self.peer = b""  # the user at the other end of a Unix socket, if that identifies the caller
@@ -150,19 +204,14 @@ class HttpConnection(asyncio.Protocol):
         self.whole = b""  # the read that is being parsed, if it began when nothing else was under way
         self._url = b""
         self._headers: list[Header] = []
-        self._is_parsing = False
-        self._is_advancing = False
+        self._is_going_on = False  # `_go_on` is at work
         self._is_read_paused = False
-        self._is_last = False  # the client wants no answer after that of the last request that came
-        self._receiving = False  # a request has begun and is incomplete
-        self._in_head = False  # and its headers are incomplete
         self._head_bytes = 0  # parsed since the request began, whole parts only, without its body
         self._since_s = 0.0  # when the client's turn began: to send a request, or the rest of one
         self._rest = memoryview(b"")  # of the answer that is being sent, what was not written yet
         self._unsent_since_s = 0.0  # when what was written last did not leave at once; 0: all has left
         self._timer: asyncio.TimerHandle | None = None
-        self._refusal: HttpError | None = None
-        self._deaf = False
+        self._refusal: HttpError | None = None  # of what was unreadable
         self._drained = asyncio.Event()
         self._lost = asyncio.Event()
 
@@ -279,7 +328,7 @@ class HttpConnection(asyncio.Protocol):
         """A client that closed its sending side may still read an answer that comes without a task: soon. One that
         waits in line looks like one that hung up, and is given no job. TLS has no half-closed connections."""
         call = self.call
-        if self.scheme == "https" or call is None or self.waiting is not None or self._receiving:
+        if self.scheme == "https" or call is None or self.waiting is not None or self._input.is_receiving:
             return None
         if call.has_task and not self._rest:
             return None
@@ -289,14 +338,15 @@ class HttpConnection(asyncio.Protocol):
     def _look(self) -> None:
         """One timer per connection, set again when it fires: for each request that costs more than parsing it."""
         now_s = self.loop.time()
-        patience_s = REQUEST_S if self._receiving else self.keep_alive_s
+        is_receiving = self._input.is_receiving
+        patience_s = REQUEST_S if is_receiving else self.keep_alive_s
         if self.transport.is_closing() or self.is_write_paused:  # it is the client's turn to read
             self._unsent_since_s = self._unsent_since_s or now_s
             left_s = self._unsent_since_s + REQUEST_S - now_s
             if left_s <= 0:
                 self.transport.abort()  # closing would wait until it has read what is left
                 return
-        elif self._is_read_paused or (self.call is not None and not self._receiving):
+        elif self._is_read_paused or (self.call is not None and not is_receiving):
             left_s = patience_s  # it is our turn
         else:
             left_s = self._since_s + patience_s - now_s
@@ -317,7 +367,9 @@ class HttpConnection(asyncio.Protocol):
         if self._rest:
             self._send_rest()
         else:
-            self._advance()
+            if self.call is None:
+                self._since_s = self.loop.time()
+            self._go_on()
 
     async def drain(self) -> None:
         if self.is_write_paused:
@@ -336,14 +388,15 @@ class HttpConnection(asyncio.Protocol):
     # Requests in.
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        expected = self._input
+        if not expected.is_read:
             return
-        if self._receiving or self._unread or self.call is not None or self.is_write_paused:
+        if expected.is_receiving or self._unread or self.call is not None or self.is_write_paused:
             self._unread += data
-            self._parse()
+            self._go_on()
         elif not self._take(data):
             self.whole = self._unread = data
-            self._parse()
+            self._go_on()
             self.whole = b""
 
     def _take(self, data: bytes) -> bool:
@@ -369,23 +422,41 @@ class HttpConnection(asyncio.Protocol):
             block = block_of(self.whole, call.raw_method, self._url, body)
             self.state.heads.learn(block, len(body), call.head)
 
-    def _parse(self) -> None:
-        """Parse requests from the input, until one has to wait for its turn."""
-        if self._is_parsing:  # the answer came at once; the outer call continues parsing
+    def _move(self, event: str) -> InputState:
+        """Note what came. Returns the state before."""
+        before = self._input
+        self._input = before.after[event]
+        return before
+
+    def _go_on(self) -> None:
+        """Begin requests that wait for their turn, and parse more while none does. In between answers may be finished,
+        which calls this again: the first call does it all."""
+        if self._is_going_on:
             return
-        self._is_parsing = True
+        self._is_going_on = True
         try:
-            while self._unread and not self._queue and not self._deaf:
-                part, self._unread = self._unread[: limits.PARSE_BYTES_MAX], self._unread[limits.PARSE_BYTES_MAX :]
-                self._parse_part(part)
+            while not self.transport.is_closing():
+                if self._queue:
+                    if self.call is not None or self.is_write_paused:
+                        break
+                    self._begin(self._queue.popleft())
+                elif self._unread and self._input.is_read:
+                    part, self._unread = self._unread[: limits.PARSE_BYTES_MAX], self._unread[limits.PARSE_BYTES_MAX :]
+                    self._parse_part(part)
+                else:
+                    break
         finally:
-            self._is_parsing = False
-        if self._deaf:
+            self._is_going_on = False
+        if self.transport.is_closing():
+            return
+        if not self._input.is_read:
             self._unread = b""
+        if self._input is REFUSING and self._refusal is not None and self.call is None and not self._queue:
+            self._write_refusal(self._refusal)
         self.set_reading()
 
     def _parse_part(self, data: bytes) -> None:
-        if self._receiving:
+        if self._input.is_receiving:
             self._head_bytes += len(data)
         else:
             self._since_s = self.loop.time()
@@ -399,34 +470,38 @@ class HttpConnection(asyncio.Protocol):
             self.parser = _new_parser(self)
         else:
             # Also behind the head: trailers, and what stands between the chunks of a body.
-            if self._receiving and self._head_bytes > limits.HEAD_BYTES_MAX:
+            if self._input.is_receiving and self._head_bytes > limits.HEAD_BYTES_MAX:
                 self._refuse(_head_too_large())
 
     def on_message_begin(self) -> None:
-        self._receiving = self._in_head = True
-        self._head_bytes = 0
-        self._url = b""
-        self._headers = []
+        if self._move(BEGINS) is not LAST:
+            self._head_bytes = 0
+            self._url = b""
+            self._headers = []
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # a field behind the body is no header: whoever filters headers on the way would not see it
+        # A field behind the body is no header: whoever filters headers on the way would not see it.
+        if self._input is HEAD:
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        parser, sent = self.parser, self._headers
+        version = parser.get_http_version()
+        is_upgrade = parser.should_upgrade()  # it comes once more, as a plain request
+        keep_alive = is_upgrade or (version != "1.0" and parser.should_keep_alive())
+        if self._move(HAS_HEAD if keep_alive else HAS_LAST_HEAD) is LAST:
+            return
         if self.waiting is not None:
             # Reading stops until the request that waits is answered, which hides a client that hangs up: so answer now.
             self.waiting.hurry()
-        parser, sent = self.parser, self._headers
-        version = parser.get_http_version()
         self._refusal = self._head_refusal(version)
         if self._refusal is not None:
             raise self._refusal  # ends the parsing; `_parse_part` handles it
         path, query = _target(self._url)
-        self._in_head = False  # not before: a refused request has no place among the requests to be answered
-        if self._is_last or parser.should_upgrade():
+        if is_upgrade:
             return
         if self.peer:
             sent.append((PEER, self.peer))
@@ -435,10 +510,9 @@ class HttpConnection(asyncio.Protocol):
             call.take_cookie()
         if b"x-forwarded-for" in call.headers and not self.proxy:
             self.state.note_forwarded(client_of(self.transport))
-        call.keep_alive = version != "1.0" and parser.should_keep_alive()
-        self._is_last = not call.keep_alive
+        call.keep_alive = keep_alive
         self._incoming = call
-        if self.call is None and not self.is_write_paused:
+        if self.call is None and not (self._queue or self.is_write_paused or self.transport.is_closing()):
             self._begin(call)
         else:
             self._queue.append(call)
@@ -472,7 +546,7 @@ class HttpConnection(asyncio.Protocol):
             self._incoming.receive(body)
 
     def on_message_complete(self) -> None:
-        self._receiving = False
+        self._move(IS_WHOLE)
         call, self._incoming = self._incoming, None
         if call is not None:
             call.receive_end()
@@ -578,36 +652,21 @@ class HttpConnection(asyncio.Protocol):
                 observer.end(call)
         if not call.keep_alive:
             self.transport.close()
-        elif self._queue or self._unread or self._deaf or self._is_read_paused:
-            self._advance()
         else:
             self._since_s = self.loop.time()
-
-    def _advance(self) -> None:
-        if self._is_advancing or self.transport.is_closing():
-            return
-        self._is_advancing = True
-        while self._queue and self.call is None and not self.is_write_paused:
-            self._begin(self._queue.popleft())
-        self._is_advancing = False
-        if self.call is None and not self._queue:
-            if self._deaf and self._refusal is not None:
-                self._write_refusal(self._refusal)
-            else:
-                self._since_s = self.loop.time()
-        if self._unread:  # perhaps the rest of the request that has just begun
-            self._parse()
-        self.set_reading()
+            if self._queue or self._unread or self._is_read_paused or not self._input.is_read:
+                self._go_on()
 
     def _refuse(self, refusal: HttpError) -> None:
-        """Answer an unreadable request, after the answers that are still under way, and read no more."""
-        self._deaf = True
+        """Answer what is unreadable, after the answers that are still under way, and read no more."""
+        if not self._move(UNREADABLE).is_read:
+            return  # it is skipped, or something was refused before
         self._refusal = refusal
         if self.waiting is not None:
             self.waiting.hurry()
-        if self._receiving and not self._in_head:
-            # Its body is invalid, so it has a place among the requests and will never be complete. The refusal takes
-            # its place, unless it was answered before its body had come.
+        if self._incoming is not None:
+            # Its body is invalid: it has a place among the requests, and will never be whole. The refusal takes its
+            # place, unless it was answered before its body had come.
             if self._queue:
                 self._queue.pop()
             elif self.call is not None and self.call.status:
@@ -620,19 +679,19 @@ class HttpConnection(asyncio.Protocol):
             self._write_refusal(refusal)
 
     def _write_refusal(self, refusal: HttpError) -> None:
-        self._refusal = None
         answer = answer_for_error(refusal)
         self.state.metrics.requests[OTHER].add(answer.status, 0.0)
         headers = headers_of(answer, b"") | {"connection": "close"}
         self.transport.write(
             b"%b%b\r\n%b" % (self.state.start(answer.status), header_lines(headers).encode(), answer.content)
         )
+        self._hang_up()  # before the next line, which may end the request, and with it look for more to do
         if self.call is not None:
             self.call.drop()
-        self._hang_up()
 
     def _hang_up(self) -> None:
-        """End our side. What the client still sends is not read."""
+        """End our side. What the client still sends is discarded for a while."""
+        self._move(REFUSED)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.close)

@@ -15,9 +15,9 @@ from dibs.core.events import Event
 from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
 from dibs.engine.batcher import Batcher
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import run_one
+from dibs.engine.decider import Decider
 from dibs.engine.feed import EventFeed, StoreWatcher
-from dibs.engine.liveness import Decider
 from dibs.engine.metrics import Metrics
 from dibs.engine.queries import Successes
 from dibs.engine.sweeper import NEWS_MS, Sweeper
@@ -98,7 +98,7 @@ class Engine:
         self.tally.count_page(self.store)
         self.decider.beat_if_due()
         if self._token_floor:
-            Coordinator(self.store).one(RaiseFloor(floor=self._token_floor))
+            run_one(self.store, RaiseFloor(floor=self._token_floor))
         self.learn_name()
         self.decider.liveness.start()
         self.batcher.start()
@@ -114,7 +114,7 @@ class Engine:
 
     def learn_name(self) -> None:
         """Ask the store for its name, which it gives up when it is moved. For any thread; raises the store's errors."""
-        known = Coordinator(self.store).one(Identify(fresh_id=new_id()))
+        known = run_one(self.store, Identify(fresh_id=new_id()))
         assert isinstance(known, Identified)  # that is what the command gives
         if (known.store_id, known.moved_from) != (self.store_id, self.moved_from):
             self.store_id, self.moved_from = known.store_id, known.moved_from

@@ -1,4 +1,4 @@
-"""The HTTP server: its operations, its sockets, its clock, its end. `http/protocol.py` has its connections."""
+"""The HTTP server: its operations, its sockets, its clock, its end. `connection.py` has its connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dibs.base.logger import log
 from dibs.base.reply import Reply
 from dibs.core import limits
 from dibs.core.upkeep.outages import live_servers
-from dibs.engine.liveness import pulses_of
+from dibs.engine.pulses import pulses_of
 from dibs.server.connection import HttpConnection, RequestObserver, ServerState
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
@@ -28,7 +28,7 @@ from dibs.server.http.parse import MOVED_HEADER, STORE_HEADER
 from dibs.server.http.response import Header, HttpError, answer_for_error
 from dibs.server.http.tls import TlsListener
 from dibs.server.monitor.server_log import RequestLog
-from dibs.server.plugins import PluginRoutes, shared_routes
+from dibs.server.plugins import PluginRoutes, metrics_document, shared_routes
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.health import health_routes, metrics_routes
@@ -40,8 +40,8 @@ HSTS: Header = (b"strict-transport-security", b"max-age=31536000")  # browsers h
 TICK_S = 0.1
 TICKS_IN_A_SECOND = 10
 _ROUTES = (
-    *(job_routes, login_routes, shared_routes, webhook_routes, health_routes, description_routes, metrics_routes),
-    *(board_routes, dashboard_routes),
+    *(job_routes, login_routes, shared_routes, webhook_routes, health_routes, description_routes),
+    *(lambda api: metrics_routes(api, metrics_document()), board_routes, dashboard_routes),
 )
 
 

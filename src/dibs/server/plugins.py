@@ -6,14 +6,11 @@ A package registers routes by an entry point of the group `dibs.routes`: a funct
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from dibs.base.errors import InvalidInput
 from dibs.base.plugins import part, plugin, shipped
-from dibs.base.reply import Reply
-from dibs.core.identity import Caller
-from dibs.server.http.response import HttpError
 from dibs.server.routes.table import Table
 
 Api = Any  # dibs.server.handlers.Api, which knows the settings, which know these
@@ -38,28 +35,6 @@ class FixedRoutes:
 
     def close(self) -> None:
         pass
-
-
-class Contract(Protocol):
-    """Answers in the place of another program. A server of dibs' own has none."""
-
-    @property
-    def callers(self) -> Mapping[bytes, Caller]:
-        """Callers that it knows besides those with tokens, by the hash of what they send as one."""
-
-    @property
-    def says(self) -> str:
-        """A line of the greeting: who is let in."""
-
-    @property
-    def tries(self) -> str:
-        """A command of the greeting, before the address of the list of locks."""
-
-    def served(self, api: Api, table: Table) -> Table:
-        """The operations of a server, with its answers where it has its own."""
-
-    def refusal(self, error: HttpError) -> Reply:
-        """The answer to an address or a method that there is not."""
 
 
 GROUP = "dibs.routes"  # of entry points

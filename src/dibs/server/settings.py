@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dibs.core import limits
 
 if TYPE_CHECKING:
-    from dibs.server.plugins import Contract
+    from dibs.server.contract import Contract
 
 DEFAULT_BIND = "127.0.0.1:3427"
 SYSTEM_SOCKET = "/run/dibs/dibs.sock"

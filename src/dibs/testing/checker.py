@@ -44,7 +44,7 @@ from dibs.core.records import (
     session_key,
     ticket_key,
 )
-from dibs.engine.liveness import Result
+from dibs.engine.coordinator import Result
 from dibs.stores.port import Versioned
 from dibs.testing.line_checker import NS, LineChecker, LineRecords, covers, overlap
 

@@ -16,7 +16,7 @@ from dibs.core.commands import Acquire, Break, Release, Renew
 from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.outcomes import Granted, Held, NotCurrent, Outcome
 from dibs.core.records import META_KEY, Meta
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import run_one
 from dibs.stores.port import Busy, Conflict, Store
 from dibs.testing.contract_base import (
     Connect,
@@ -172,7 +172,7 @@ TTL_MS = 120
 
 def acquire(store: Store, name: str = "issue-42", *, owner: str = "a", ttl_ms: int = TTL_MS) -> Outcome:
     command = Acquire(ns="default", name=name, principal="p", owner=owner, ttl_ms=ttl_ms, fresh_lease_id=new_id())
-    return Coordinator(store).one(command)
+    return run_one(store, command)
 
 
 def granted(store: Store, *, owner: str = "a", ttl_ms: int = TTL_MS) -> Granted:
@@ -182,11 +182,11 @@ def granted(store: Store, *, owner: str = "a", ttl_ms: int = TTL_MS) -> Granted:
 
 
 def renew(store: Store, lease_id: str) -> Outcome:
-    return Coordinator(store).one(Renew(ns="default", name="issue-42", principal="p", lease_id=lease_id))
+    return run_one(store, Renew(ns="default", name="issue-42", principal="p", lease_id=lease_id))
 
 
 def release(store: Store, lease_id: str) -> Outcome:
-    return Coordinator(store).one(Release(ns="default", name="issue-42", principal="p", lease_id=lease_id))
+    return run_one(store, Release(ns="default", name="issue-42", principal="p", lease_id=lease_id))
 
 
 class LeaseContract(ContractBase):
@@ -291,7 +291,7 @@ class LeaseContract(ContractBase):
         granted(store, ttl_ms=3_600_000)
         command = Break(ns="default", name="issue-42", principal="op", reason="stuck")
         with pytest.raises(StoreUnavailable) as caught:
-            Coordinator(FaultyStore(store, ["lost after"])).one(command)
+            run_one(FaultyStore(store, ["lost after"]), command)
         assert caught.value.unknown
         assert [each.kind for each in store.events(0, 10)] == ["acquired", "broken"]
 

@@ -17,7 +17,7 @@ from dibs.core.commands import Acquire, AcquireAll, AcquireTerms, Leave
 from dibs.core.events import Event
 from dibs.core.outcomes import Granted, GrantedAll, Outcome, Queued
 from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, SessionRecord, Stored, Ticket, session_key, ticket_key
-from dibs.engine.liveness import Result
+from dibs.engine.coordinator import Result
 
 NS = "default"
 KEPT_MS = 10_000  # a place whose caller asks again so soon is the same, also at another server

@@ -13,7 +13,7 @@ from typing import Any
 from dibs.core.events import Event
 from dibs.core.service.delivery import DeliveryPlan, LaneState
 from dibs.core.service.webhooks import CreateWebhook, Webhook
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator, run_one
 from dibs.engine.webhooks.dispatcher import FAILED_MS, DeliveryRounds, WebhookLedger
 from dibs.engine.webhooks.sender import DeliveryResult
 from dibs.stores.port import Store
@@ -31,7 +31,7 @@ class HookTarget:
     ) -> None:
         self.chance, self.strikes, self._say = chance, strikes, say
         self._wanted: defaultdict[str, deque[int]] = defaultdict(deque)
-        Coordinator(store).one(CreateWebhook(webhook=HOOK, at=0))
+        run_one(store, CreateWebhook(webhook=HOOK, at=0))
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -94,7 +94,8 @@ class SimulatedDeliveries(DeliveryRounds):
     ) -> None:
         self.time, self.loop, self._target = time, Thread(server), target
         ledger = WebhookLedger(store, name, steady)
-        ledger._coordinator = Coordinator(store, pause=lambda seconds: time.pass_ms(1))
+        # A coordinator of its own: a pause of it takes the simulation's time.
+        ledger.run = Coordinator(store, pause=lambda seconds: time.pass_ms(1)).one
         super().__init__(ledger, steady, None)
         self.fraction = target.chance.random
         self.hurry = Rounds(time, Thread(server), self._do_round, FAILED_MS).hurry

@@ -24,7 +24,8 @@ from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TI
 from dibs.core.outcomes import Outcome
 from dibs.core.records import META_KEY, LockRecord, Meta, Stored, Ticket, ticket_key
 from dibs.engine.batcher import Batcher
-from dibs.engine.liveness import Decider, Result
+from dibs.engine.coordinator import Result
+from dibs.engine.decider import Decider
 from dibs.engine.sweeper import Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters

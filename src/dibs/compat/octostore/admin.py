@@ -25,13 +25,14 @@ from dibs.engine.credentials import CredentialAdmin, credentials
 from dibs.engine.metrics import RequestCounts
 from dibs.engine.queries import claimed
 from dibs.engine.tally import Tally
+from dibs.server.contract import Contract
 from dibs.server.handlers import Api
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.parse import parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import HttpError, answer_document
 from dibs.server.monitor.metric_table import Scrape
-from dibs.server.plugins import Contract, FixedRoutes
+from dibs.server.plugins import FixedRoutes
 from dibs.server.routes.operations import routed
 from dibs.wire.answer_fields import Answer, flag, number, numbers, parts, text
 from dibs.wire.credentials import digest_of

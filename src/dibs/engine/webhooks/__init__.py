@@ -17,7 +17,7 @@ from dibs.core.identity import AGENT, Caller, require
 from dibs.core.limits import WEBHOOK_URL_CHARS_MAX
 from dibs.core.records import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.service import webhooks as rules
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import run_one
 from dibs.stores.port import Store
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.requests import shape
@@ -213,7 +213,7 @@ class WebhookAdmin:
         return Reply(status=200, body=standing_document(webhook, progress, len(letters), behind))
 
     def _run(self, command: PlainCommand) -> Reply:
-        outcome = Coordinator(self._store).one(command)
+        outcome = run_one(self._store, command)
         if not isinstance(outcome, rules.WebhookState):  # the store is being moved to another one
             return reply_to("", outcome)
         if outcome.full:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from dibs.base.clock import steady_ms, wall_ms
@@ -24,14 +25,16 @@ from dibs.base.errors import DibsError, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction, new_token
 from dibs.base.logger import log
 from dibs.core import limits
+from dibs.core.commands import Command
 from dibs.core.events import Event
 from dibs.core.identity import LOCAL
+from dibs.core.outcomes import Outcome
 from dibs.core.records import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.service import webhooks as rules
 from dibs.core.service.credentials import CredentialRegister
 from dibs.core.service.delivery import DeliveryPlan, LaneState
 from dibs.core.service.webhooks import TEST, DeliveryNote, Webhook
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import run_one
 from dibs.engine.credentials import every_credential
 from dibs.engine.event_log import EventFilter, EventPage, read_page
 from dibs.engine.webhooks import registered
@@ -51,7 +54,7 @@ class WebhookLedger:
 
     def __init__(self, store: Store, server: str, steady: Callable[[], int] = steady_ms) -> None:
         self._store = store
-        self._coordinator = Coordinator(store)
+        self.run: Callable[[Command], Outcome] = partial(run_one, store)
         self._server = server
         self._steady = steady
         # Principals with their namespaces: those with a valid token, and those all of whose tokens are over.
@@ -84,11 +87,11 @@ class WebhookLedger:
     def leave(self) -> None:
         token, self.duty = self.duty, 0
         if token:
-            self._coordinator.one(rules.LeaveDuty(server=self._server, token=token))
+            self.run(rules.LeaveDuty(server=self._server, token=token))
 
     def _ask_duty(self) -> rules.DutyState:
         asked_ms = self._steady()
-        state = self._coordinator.one(rules.TakeDuty(server=self._server, ttl_ms=limits.WEBHOOK_DUTY_MS))
+        state = self.run(rules.TakeDuty(server=self._server, ttl_ms=limits.WEBHOOK_DUTY_MS))
         if not isinstance(state, rules.DutyState):  # frozen, to be moved
             raise StoreUnavailable("The store is frozen.")
         self._ahead_ms = state.now_ms - self._steady()
@@ -111,7 +114,7 @@ class WebhookLedger:
             if not isinstance(webhook, rules.Webhook) or not isinstance(progress, rules.WebhookProgress):
                 continue
             if not webhook.stopped and self._is_over((webhook.principal, webhook.bound), in_file):
-                self._coordinator.one(rules.StopWebhook(webhook_id=webhook.id, reason=NO_TOKEN))
+                self.run(rules.StopWebhook(webhook_id=webhook.id, reason=NO_TOKEN))
             elif not webhook.stopped:
                 found.append((webhook, progress, dead.letters if isinstance(dead, rules.DeadLetters) else ()))
         return found
@@ -147,7 +150,7 @@ class WebhookLedger:
         """Return whether each was written. Not if another server has the duty, or the webhook was removed."""
         saved = []
         for command in commands:  # one commit each: together they may be larger than a store takes
-            outcome = self._coordinator.one(command)
+            outcome = self.run(command)
             if not isinstance(outcome, rules.DeliverySaved):
                 raise StoreUnavailable("The store is frozen.")
             saved.append(outcome.is_ours)

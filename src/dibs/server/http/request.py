@@ -42,7 +42,7 @@ _USUAL = (
 
 class RequestHead:
     """The meaning of a request's headers, worked out once: a client sends the same ones with every request, and a
-    connection keeps them (`protocol.KnownHeads`). So it does not depend on the server's state: a credential is kept as
+    connection keeps them (`KnownHeads`). So it does not depend on the server's state: a credential is kept as
     its hash, and looked up with every request, because it may be revoked. Nothing changes it."""
 
     __slots__ = ("digest", "has_terms", "headers", "host", "is_acceptable", "is_plain", "may_move", "sent")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.ids import is_id
+from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.core import events
 from dibs.core.limits import SCRAPE_MS_MAX
@@ -18,7 +20,6 @@ from dibs.server.http.response import answer_document
 from dibs.server.monitor.exposition import PLAIN_TYPE, exposition, format_for
 from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import Scrape, StoreLook
-from dibs.server.plugins import metrics_document
 from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Table
 from dibs.wire.parts import challenge_text
@@ -71,8 +72,8 @@ def _counts(api: Api, call: HttpRequest) -> Reply:
 # questions, and waits for the answers no longer than SCRAPE_MS_MAX; scrapes at the same time share them.
 
 
-def metrics_routes(api: Api) -> Table:
-    document = metrics_document()  # makes OctoStore's JSON; None: there is Prometheus' text alone
+def metrics_routes(api: Api, document: Callable[..., Document] | None) -> Table:
+    """`document` makes OctoStore's JSON; None: there is Prometheus' text alone."""
     probe = SharedProbe(lambda: _look(api), "dibs-scrape")
     api.on_close.append(probe.close)
 
