@@ -107,7 +107,7 @@ def test_an_embedded_waiter_gets_the_job_when_it_is_opened(terminal: Terminal) -
         (("job", "--for", "2h", "--until", "18:00", *WHY), "one of the two"),
         (("job", "--until", "25:00", *WHY), "--until takes 18:00"),
         (("job", "--until", "2020-01-01", *WHY), "over already, by the store's clock"),
-        (("job", "--for", "40d", *WHY), "30d at most"),
+        (("job", "--for", "40d", *WHY), "from 1s to 30d"),
         (("job", "--for", "2h"), "--reason"),
         (("job", "--for", "2h", "--reason", "x" * 201), "200 characters"),
     ],

@@ -134,16 +134,10 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sweeper, "is_idle", lambda store: not store.scan("lock/", limit=1, live=True))
 
 
-@fault("F-028")
-def _(patch: pytest.MonkeyPatch) -> None:
-    """A session that ends before a starting server has counted it is counted down."""
-    rewrite(patch, tally.Tally, "_count_session", ("if same < 0:", "if False:"))
-
-
 @fault("F-029")
 def _(patch: pytest.MonkeyPatch) -> None:
     """The jobs of an ended session stay held while its server cannot vouch for the time."""
-    for module in (acquire, expiry):
+    for module in (inspect, expiry):
         patch.setattr(module, "may_go_on", lambda draft, holder: True)
 
 

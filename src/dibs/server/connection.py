@@ -63,7 +63,7 @@ from dibs.server.routes.table import Router
 
 
 class InputState:
-    """What a connection expects of its client: a row of the table above."""
+    """An expectation of a connection about its client: a row of the table above."""
 
     __slots__ = ("after", "is_read", "is_receiving", "name")
 

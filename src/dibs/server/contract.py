@@ -1,4 +1,4 @@
-"""What a server must be told to answer in the place of another program, as it does for OctoStore's clients."""
+"""The contract by which a server answers in the place of another program, as it does for OctoStore's clients."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def family_page(first: str, commands: list[str], width: int | None = None) -> st
 
 
 def words_of_the_core() -> list[tuple[str, str]]:
-    """What somebody who begins needs, in the order of the work: each first word, with what it does."""
+    """The commands that somebody who begins needs, in the order of the work: each first word, with what it does."""
     names = [name for part in PARTS if part.rank == CORE for name in part.commands]
     return [(word, FAMILIES.get(word) or summary_of(_first(word, names))) for word in first_words(names)]
 

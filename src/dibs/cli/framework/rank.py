@@ -1,4 +1,4 @@
-"""What dibs is, in order of rank: the core, what more there is, and what is for users of other systems.
+"""The parts of dibs in order of rank: the core, what more there is, and what is for users of other systems.
 
 `dibs --help`, the reference of commands, the menus of the documentation and the page of promises have the order of this
 one table, and tests hold them to it. What is new has its place here before it has one there.

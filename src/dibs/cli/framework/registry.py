@@ -158,7 +158,7 @@ def shipped_names() -> tuple[str, ...]:
 
 
 def summary_of(name: str) -> str:
-    """What a command of dibs' own wheel does. The summary of another package's command is in the `Command`."""
+    """The summary of a command of dibs' own wheel. The summary of another package's command is in the `Command`."""
     if name in _COMMANDS:
         return _COMMANDS[name][1]
     from dibs.base.shipped import SUMMARIES
