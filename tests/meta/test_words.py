@@ -13,7 +13,7 @@ from dibs.stores.port import Store
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dibs"
 # Nouns that happen to end so.
-NOUNS = {"listing", "naming", "testing", "pending"}
+NOUNS = {"listing", "naming", "testing", "pending", "ceiling"}
 WALK = "## The walk of a claim"
 
 
