@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from dibs.core.commands import Identify, Inspect, OpenSession, Release, Renew, Withdraw
+from dibs.core.commands import Command, Identify, Inspect, OpenSession, Release, Renew, Withdraw
 from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import TICKET_MS
 from dibs.core.outcomes import Granted, Held, Queued, Status
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.metrics import Result
+from dibs.engine.waiters import Waiters
 from tests.engine.waiting_server import Caller, WaitingServer, claim, claim_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TTL_MS = 60_000
 MOVE_MS = 10_000  # a place lasts longer
@@ -421,3 +428,22 @@ def test_a_store_has_one_id_whoever_asks_first(here: WaitingServer) -> None:
     assert isinstance(one, Identified)
     assert isinstance(two, Identified)
     assert (one.store_id, two.store_id) == ("id-1", "id-1")
+
+
+@pytest.mark.fault("F-501")
+@pytest.mark.promise("queue:fifo")
+def test_of_two_requests_of_one_claim_the_last_to_hang_up_gives_the_place_up() -> None:
+    """A proxy may send one twice. The newer one was answered to nobody while the older one was still decided."""
+    posted: list[tuple[Command, Callable[[Result], None]]] = []
+    waiters = Waiters(
+        lambda command, done, gone=None: posted.append((command, done)), lambda seconds, call, *args: call(*args)
+    )
+    asked = claim(owner="first", request_key="k-1")
+    queued = Queued(now_ms=0, ns="d", name="job", ticket=1, ticket_id="t", position=1)
+    older = waiters.ask(asked, 0, lambda result: False)
+    newer = waiters.ask(asked, 0, lambda result: False)
+    for waiter, (_, done) in zip((newer, older), reversed(posted[:2]), strict=True):
+        assert not [command for command, _ in posted if isinstance(command, Withdraw)]
+        waiter.cancel()
+        done(queued)
+    assert [command.ticket for command, _ in posted if isinstance(command, Withdraw)] == [1]

@@ -134,6 +134,14 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sweeper, "is_idle", lambda store: not store.scan("lock/", limit=1, live=True))
 
 
+@fault("F-028")
+def _(patch: pytest.MonkeyPatch) -> None:
+    """A session that ends before a starting server has counted it is counted down."""
+    ended = "hash((event.session, event.principal, event.owner, event.began_ms))"
+    counted_down = f"self._open.pop() if self._open and {ended} not in self._open else self._open.discard("
+    rewrite(patch, tally.Tally, "_fold", ("self._open.discard(", counted_down))
+
+
 @fault("F-029")
 def _(patch: pytest.MonkeyPatch) -> None:
     """The jobs of an ended session stay held while its server cannot vouch for the time."""

@@ -111,7 +111,7 @@ class Waiters:
         self._parked: dict[TicketRef, Waiter] = {}
         self._marks: dict[str, TicketRef] = {}  # of tickets in the store; two may share one
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
-        self._newest: dict[tuple[str, str, str | None], Waiter] = {}  # of each ask with a key, the last request here
+        self._open: dict[tuple[str, str, str | None], set[Waiter]] = {}  # of each ask with a key, its requests here
         self._lost: set[Waiter] = set()  # who lost a place and asked again since the last round of keeping places
         self._keeping = False
         self.is_closed = False  # it keeps nobody waiting any more: callers get their position at once
@@ -132,14 +132,16 @@ class Waiters:
         the connection then: it sees that before the loop does, and its claim is not withdrawn."""
         waiter = Waiter(self, command, wait_ms, answer, has_hung_up)
         if command.request_key is not None:
-            self._newest[_name_of(command)] = waiter
+            self._open.setdefault(_name_of(command), set()).add(waiter)
         self._post(command, lambda result: self._asked(waiter, result), waiter.is_gone)
         return waiter
 
     def forget(self, waiter: Waiter) -> None:
         name = _name_of(waiter.command)
-        if self._newest.get(name) is waiter:
-            del self._newest[name]
+        requests = self._open.get(name, set())
+        requests.discard(waiter)
+        if not requests:
+            self._open.pop(name, None)
 
     def on_poll(self, command: Acquire | AcquireAll) -> None:
         """A caller that was kept waiting here asks with its ticket how it stands. Its earlier request is over: when
@@ -348,8 +350,8 @@ class Waiters:
                     self._ask_again(waiter)
 
     def _withdraw(self, waiter: Waiter) -> None:
-        newest = self._newest.get(_name_of(waiter.command), waiter)
-        if not waiter.moves and waiter.ticket not in self._parked and newest is waiter:  # else it asked again here
+        others = self._open.get(_name_of(waiter.command), set()) - {waiter}
+        if not waiter.moves and waiter.ticket not in self._parked and not others:  # else it asks here, too
             self._quietly(undo_of(waiter.command))
 
     def _quietly(self, command: Withdraw) -> None:

@@ -144,7 +144,7 @@ class Checker:
 
     def sends(self, command: Command, now_ms: int) -> None:
         """A client sends this: it may end something."""
-        if isinstance(command, AcquireTerms | Leave):
+        if isinstance(command, AcquireTerms | Leave | Withdraw):
             self.waits.sends(command)
         if isinstance(command, AcquireTerms):
             self.asking.add(command.fresh_lease_id)

@@ -13,7 +13,7 @@ from itertools import count
 from typing import NamedTuple
 
 from dibs.core import events as kinds
-from dibs.core.commands import Acquire, AcquireAll, AcquireTerms, Leave
+from dibs.core.commands import Acquire, AcquireAll, AcquireTerms, Leave, Withdraw
 from dibs.core.events import Event
 from dibs.core.outcomes import Granted, GrantedAll, Outcome, Queued
 from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, SessionRecord, Stored, Ticket, session_key, ticket_key
@@ -84,9 +84,11 @@ class LineChecker:
 
     # What clients ask and read
 
-    def sends(self, command: AcquireTerms | Leave) -> None:
+    def sends(self, command: AcquireTerms | Leave | Withdraw) -> None:
         if isinstance(command, Leave):
             self._given_up.add(command.ticket_id)
+        elif isinstance(command, Withdraw):  # of two asks of a session at one place, either may give it up
+            self._given_up.update(filter(None, (command.ticket_id, command.request_key)))
         else:
             self._asks[command.owner] += 1
 
