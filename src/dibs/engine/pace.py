@@ -26,6 +26,6 @@ class Pace:
             self._mean_us += (us - self._mean_us) / _WEIGHT
 
     def kept_loop(self, us: int, commands: int) -> None:
-        """A batch of so many commands was decided and committed on the event loop."""
+        """A batch of this many commands was decided and committed on the event loop."""
         if us - commands * COMMAND_US >= STUCK_US_MIN:
             self.took(us)

@@ -250,7 +250,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self.state.metrics.turned_away += 1
         if admission.leaving >= limits.CONNECTIONS_TURNED_AWAY_MAX:
-            self.transport.abort()  # so many are being told why already
+            self.transport.abort()  # enough others are being sent the reason
             return
 
         def turned_away() -> None:

@@ -206,7 +206,7 @@ class StoreLink(StoreProxy):
         is_there = not is_lost or world.chance.random() < 0.7
         seq = self._ask(self._commit, expect, puts, events) if is_there else 0
         if is_lost:
-            if not world.time.depth and not self._server.is_dead:  # it waits for the reply in vain
+            if not world.time.depth and not self._server.is_dead:  # it waits for a reply that does not come
                 world.time.pass_ms(world.chance.choice((0, 400, 1_200, 3_000)))
             self._server.fell_ill()
             raise StoreUnavailable("The reply was lost.", unknown=True)

@@ -5,10 +5,10 @@ server. A claim without a key has the fresh id of its command for a name, which 
 lease. A place and a hold remember the ask that they were made for, and so does the end of a hold. A session is the
 owner of all that its asks get, and is not the ask: another ask of it never ends what this one has.
 
-**Withdraw undoes a claim**, for a client that gives up, a reply that was lost, an interrupt, a server
-whose caller hung up, a tool that cannot use what it got. Nothing else does: a release is by an owner who had the job,
-and says something of the work; `Leave` is an operation of the HTTP API for one place. It is one command, it may come
-twice, and at any time:
+**Withdraw undoes a claim**, for a client that gives up, a reply that was lost, an interrupt, a server whose caller hung
+up, a tool that cannot use what it got. Nothing else does: a release is by an owner who had the job, and says something
+of the work; `Leave` is an operation of the HTTP API for one place. It is one command, it may come twice, and at any
+time:
 
     before the claim   a mark refuses the claim when it comes
     while it waits     its place in the queue ends, in all queues of a claim-all, and a mark refuses late copies

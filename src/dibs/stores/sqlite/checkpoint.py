@@ -129,7 +129,7 @@ class Checkpointer:
         db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
 
     def fills(self, rows: int, events: int) -> bool:
-        """Return whether the log is moved after a commit of so many. That commit writes the counters (`FileBelow`)."""
+        """Return whether a commit of this size moves the log. That commit writes the counters (`FileBelow`)."""
         return self._written + _pages_of(rows, events) >= self._pages
 
     def committed(self, db: sqlite3.Connection, rows: int, events: int) -> None:
