@@ -37,9 +37,9 @@ def test_every_script_can_be_run() -> None:
 
 
 def test_five_scripts_are_for_everybody_and_the_rest_is_in_dev() -> None:
-    assert {path.name for path in (ROOT / "scripts").iterdir() if path.name != "__pycache__"} == {
-        *("README.md", "bench", "dev", "format", "release", "test", "try"),
-    }
+    top = ROOT / "scripts"  # a folder that was moved leaves its bytecode behind
+    there = {path.relative_to(top).parts[0] for path in top.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert there == {"README.md", "bench", "dev", "format", "release", "test", "try"}
 
 
 def test_the_page_of_scripts_lists_each_of_them() -> None:
