@@ -85,6 +85,16 @@ class KeepTickets(PlainCommand):
     tickets: tuple[tuple[str, str, int], ...]  # namespace, job, ticket
 
 
+class EffectNote(Record):
+    """That a step which changes something outside begins, or how it ended (`effects.py`)."""
+
+    key: str
+    id: str  # of this try: the same when it begins and when it ends
+    state: str  # EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED or EFFECT_IN_DOUBT
+    result: str | None = None
+    reason: str | None = None
+
+
 class Renew(JobCommand):
     """Heartbeat. May carry progress."""
 
@@ -97,6 +107,7 @@ class Renew(JobCommand):
     mode: str | None = None  # SHARED: share the job from now on. None keeps the lease's own
     audited: bool = False  # it is an event even without a checkpoint
     payer: str | None = None  # a hold from before the caller had a limit is counted from now on
+    effect: EffectNote | None = None
 
 
 class Release(JobCommand):

@@ -241,6 +241,7 @@ class Draft:
         began_ms: int | None = None,
         until_ms: int | None = None,
         uncounted: bool = False,
+        effect_key: str | None = None,
     ) -> None:
         """Note an event of this moment about one hold. By plain keywords: a compiled call with `**` is a slow one."""
         self.events.append(
@@ -268,6 +269,7 @@ class Draft:
                 began_ms=began_ms,
                 until_ms=until_ms,
                 uncounted=uncounted,
+                effect_key=effect_key,
             )
         )
 

@@ -10,6 +10,10 @@ from dibs.base.record import Record
 
 ACQUIRED = "acquired"
 PROGRESS = "progress"
+EFFECT_BEGUN = "effect-begun"  # a step that changes something outside (`effects.py`)
+EFFECT_DONE = "effect-done"
+EFFECT_FAILED = "effect-failed"
+EFFECT_IN_DOUBT = "effect-in-doubt"  # its owner does not know whether it happened
 SHARED = "shared"  # an exclusive owner shares the job from now on
 RELEASED = "released"
 FAILED = "failed"
@@ -45,7 +49,7 @@ KINDS = (
     *(PARKED, REFUSED, RENEWED, FREED, ACCESS_SET, POOL_SET, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
     *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
     *(WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED),
-    *(CLOSED, OPENED, IMPORTED),
+    *(CLOSED, OPENED, IMPORTED, EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT),
 )
 TOKEN_CHANGES = frozenset((TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED))
 WEBHOOK_CHANGES = frozenset((WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED))
@@ -89,6 +93,7 @@ class Event(Record):
     slot_numbers: tuple[int, ...] = ()  # which slots the hold has
     until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it; or the closure
     uncounted: bool = False  # of a release: it says nothing about the work
+    effect_key: str | None = None  # the key of a step (`effects.py`)
     session: int = 0  # of a session's beginning and end: `session_mark`, which tells two of one owner apart
 
     def hold_ends_ms(self) -> int | None:

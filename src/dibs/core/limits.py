@@ -15,6 +15,10 @@ CHECKPOINT_BYTES_MAX = 4 * 1024
 CHECKPOINTS_BYTES_MAX = 512 * 1024
 RESULT_BYTES_MAX = 4 * 1024
 REASON_CHARS_MAX = 1024
+# Notes of steps that change something outside. They are in the job's record, which every heartbeat writes.
+EFFECTS_MAX = 32
+EFFECT_KEY_BYTES_MAX = 200
+EFFECT_RESULT_BYTES_MAX = 1024
 REQUEST_KEY_CHARS_MAX = 256
 BODY_BYTES_MAX = 2 * 1024 * 1024
 STRANGERS_BODY_BYTES_MAX = 64 * 1024  # what a server keeps of the body of somebody it does not know

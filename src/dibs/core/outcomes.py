@@ -10,7 +10,19 @@ from __future__ import annotations
 
 from dibs.base.cheap import Sequence
 from dibs.base.record import Record
-from dibs.core.records import DONE, HELD, PARKED, Closure, Done, Ending, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.records import (
+    DONE,
+    HELD,
+    PARKED,
+    Closure,
+    Done,
+    Effect,
+    Ending,
+    Holder,
+    LockRecord,
+    SessionRecord,
+    Ticket,
+)
 
 
 class Outcome(Record):
@@ -32,6 +44,7 @@ class Granted(JobOutcome):
     again: bool = False
     skipped: tuple[Outcome, ...] = ()
     held_before: bool = False
+    effects: tuple[Effect, ...] = ()  # what earlier owners noted of their steps
 
 
 class GrantedAll(Outcome):

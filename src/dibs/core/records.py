@@ -161,6 +161,27 @@ class WithdrawnAsk(Record):
     at_ms: int
 
 
+# What an owner notes about a step. A step in doubt is kept as failed, with its doubt.
+EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT = "begun", "done", "failed", "in_doubt"
+
+
+class Effect(Record):
+    """What is known of a step that changes something outside: the last note of it (`effects.py`)."""
+
+    key: str
+    id: str  # names the try, so that a repeat of its notes is recognised
+    state: str
+    owner: str  # whose try it is
+    token: int  # under which fencing token
+    at_ms: int  # when it began, or ended
+    result: str | None = None
+    reason: str | None = None  # why this try failed, or the one before it
+    # The first try of which nobody knows how it ended; token 0: there is none.
+    doubt_owner: str = ""
+    doubt_token: int = 0
+    doubt_ms: int = 0
+
+
 class Done(Record):
     """The job was finished: until `until_ms`, claims are refused with this."""
 
@@ -203,6 +224,7 @@ class LockRecord(Kept):
     acl: tuple[str, ...] = ()
     groups: tuple[Group, ...] = ()
     withdrawn: tuple[WithdrawnAsk, ...] = ()  # newest first
+    effects: tuple[Effect, ...] = ()  # of the work in progress; with a done mark, of the work that was done
 
     def due_ms(self) -> int | None:
         """The first expiry; without a holder, the end of a delay that somebody waits for, or when to delete it."""
@@ -219,7 +241,7 @@ class LockRecord(Kept):
         if self.acl or self.parked or self.pooled:
             return None
         idle_since_ms = self.endings[0].at_ms if self.endings else 0
-        kept_ms = FAILING_RECORD_MS if self.failures and self.max_attempts else IDLE_RECORD_MS
+        kept_ms = FAILING_RECORD_MS if self.effects or (self.failures and self.max_attempts) else IDLE_RECORD_MS
         done_until_ms = self.done.until_ms if self.done else 0
         refuses_until_ms = self.withdrawn[0].at_ms + REMEMBERED_MS if self.withdrawn else 0
         if not idle_since_ms and refuses_until_ms:  # there never was an owner

@@ -138,6 +138,7 @@ ANSWERS: dict[str, Answer] = {
         "name": text("the job; a claim-all names it in `leases`", optional=True),
         "held_before": flag("true: an earlier claim got the lease, not this one or one that it repeats", optional=True),
         "previous": part("the last owner, if there was one: see [previous](#previous)", optional=True),
+        "effects": parts("the steps that earlier owners noted: see [effect](#effect)", optional=True),
         "skipped": parts(
             "of a claim-any: the names before this one, each with `name`, `status` and the reason", optional=True
         ),
@@ -259,6 +260,19 @@ ANSWERS: dict[str, Answer] = {
         "checkpoint": text("what there is now", null=True),
         "waiting": number("how many wait for the job"),
         "new_waiters": number("how many of them no earlier answer to a heartbeat has reported"),
+        "effect": part("with `effect_key`: what is known of that step, see [effect](#effect)", optional=True),
+    },
+    "effect": {
+        "key": text("which step"),
+        "status": text(
+            "`new`: it was not begun before; `done`; `failed`; `in_doubt`: somebody began it and never said how it "
+            "ended; `running`: its owner has begun it. The answer to `begun` says how the step stood before"
+        ),
+        "owner": text("whose try that was; in doubt, the first one that is", optional=True),
+        "fencing_token": number("its token", optional=True),
+        "at": text("when it ended, or began", optional=True),
+        "result": text("of `done`: what it gave", optional=True),
+        "reason": text("why the last try failed, or is in doubt", optional=True),
     },
     "failed": {
         "status": text("`failed`"),
@@ -318,6 +332,7 @@ ANSWERS: dict[str, Answer] = {
         "available_at": text("while delayed, with `retry_after_ms`", optional=True),
         "retry_after_ms": number("while delayed: the same, from now", optional=True),
         "previous": part("see [previous](#previous)", optional=True),
+        "effects": parts("the steps that its owners noted: see [effect](#effect)", optional=True),
         "acl": part("if there is one", optional=True),
         "closed": part("if it is closed for newcomers: see [closure](#closure)", optional=True),
         "waiting": number("how many are in line", optional=True),
@@ -367,7 +382,8 @@ ANSWERS: dict[str, Answer] = {
         "ttl_seconds": number("the TTL of the claim; 0 for a claim that lives as long as its session", optional=True),
         "metadata": text("what the owner noted", optional=True),
         "checkpoint": text("how far the work has come", optional=True),
-        "result": text("the result of the job", optional=True),
+        "effect_key": text("which step", optional=True),
+        "result": text("the result of the job, or of the step", optional=True),
         "done_until": text("until when it counts as done", optional=True),
         "by": text("who broke, freed or received it", optional=True),
         "reason": text("why", optional=True),

@@ -75,6 +75,7 @@ OUTCOMES: dict[str, CodeRow] = {
     "Failed": CodeRow("failed", 200, YES, "Let go as failed"),
     "NotAJob": CodeRow("invalid_input", 400, USAGE, "Invalid input", NEVER_LIKE_THIS),
     "NoteTooLong": CodeRow("invalid_input", 400, USAGE, "Invalid input", NEVER_LIKE_THIS),
+    "EffectRefused": CodeRow("conflict", 409, NOT_YOURS, "Conflict", NEVER_LIKE_THIS),
     "NotCurrent": CodeRow("lease_not_current", 404, NOT_YOURS, "Lease is not current", NOT_ANY_MORE),
     "KeySpent": CodeRow("conflict", 409, NOT_YOURS, "Conflict", NEVER_LIKE_THIS),
     "Forbidden": CodeRow("forbidden", 403, NOT_ALLOWED, "Forbidden", NOT_YOU),

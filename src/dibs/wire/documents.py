@@ -12,7 +12,15 @@ from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.wire.codes import OUTCOMES, CodeRow, row_of_error
-from dibs.wire.parts import closure_document, first_document, in_the_way, lease_document, previous_document, timestamp
+from dibs.wire.parts import (
+    closure_document,
+    effects_document,
+    first_document,
+    in_the_way,
+    lease_document,
+    previous_document,
+    timestamp,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,6 +88,8 @@ def _acquired(outcome: outcomes.Granted) -> Document:
         document["held_before"] = True
     if outcome.previous is not None:
         document["previous"] = previous_document(outcome.previous)
+    if outcome.effects:
+        document["effects"] = effects_document(outcome.effects, (outcome.lease,))
     if outcome.skipped:
         # In few fields, because there may be a thousand.
         document["skipped"] = [

@@ -31,7 +31,8 @@ REQUESTS: dict[str, dict[str, str]] = {
     "withdraw": {"request_key": "text", "ticket": "text", "names": "list!"},
     "renew": {
         "lease_id": "id", "session_id": "id", "ttl_seconds": "whole", "ttl_ms": "whole", "metadata": "text",
-        "checkpoint": "text", "mode": "text",
+        "checkpoint": "text", "mode": "text", "effect_key": "text", "effect_status": "text", "effect_id": "id",
+        "effect_result": "text", "effect_reason": "text",
     },
     "release": {
         "lease_id": "id", "session_id": "id", "done": "flag", "done_seconds": "whole", "result": "text",
@@ -85,31 +86,31 @@ NUMBERS: dict[str, tuple[int, int]] = {
 }
 # How many characters a text may have, or how many bytes.
 CHARACTERS: dict[str, int] = {
-    "owner": 256, "metadata": 1_024, "request_key": 256, "reason": 1_024, "to_owner": 256, "process": 256,
-    "url": 2_048, "secret": 256, "candidate_id": 64, "token": 1_024,
+    "owner": 256, "metadata": 1_024, "request_key": 256, "effect_reason": 1_024, "reason": 1_024,
+    "to_owner": 256, "process": 256, "url": 2_048, "secret": 256, "candidate_id": 64, "token": 1_024,
 }
-BYTES: dict[str, int] = {"replaces": 512, "checkpoint": 4_096, "result": 4_096}
+BYTES: dict[str, int] = {"replaces": 512, "checkpoint": 4_096, "effect_key": 200, "effect_result": 1_024, "result": 4_096}
 # Fields of a claim that go into its command unchanged, under their own names.
 PLAIN_TERMS: tuple[str, ...] = ("metadata", "units", "max_attempts", "again")
 # The kinds of fields of answers. What is not listed is text.
 REPLY_KINDS: dict[str, str] = {
     "fencing_token": "number", "remaining_ms": "number", "renew_after_ms": "number", "attempt": "number",
     "ends_in_ms": "number", "slot": "number", "slot_numbers": "list", "held_before": "flag",
-    "previous": "object", "skipped": "list", "leases": "list", "held_ms": "number", "silent_ms": "number",
-    "idle_ms": "number", "waiting": "number", "retry_after_ms": "number", "reserved_for": "object",
-    "paused": "flag", "holders": "list", "holder_count": "number", "refused": "list", "free": "number",
-    "rest": "list", "position": "number", "closed": "object", "done_ms_ago": "number", "done": "object",
-    "lock_delay_seconds": "number", "failures": "number", "left": "flag", "released": "list", "kept": "list",
-    "new_waiters": "number", "parked": "flag", "broken": "list", "freed": "flag", "opened": "flag",
-    "acl": "object", "slots": "number", "was": "number", "slots_taken": "number", "pool": "flag",
-    "overlapping": "list", "overlapping_count": "number", "within_seconds": "number", "last_success": "object",
-    "overdue_ms": "number", "locks": "list", "total": "number", "closures": "list", "events": "list",
-    "next_after": "number", "gap": "object", "seq": "number", "ttl_seconds": "number",
-    "retry_after_seconds": "number", "uncounted": "flag", "keepalive_interval_secs": "number", "active": "flag",
-    "lock_count": "number", "holds": "list", "waits": "list", "wanted": "list", "sessions": "list",
-    "waiters": "list", "waiting_ms": "number", "names": "list", "minutes": "object", "held": "number",
-    "stuck": "object", "whole": "flag", "valid": "flag", "max_held": "number", "max_waiting": "number",
-    "max_sessions": "number", "rate_per_second": "number", "max_hold_seconds": "number", "replaces": "object",
-    "tokens": "list", "revoked": "list", "leader": "object", "previous_term": "number",
-    "schema_version": "number", "term": "number",
+    "previous": "object", "effects": "list", "skipped": "list", "leases": "list", "held_ms": "number",
+    "silent_ms": "number", "idle_ms": "number", "waiting": "number", "retry_after_ms": "number",
+    "reserved_for": "object", "paused": "flag", "holders": "list", "holder_count": "number", "refused": "list",
+    "free": "number", "rest": "list", "position": "number", "closed": "object", "done_ms_ago": "number",
+    "done": "object", "lock_delay_seconds": "number", "failures": "number", "left": "flag", "released": "list",
+    "kept": "list", "new_waiters": "number", "effect": "object", "parked": "flag", "broken": "list",
+    "freed": "flag", "opened": "flag", "acl": "object", "slots": "number", "was": "number",
+    "slots_taken": "number", "pool": "flag", "overlapping": "list", "overlapping_count": "number",
+    "within_seconds": "number", "last_success": "object", "overdue_ms": "number", "locks": "list",
+    "total": "number", "closures": "list", "events": "list", "next_after": "number", "gap": "object",
+    "seq": "number", "ttl_seconds": "number", "retry_after_seconds": "number", "uncounted": "flag",
+    "keepalive_interval_secs": "number", "active": "flag", "lock_count": "number", "holds": "list",
+    "waits": "list", "wanted": "list", "sessions": "list", "waiters": "list", "waiting_ms": "number",
+    "names": "list", "minutes": "object", "held": "number", "stuck": "object", "whole": "flag", "valid": "flag",
+    "max_held": "number", "max_waiting": "number", "max_sessions": "number", "rate_per_second": "number",
+    "max_hold_seconds": "number", "replaces": "object", "tokens": "list", "revoked": "list", "leader": "object",
+    "previous_term": "number", "schema_version": "number", "term": "number",
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dibs.base.cheap import Any, Callable
 from dibs.base.jsontext import Document, encode
 from dibs.core import lease_outcomes, outcomes
+from dibs.core.claims.effects import before
 from dibs.core.claims.inspect import state_of
 from dibs.core.events import CLOSED, LOCK_CHANGES, Event
 from dibs.core.holds.capacity import units_of
@@ -103,6 +104,8 @@ def status_document(
         document["retry_after_ms"] = lock.delay_until_ms - now_ms
     if lock.endings:
         document["previous"] = parts.previous_document(lock.endings[0])
+    if lock.effects:
+        document["effects"] = parts.effects_document(lock.effects, lock.holders)
     if with_acl and lock.acl:
         document["acl"] = acl_document(lock.acl)
     if closure is not None:
@@ -160,7 +163,7 @@ def event_document(event: Event) -> Document:
     document: Document = {"seq": event.seq, "at": parts.timestamp(event.at_ms), "event": event.kind}
     if event.owner:
         document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt, **parts.slot_fields(event))
-    for field in ("metadata", "checkpoint", "result", "by", "reason"):
+    for field in ("metadata", "checkpoint", "effect_key", "result", "by", "reason"):
         value = getattr(event, field)
         if value is not None:
             document[field] = value
@@ -317,6 +320,8 @@ def renewed(outcome: lease_outcomes.Renewed) -> Document:
     document["checkpoint"] = outcome.lease.checkpoint
     document["waiting"] = outcome.waiting
     document["new_waiters"] = outcome.new
+    if outcome.effect is not None:
+        document["effect"] = parts.effect_document(outcome.effect, before(outcome.effect))
     return document
 
 

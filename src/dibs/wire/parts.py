@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.outcomes import Blocker
-    from dibs.core.records import Closure, Ending, Holder, Ticket
+    from dibs.core.records import Closure, Effect, Ending, Holder, Ticket
 
 # In a stream of events, what is no event: history that was pruned, and the end for a reader that was too slow.
 GAP = "gap"
@@ -186,6 +186,26 @@ def holder_id(holder: Holder | Ticket | Event) -> str:
             _HOLDER_IDS.clear()
         _HOLDER_IDS[key] = found
     return found
+
+
+def effect_document(effect: Effect, status: str) -> Document:
+    """A step and what is known of it: who did it, or whose try failed or is in doubt, when, and under which token."""
+    document: Document = {"key": effect.key, "status": status}
+    if status == "in_doubt" and effect.doubt_token:
+        document |= {"owner": effect.doubt_owner, "fencing_token": effect.doubt_token, "at": moment(effect.doubt_ms)}
+    elif status != "new":
+        document |= {"owner": effect.owner, "fencing_token": effect.token, "at": moment(effect.at_ms)}
+    if effect.result is not None:
+        document["result"] = effect.result
+    if effect.reason and status in ("failed", "in_doubt"):
+        document["reason"] = effect.reason
+    return document
+
+
+def effects_document(effects: tuple[Effect, ...], holders: tuple[Holder, ...]) -> list[Document]:
+    from dibs.core.claims.effects import status_of  # few jobs have any
+
+    return [effect_document(each, status_of(each, holders)) for each in effects]
 
 
 def previous_document(ending: Ending) -> Document:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core import lease_outcomes, outcomes
+from dibs.core.claims import effects
 from dibs.core.durations import format_duration
+from dibs.core.limits import EFFECTS_MAX
 from dibs.core.outcomes import Outcome
 from dibs.core.records import MAX_HOLD
 from dibs.wire.sentences import cycle_path, not_a_job
@@ -22,6 +24,26 @@ _SENTENCES: dict[type[Record], str] = {
     outcomes.QuotaExceeded: "This token holds as many jobs as it may. Release some, or ask the operator for more.",
     outcomes.SessionUnknown: "There is no such session under this token. Open a new one.",
 }
+
+
+_EFFECT_REFUSALS = {
+    effects.IS_RUNNING: "{owner} began the step {key} {ago} ago and has not said how it ended. One try at a time.",
+    effects.TOO_MANY: "The job has notes of {most} steps, which is the most. Finish the job, or give steps fewer keys.",
+    effects.NOT_BEGUN: "This try of the step {key} is not on record under this lease. Note that it begins first.",
+    effects.SEVERAL_OWNERS: "A job with several owners at once has no notes of steps. Claim a job of its own for them.",
+    effects.OF_RESOURCE: "{name} is a resource and no work: it has no steps. Claim the job that writes it.",
+}
+
+
+def effect_refused(outcome: lease_outcomes.EffectRefused) -> str:
+    known = outcome.known
+    return _EFFECT_REFUSALS[outcome.why].format(
+        name=outcome.name,
+        key=outcome.key,
+        most=EFFECTS_MAX,
+        owner=known.owner if known is not None else "",
+        ago=format_duration(outcome.now_ms - known.at_ms) if known is not None else "",
+    )
 
 
 def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
@@ -46,6 +68,8 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
         )
     if isinstance(outcome, lease_outcomes.NotAJob):
         return status, not_a_job(outcome.name, outcome.what)
+    if isinstance(outcome, lease_outcomes.EffectRefused):
+        return status, effect_refused(outcome)
     if isinstance(outcome, lease_outcomes.NoteTooLong):
         return status, (
             f"The {outcome.what} of this job's {outcome.owners} owners may take {outcome.most} bytes together. "

@@ -25,6 +25,7 @@ CANDIDATE_PATTERN = rf"^[A-Za-z0-9_.:@-]{{1,{limits.CANDIDATE_CHARS_MAX}}}$"
 DIGEST_PATTERN = "^[0-9a-f]{64}$"
 ACL_PATTERN = "^(user|token):."
 MODES = ("exclusive", "shared")
+EFFECT_STATES = ("begun", "done", "failed", "in_doubt")
 ROLE_CHOICES = (AGENT, *[role for role in ROLES if role != AGENT])
 NAME_FORMAT = "dibs-job-name"  # a format of our own: no pattern says how a name must look
 
@@ -340,6 +341,26 @@ REQUESTS: dict[str, Fields] = {
             default="the one it has",
             flag="share the job from now on: who waits to share it gets it at once",
         ),
+        "effect_key": Field(
+            TEXT,
+            "names a step that changes something outside: notes that it begins, or how it ended",
+            bytes=limits.EFFECT_KEY_BYTES_MAX,
+            not_empty=True,
+            seen_by=EVERYBODY,
+        ),
+        "effect_status": Field(
+            TEXT,
+            "begun, before the step; then done, failed, or in_doubt if nobody can know",
+            choices=EFFECT_STATES,
+        ),
+        "effect_id": Field(ID, "a random id of this try: the same when it begins and when it ends", seen_by=NOBODY),
+        "effect_result": Field(
+            TEXT,
+            "with done: what the step gave, such as an address or an id",
+            bytes=limits.EFFECT_RESULT_BYTES_MAX,
+            seen_by=EVERYBODY,
+        ),
+        "effect_reason": REASON.but("with failed or in_doubt: why; everybody who may see the job sees it"),
     },
     "release": {
         **PROOF,

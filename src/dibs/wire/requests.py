@@ -16,7 +16,7 @@ from dibs.core import commands, limits
 from dibs.core.holds.ceiling import max_hold_ms
 from dibs.core.identity import ADMIN, NO_LIMITS, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_name, check_namespace, in_tree
-from dibs.core.records import EXCLUSIVE
+from dibs.core.records import EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT, EXCLUSIVE
 from dibs.wire import values
 from dibs.wire.fields import PLAIN_TERMS
 from dibs.wire.values import shape, token_badge
@@ -213,6 +213,29 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> commands.R
         mode=values.mode_and_slots(document)[0] if "mode" in document else None,
         audited=caller.audited,
         payer=caller.payer,
+        effect=_effect_note(document) if "effect_key" in document else None,
+    )
+
+
+def _effect_note(document: Document) -> commands.EffectNote:
+    state = document.get("effect_status", EFFECT_BEGUN)
+    if state not in (EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT):
+        raise InvalidInput(f"effect_status is begun, done, failed or in_doubt, not {state!r}.")
+    if "effect_id" not in document:
+        raise InvalidInput("An effect needs effect_id: a random id (UUID), the same when it begins and when it ends.")
+    if "effect_result" in document and state != EFFECT_DONE:
+        raise InvalidInput("effect_result is for effect_status done.")
+    if "effect_reason" in document and state not in (EFFECT_FAILED, EFFECT_IN_DOUBT):
+        raise InvalidInput("effect_reason is for effect_status failed or in_doubt.")
+    key = values.text_of(document, "effect_key")
+    if not key:
+        raise InvalidInput("effect_key may not be empty: it names a step.")
+    return commands.EffectNote(
+        key=key,
+        id=document["effect_id"],
+        state=state,
+        result=values.text_of(document, "effect_result"),
+        reason=values.text_of(document, "effect_reason"),
     )
 
 

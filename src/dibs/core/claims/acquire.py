@@ -331,6 +331,7 @@ def grant_again(draft: Draft, ask: AcquireTerms, name: str, mine: Holder) -> out
         name=name,
         lease=shown(draft, kept),
         previous=_previous(lock),
+        effects=lock.effects,
         again=mine.lease_id not in (ask.fresh_lease_id, ask.ticket_id),
         held_before=held_before,
     )

@@ -14,6 +14,7 @@ from dibs.core.holds.quota import is_current, payer_of, retake_quota, take_quota
 from dibs.core.holds.tree_claims import note_claims
 from dibs.core.lease_outcomes import (
     Broken,
+    EffectRefused,
     Failed,
     NotAJob,
     Released,
@@ -141,6 +142,14 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     too_long = check_room(draft, lock, mine, command.checkpoint, command.metadata)
     if too_long is not None:
         return too_long
+    effects, effect = lock.effects, None
+    if command.effect is not None:
+        from dibs.core.claims.effects import note_effect  # few heartbeats bring one
+
+        noted = note_effect(draft, lock, mine, command.effect)
+        if isinstance(noted, EffectRefused):
+            return noted
+        effects, effect = noted
     mode = mine.mode if command.mode is None else command.mode
     if mode != mine.mode and (mode == EXCLUSIVE or lock.slots > 1 or lock.pooled or mine.slot_numbers):
         has = mine.mode if lock.slots == 1 and not lock.pooled else f"{mine.mode} in {lock.slots} slots"
@@ -159,13 +168,13 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
         told=max(mine.told, newest),
         # By the lease id of a claim with a key it is the ask itself, or who got the id from it.
-        used=mine.used or command.lease_id is None or mine.request_key is None,
+        used=mine.used or effect is not None or command.lease_id is None or mine.request_key is None,
         wanted=waiting > 0 and in_tree(lock.name),
         mode=mode,
     )
     if command.payer is not None and not is_current(draft, mine.charge, command.payer):
         kept = kept.replace(charge=retake_quota(draft, mine.charge, command.payer, "held"))
-    draft.put(swap(lock, kept))
+    draft.put(swap(lock, kept) if effect is None else swap(lock, kept).replace(effects=effects))
     lease = shown(draft, kept)
     brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
     if command.audited and not brings:
@@ -177,7 +186,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if mode != mine.mode:
         waiting = _share(draft, lock, kept, lease.expires_ms)
         new = min(new, waiting)
-    return Renewed(now_ms=draft.now_ms, name=lock.name, lease=lease, waiting=waiting, new=new)
+    return Renewed(now_ms=draft.now_ms, name=lock.name, lease=lease, waiting=waiting, new=new, effect=effect)
 
 
 def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:

@@ -253,7 +253,7 @@ def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockReco
     if is_resource(lock.name):
         return lock
     if how == RELEASED:
-        return lock.replace(failures=0)
+        return lock.replace(failures=0, effects=lock.effects if lock.endings[0].done else ())
     if how not in UNSUCCESSFUL:
         return lock
     lock = lock.replace(failures=lock.failures + 1)

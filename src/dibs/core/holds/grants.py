@@ -94,6 +94,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     )
     previous = lock.endings[0] if lock.endings else None
     others = lock.holders
+    effects = lock.effects if not (previous is not None and previous.done) else ()  # those of finished work are over
     lock = lock.replace(
         token=token,
         holders=(*others, lease),
@@ -101,13 +102,14 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         max_attempts=ask.max_attempts or lock.max_attempts,
         done=None,
         delay_until_ms=0,
+        effects=effects,
     )
     put_hold(draft, lock, lease, number, ask.since_ms if isinstance(ask, Ticket) else None)
     if others:
         note_owner(draft, lock, others, lease)
     if lease.session is not None:
         lease = shown(draft, lease)  # without a session it has its own deadline, and no credit yet
-    return Granted(now_ms=draft.now_ms, name=name, lease=lease, previous=previous)
+    return Granted(now_ms=draft.now_ms, name=name, lease=lease, previous=previous, effects=effects)
 
 
 def for_session(draft: Draft, ask: AcquireTerms | Ticket, mine: Holder) -> Holder:

@@ -1,0 +1,135 @@
+"""Effects: steps of the work that change something outside, and must not be repeated blindly. `effect:once` and
+`effect:doubt-told` live here.
+
+A lease cannot make such a step happen exactly once: its owner may die after the step and before it can say so. So an
+owner notes a step twice, each time with a heartbeat: before it begins, and how it ended. The notes are in the job's
+record and outlive the owner. The next owner that comes to the same step is answered one of four things:
+
+    new        nobody has begun it
+    done       somebody did it; the result is known, and the step is not begun again
+    failed     every owner that began it said that it failed
+    in doubt   an owner began it and never said how it ended, or said that it does not know
+
+A step in doubt stays in doubt until an owner says that it is done: the failure of a later try says nothing about the
+first one. Only the owner of the job can write notes, because only it can renew. So a lost owner changes nothing.
+
+The notes belong to the work in progress. They outlast failures, losses and transfers. A release without failure ends
+them; a done mark keeps them for its time, and the claim after it begins anew. A job with several owners at once has
+none, because nobody could say whose step it was; neither has a resource, which is no work.
+"""
+
+from __future__ import annotations
+
+from dibs.core import events
+from dibs.core.draft import Draft
+from dibs.core.lease_outcomes import EffectRefused
+from dibs.core.limits import EFFECTS_MAX
+from dibs.core.names import is_resource
+from dibs.core.records import (
+    EFFECT_BEGUN,
+    EFFECT_DONE,
+    EFFECT_FAILED,
+    EFFECT_IN_DOUBT,
+    EXCLUSIVE,
+    Effect,
+    Holder,
+    LockRecord,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import EffectNote
+
+# What is said of a step. `RUNNING` is for those who look at a job; its owner is refused a second beginning.
+NEW, DONE, FAILED, IN_DOUBT, RUNNING = "new", EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT, "running"
+
+# Why a note is refused.
+IS_RUNNING, TOO_MANY, NOT_BEGUN, SEVERAL_OWNERS, OF_RESOURCE = "running", "full", "not_begun", "shared", "resource"
+
+
+def note_effect(
+    draft: Draft, lock: LockRecord, mine: Holder, note: EffectNote
+) -> tuple[tuple[Effect, ...], Effect] | EffectRefused:
+    """The job's notes with this one, and the step as its owner is answered: a beginning with what is known of the step
+    from before. A repeat of a note is answered as the note was."""
+    known = next((each for each in lock.effects if each.key == note.key), None)
+    if note.state == EFFECT_BEGUN:
+        return _begun(draft, lock, mine, note, known)
+    if known is None or known.id != note.id or known.token != mine.token:
+        return _refused(draft, lock, note, NOT_BEGUN, known)
+    if known.state != EFFECT_BEGUN:  # the first word counts
+        return lock.effects, known
+    ended = known.replace(at_ms=draft.now_ms, reason=None if note.state == EFFECT_DONE else note.reason or "")
+    if note.state == EFFECT_DONE:
+        ended = ended.replace(state=EFFECT_DONE, result=note.result, doubt_owner="", doubt_token=0, doubt_ms=0)
+        kind = events.EFFECT_DONE
+    else:
+        ended = ended.replace(state=EFFECT_FAILED)
+        kind = events.EFFECT_FAILED
+        if note.state == IN_DOUBT:
+            ended = _doubted(ended, known)
+            kind = events.EFFECT_IN_DOUBT
+    draft.emit_for_hold(kind, lock, mine, effect_key=note.key, result=ended.result, reason=note.reason)
+    return _with(lock, ended), ended
+
+
+def _begun(
+    draft: Draft, lock: LockRecord, mine: Holder, note: EffectNote, known: Effect | None
+) -> tuple[tuple[Effect, ...], Effect] | EffectRefused:
+    if is_resource(lock.name):
+        return _refused(draft, lock, note, OF_RESOURCE, known)
+    if known is not None and (known.state == EFFECT_DONE or known.id == note.id):
+        return lock.effects, known
+    if mine.mode != EXCLUSIVE or mine.slot_numbers or len(lock.holders) > 1:
+        return _refused(draft, lock, note, SEVERAL_OWNERS, known)
+    if known is None and len(lock.effects) >= EFFECTS_MAX:
+        return _refused(draft, lock, note, TOO_MANY, known)
+    if known is not None and status_of(known, lock.holders) == RUNNING:
+        return _refused(draft, lock, note, IS_RUNNING, known)
+    begun = Effect(
+        key=note.key,
+        id=note.id,
+        state=EFFECT_BEGUN,
+        owner=mine.owner,
+        token=mine.token,
+        at_ms=draft.now_ms,
+        reason=known.reason if known is not None else None,
+    )
+    if known is not None and (known.state == EFFECT_BEGUN or known.doubt_token):
+        begun = _doubted(begun, known)
+    draft.emit_for_hold(events.EFFECT_BEGUN, lock, mine, effect_key=note.key)
+    return _with(lock, begun), begun
+
+
+def _doubted(effect: Effect, by: Effect) -> Effect:
+    """`effect`, in doubt since `by` began, or for as long as that was."""
+    if by.doubt_token:
+        return effect.replace(doubt_owner=by.doubt_owner, doubt_token=by.doubt_token, doubt_ms=by.doubt_ms)
+    return effect.replace(doubt_owner=by.owner, doubt_token=by.token, doubt_ms=by.at_ms)
+
+
+def _with(lock: LockRecord, effect: Effect) -> tuple[Effect, ...]:
+    """In the order in which they were first begun."""
+    if any(each.key == effect.key for each in lock.effects):
+        return tuple([effect if each.key == effect.key else each for each in lock.effects])
+    return (*lock.effects, effect)
+
+
+def _refused(draft: Draft, lock: LockRecord, note: EffectNote, why: str, known: Effect | None) -> EffectRefused:
+    return EffectRefused(now_ms=draft.now_ms, name=lock.name, key=note.key, why=why, known=known)
+
+
+def before(effect: Effect) -> str:
+    """What the owner that begins a step is told of it, from the note of the beginning; or how it ended."""
+    if effect.state == EFFECT_DONE:
+        return DONE
+    if effect.doubt_token:
+        return IN_DOUBT
+    return FAILED if effect.reason is not None else NEW
+
+
+def status_of(effect: Effect, holders: tuple[Holder, ...]) -> str:
+    """What everybody may know of a step. A beginning whose owner has gone is in doubt."""
+    if effect.state == EFFECT_BEGUN and any(each.token == effect.token for each in holders):
+        return RUNNING
+    return IN_DOUBT if effect.state == EFFECT_BEGUN else before(effect)
