@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Unavailable,
         WouldDeadlock,
     )
-    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue, Previous
+    from dibs.sdk.answers import Effect, JobEvent, JobStatus, Lease, Overdue, Previous
     from dibs.sdk.async_claim import AsyncClaim, AsyncLeader
     from dibs.sdk.async_client import AsyncClient, AsyncSession
     from dibs.sdk.async_events import AsyncEvents
@@ -61,7 +61,19 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "claim", "claim_all", "claim_any", "claim_job", "connect", "exclusive", "fail_job"]
 __all__ += ["get_job_owner", "heartbeat_job", "list_claimed_jobs", "release_job"]
 __all__ += ["AsyncClaim", "AsyncClient", "AsyncEvents", "AsyncFence", "AsyncLeader", "AsyncLock", "AsyncSession"]
-__all__ += ["Claim", "Client", "Events", "Fence", "JobEvent", "JobStatus", "Leader", "Lease", "Lock", "Overdue"]
+__all__ += [
+    "Claim",
+    "Client",
+    "Effect",
+    "Events",
+    "Fence",
+    "JobEvent",
+    "JobStatus",
+    "Leader",
+    "Lease",
+    "Lock",
+    "Overdue",
+]
 __all__ += ["Previous", "RLock", "Session"]
 __all__ += ["AuthenticationFailed", "AuthenticationRequired", "BadReply", "DibsError", "EventsGone", "InvalidInput"]
 __all__ += ["InvalidName", "InvalidTtl", "JobClosed", "JobDone", "JobHeld", "JobParked", "JobResting", "JobSuperseded"]
@@ -79,6 +91,7 @@ _PLACES = {
     "AsyncSession": "sdk.async_client",
     "Claim": "sdk.claim",
     "Client": "sdk.client",
+    "Effect": "sdk.answers",
     "Events": "sdk.events",
     "Fence": "sdk.fence",
     "JobEvent": "sdk.answers",

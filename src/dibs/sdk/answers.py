@@ -13,6 +13,35 @@ from dibs.wire.documents import Reply
 from dibs.wire.sentences import in_full
 
 
+@dataclass(slots=True)
+class Effect:
+    """A step of the work, and what is known of it: `done`, `failed`, `in_doubt`, or none of them: it is new. `owner`,
+    `fencing_token` and `at` are of the try that this is about. A block sets `result` for later owners."""
+
+    key: str
+    status: str
+    owner: str | None = None
+    fencing_token: int | None = None
+    at: str | None = None
+    result: str | None = None
+    reason: str | None = None
+
+    @property
+    def done(self) -> bool:
+        """An owner did it; `result` is what it left."""
+        return self.status == "done"
+
+    @property
+    def failed(self) -> bool:
+        """Every owner that began it said that it failed."""
+        return self.status == "failed"
+
+    @property
+    def in_doubt(self) -> bool:
+        """An owner began it and did not say how it ended: it may have happened."""
+        return self.status == "in_doubt"
+
+
 @dataclass(frozen=True, slots=True)
 class Previous:
     """The previous owner, how its hold ended (released, failed, expired, broken, …) and why, and its checkpoint."""
@@ -25,6 +54,7 @@ class Previous:
     by: str | None = None
     reason: str | None = None
     attempt: int | None = None
+    effects: tuple[Effect, ...] = ()  # the steps that it and those before it noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +179,15 @@ def overdue_from(document: Document) -> Overdue:
 
 def previous_of(document: Document) -> Previous | None:
     found = document.get("previous")
-    return Previous(**_fields(Previous, found)) if found else None
+    if not found:
+        return None
+    return Previous(
+        **_fields(Previous, found), effects=tuple([effect_of(each) for each in document.get("effects", ())])
+    )
+
+
+def effect_of(document: Document) -> Effect:
+    return Effect(**_fields(Effect, document))
 
 
 def lease_of(document: Document, name: str | None = None) -> Lease:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from typing import Any, Self, TypeVar
 
@@ -15,9 +15,10 @@ from dibs.base.logger import log
 from dibs.client.pending import PendingClaim
 from dibs.client.pool import TransportPool
 from dibs.sdk import async_transport, claim_state
-from dibs.sdk.answers import Lease
+from dibs.sdk.answers import Effect, Lease
 from dibs.sdk.async_transport import LEAVING, AsyncTransport, shielded
 from dibs.sdk.claim_state import ClaimEnd, Join
+from dibs.sdk.effects import UNSURE, Step, Unsure
 from dibs.sdk.heart import WATCHDOG, Grip, beat_once
 from dibs.sdk.hold import Hold, LeaseHold, SessionHold
 from dibs.sdk.methods import explained, given
@@ -214,6 +215,20 @@ class AsyncClaim(claim_state.ClaimState["AsyncTransport"]):
         await renewed_now(transports, grip.heart.beat if grip is not None else lambda: beat_once(hold, transports))
         self.check()
         hold.check_noted()
+
+    @asynccontextmanager
+    async def once(self, key: str, *, unsure: Unsure = UNSURE) -> AsyncIterator[Effect]:
+        """A step that changes something outside, and must not be repeated blindly: see `Claim.once`. A cancelled block
+        leaves the step in doubt."""
+        step, transports = Step(self._hold, self.leases[0], key, unsure), self._transports
+        effect = await async_transport.drive(transports, step.begin())
+        try:
+            yield effect
+        except BaseException as error:
+            failure = error
+            await shielded(lambda: async_transport.drive(transports, step.end(failure), LEAVING))
+            raise
+        await shielded(lambda: async_transport.drive(transports, step.end(None), LEAVING))
 
     async def _ended(self, ending: ClaimEnd[None]) -> None:
         await self._finish(ending)

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self, TypeVar
 
 from dibs.base.errors import DibsError, LeaseLost, Unavailable
@@ -14,8 +16,9 @@ from dibs.client.flow import drive
 from dibs.client.pending import PendingClaim
 from dibs.client.pool import TransportPool
 from dibs.sdk import claim_state
-from dibs.sdk.answers import Lease
+from dibs.sdk.answers import Effect, Lease
 from dibs.sdk.claim_state import ClaimEnd
+from dibs.sdk.effects import UNSURE, Step, Unsure
 from dibs.sdk.heart import Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import LeaseHold, SessionHold
 from dibs.sdk.methods import explained, given
@@ -165,6 +168,25 @@ class Claim(claim_state.ClaimState["TransportPool"]):
             beat_once(self._hold, self._transports)
         self.check()
         self._hold.check_noted()
+
+    @contextmanager
+    def once(self, key: str, *, unsure: Unsure = UNSURE) -> Iterator[Effect]:
+        """A step that changes something outside, and must not be repeated blindly: `with claim.once(key) as effect:`.
+        That it begins is noted before the block runs, how it ended after it. `effect` says what earlier owners noted:
+        `done`, `failed` or `in_doubt`. What the block leaves in `effect.result` is kept for later owners. An exception
+        notes that it failed; one of `unsure`, or one that is no Exception, that it is in doubt. Of several jobs, the
+        first has the note."""
+        step = Step(self._hold, self.leases[0], key, unsure)
+        with self._transports.one() as transport:
+            effect = drive(transport, step.begin())
+        try:
+            yield effect
+        except BaseException as error:
+            with self._transports.one() as transport:
+                drive(transport, step.end(error))
+            raise
+        with self._transports.one() as transport:
+            drive(transport, step.end(None))
 
     def _ended(self, ending: ClaimEnd[None]) -> None:
         self._finish(ending)

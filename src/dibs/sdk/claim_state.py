@@ -393,7 +393,7 @@ def share_hold(hold: LeaseHold, leases: tuple[Lease, ...]) -> Flow[None]:
     hold.check_alone(leases)
     try:
         for lease in leases:
-            yield from _insisting(hold, ClaimEnd(operations.renew, shared=True), lease)
+            yield from insisting(hold, ClaimEnd(operations.renew, shared=True), lease)
     except LeaseLost as lost:
         hold.end(lost.why)
         hold.check()
@@ -414,7 +414,7 @@ def finish_hold(hold: LeaseHold, leases: tuple[Lease, ...], ending: ClaimEnd[T])
         hold.check_alone(leases)
         # Jobs first: an end that is refused is refused for the first of them, and nothing has ended.
         for lease in sorted(leases, key=lambda each: is_resource(each.name)):
-            found.append((yield from _insisting(hold, ending, lease)))
+            found.append((yield from insisting(hold, ending, lease)))
         hold.let_go_of(leases)
     except LeaseLost as lost:
         hold.end(lost.why)
@@ -434,7 +434,7 @@ def release_at_exit(
     end = _end_after(error, hold.refused_end, fail_on_error=fail_on_error)
     for lease in leases:
         try:
-            yield from _insisting(hold, end, lease)
+            yield from insisting(hold, end, lease)
         except LeaseLost as lost:
             return LeaseLost(lease.name, lease.fencing_token, lost.why)
         except DibsError as trouble:
@@ -481,7 +481,7 @@ def reason_of(error: BaseException | None, refused_end: InvalidInput | None = No
     return f"{kind} of {', '.join(inside[:KINDS_MAX])}{more}"
 
 
-def _insisting(hold: LeaseHold, ending: ClaimEnd[T], lease: Lease) -> Flow[T]:
+def insisting(hold: LeaseHold, ending: ClaimEnd[T], lease: Lease) -> Flow[T]:
     """Send a request, and repeat it if there was no answer: release and transfer can be repeated."""
     until_ms = min(steady_ms() + INSIST_MS, hold.plan.lost_ms)
     for left in range(TRIES - 1, -1, -1):

@@ -159,6 +159,26 @@ def renew(
     return answers.lease_of(_still_ours(name, (yield Ask("renew", name, asked))), name)
 
 
+def note_effect(
+    name: str,
+    lease_id: str,
+    *,
+    key: str,
+    effect_id: str,
+    status: str,
+    result: str | None = None,
+    reason: str | None = None,
+) -> Flow[Document]:
+    """Note that a step begins, or how it ended. Returns what is known of it."""
+    document: Document = {"lease_id": lease_id, "effect_key": key, "effect_id": effect_id, "effect_status": status}
+    document |= {"effect_result": result, "effect_reason": reason}
+    body = _still_ours(name, (yield Ask("renew", name, _given(document))))
+    if "effect" not in body:  # it ignored fields that it does not know
+        raise InvalidInput("This server is older than once(): it keeps no notes of steps. Upgrade the server first.")
+    noted: Document = body["effect"]
+    return noted
+
+
 def release(
     name: str,
     lease_id: str,

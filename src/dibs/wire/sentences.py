@@ -214,6 +214,24 @@ def ended(previous: Document, now_ms: int | None) -> str:
     return f"{owner}, {previous['how']} {when}"
 
 
+def effect(document: Document, now_ms: int | None) -> str:
+    """What is known of a step that changes something outside, without a full stop."""
+    key, owner = document["key"], document.get("owner") or "somebody"
+    at = document.get("at")
+    when = "" if at is None else f" on {at[:19]}Z" if now_ms is None else f" {ago(now_ms - instant_ms(at))}"
+    why = f": {document['reason']}" if document.get("reason") else ""
+    match document["status"]:
+        case "done":
+            return f"{key} was done{when} by {owner}" + (f": {document['result']}" if document.get("result") else "")
+        case "failed":
+            return f"{key} failed{when} for {owner}{why}"
+        case "in_doubt":
+            return f"in doubt: {key}, begun{when} by {owner} (token {document.get('fencing_token')}){why}"
+        case "running":
+            return f"{key} was begun{when} by {owner} and is not ended"
+    return f"{key} was not begun"
+
+
 def not_a_job(name: str, what: str) -> str:
     """`what` says of the name what only a job can be: a field, a flag or an argument."""
     return f"{name} is a resource, not a job: it can be held, but not be done, fail or be parked. Leave out {what}."

@@ -63,6 +63,10 @@ _SENTENCES = {
     "refused": "{owner} asked for it and was refused",
     "renewed": "{owner} sent a heartbeat",
     "progress": "{owner} made progress",
+    "effect-begun": "{owner} began the step {step}",
+    "effect-done": "{owner} did the step {step}",
+    "effect-failed": "{owner} failed at the step {step}: {reason}",
+    "effect-in-doubt": "{owner} does not know whether the step {step} happened: {reason}",
     "shared": "{owner} shares it from now on",
     "transferred": "{owner} handed it to {by}",
     "parked": "parked after the last attempt, by {owner}, failed or was lost",
@@ -97,7 +101,9 @@ def _sentence(event: Document) -> str:
         says = "it is open again: its time was over"
     elif kind in _SENTENCES:
         until = plain(str(event.get("until"))[:16].replace("T", " ") + "Z")
-        says = _SENTENCES[kind].format(owner=owner, by=plain(event.get("by")), reason=reason, until=until)
+        says = _SENTENCES[kind].format(
+            owner=owner, by=plain(event.get("by")), reason=reason, until=until, step=plain(event.get("effect_key"))
+        )
     else:
         says = f"{plain(kind)} {owner}".rstrip()
     if kind == "progress" and "checkpoint" in notes:  # metadata is repeated in every event

@@ -14,7 +14,7 @@ from dibs.client.transport import Ask, Transport
 from dibs.wire.documents import Reply
 
 # Commands about a claim that was made before: they go where it was made.
-_OF_A_CLAIM = ("heartbeat", "release", "transfer", "session keep", "session end", "lock renew", "lock release")
+_OF_A_CLAIM = ("heartbeat", "once", "release", "transfer", "session keep", "session end", "lock renew", "lock release")
 
 Document = dict[str, Any]
 Opener = Callable[[Settings], Transport]
@@ -133,6 +133,18 @@ class Call:
         except OSError:
             return False
         return True
+
+    def pass_on(self, part: bytes) -> None:
+        """Write what a command printed to our own stdout, as it is."""
+        if self.stdout is None:
+            return
+        self.stdout.flush()
+        raw = getattr(self.stdout, "buffer", None)
+        if raw is None:
+            self.stdout.write(part.decode("utf-8", "replace"))
+        else:
+            raw.write(part)
+            raw.flush()
 
     def complain(self, text: str) -> None:
         """Print a line to stderr, in addition to the answer. Not with --quiet."""

@@ -18,7 +18,7 @@ _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
 _ONE = frozenset("run claim hold heartbeat release transfer wait owner history overdue break free close open".split())
 _ONE |= {"pool set", "pool remove"}
 _SEVERAL = frozenset(("claim-any", "claim-all"))
-_PROVING = frozenset(("heartbeat", "release", "transfer", "lock renew", "lock release"))
+_PROVING = frozenset(("heartbeat", "once", "release", "transfer", "lock renew", "lock release"))
 _FORKING = frozenset(("run", "hold"))  # these fork before they open their store
 
 

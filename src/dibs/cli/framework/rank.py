@@ -127,7 +127,7 @@ PARTS = (
         MORE,
         "claims",
         "Other claims",
-        commands=("claim-any", "claim-all", "transfer", "hold", "elect"),
+        commands=("claim-any", "claim-all", "once", "transfer", "hold", "elect"),
         pages=(
             "how-to/several-jobs-at-once.md",
             "how-to/hold-as-a-sidecar.md",

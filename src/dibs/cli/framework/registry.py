@@ -18,6 +18,7 @@ _COMMANDS = {
     "claim-any": ("claim_many", "claim the first free one of several jobs"),
     "claim-all": ("claim_many", "claim several jobs, all or none"),
     "heartbeat": ("release", "renew a claim, and record how far the work has come"),
+    "once": ("once", "run a step that must not be repeated blindly"),
     "release": ("release", "release a job, and mark it as done or failed if you want"),
     "transfer": ("release", "hand a job to another owner"),
     "wait": ("wait", "wait until nobody has a job"),

@@ -38,6 +38,7 @@ def status_text(document: Document, paint: Paint, now_ms: int) -> str:
         lines[0] += f" `{job_command(['free'], [document['name']])}` frees it."
     if document.get("previous"):
         lines += previous(document["previous"], now_ms)
+    lines += claim_text.effects(document, now_ms)
     return "\n".join([*lines, *_around(document)])
 
 
@@ -57,6 +58,7 @@ def _held(document: Document, paint: Paint) -> str:
     lines = [paint.strong(owner) + claim_text.sentence(document).removeprefix(owner)]
     # Waiters and overlapping claims come last, once.
     lines += hold_fields({key: value for key, value in document.items() if key != "waiting"})
+    lines += claim_text.effects(document)
     if document.get("slots", 1) > 1 or "slots_taken" in document:
         lines.append(field("slots", how_held(document)))
     return "\n".join([*lines, *_around(document)])
