@@ -70,7 +70,9 @@ REQUESTS: dict[str, dict[str, str]] = {
     },
     "webhook-create": {"url": "text!", "secret": "text", "events": "list", "lock_pattern": "text"},
     "webhook-replay": {"after": "number"},
-    "campaign": {"candidate_id": "text!", "ttl_seconds": "whole", "metadata": "text", "request_key": "text"},
+    "campaign": {
+        "candidate_id": "text!", "ttl_seconds": "whole", "metadata": "text", "request_key": "text",
+    },
     "election-renew": {"leader_token": "text!", "ttl_seconds": "whole"},
     "resign": {"leader_token": "text!"},
     "login": {"token": "text!"},
@@ -89,7 +91,9 @@ CHARACTERS: dict[str, int] = {
     "owner": 256, "metadata": 1_024, "request_key": 256, "effect_reason": 1_024, "reason": 1_024,
     "to_owner": 256, "process": 256, "url": 2_048, "secret": 256, "candidate_id": 64, "token": 1_024,
 }
-BYTES: dict[str, int] = {"replaces": 512, "checkpoint": 4_096, "effect_key": 200, "effect_result": 1_024, "result": 4_096}
+BYTES: dict[str, int] = {
+    "replaces": 512, "checkpoint": 4_096, "effect_key": 200, "effect_result": 1_024, "result": 4_096,
+}
 # Fields of a claim that go into its command unchanged, under their own names.
 PLAIN_TERMS: tuple[str, ...] = ("metadata", "units", "max_attempts", "again")
 # The kinds of fields of answers. What is not listed is text.
