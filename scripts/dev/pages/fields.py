@@ -71,6 +71,6 @@ def _literal(value: object, indent: str = "") -> str:
         # A space inside an entry is no place for a line to end.
         together = " ".join(each.replace(" ", "\0") for each in entries)
         lines = [line.replace("\0", " ") for line in wrap(together, 108, break_on_hyphens=False)]
-    if len(lines) > 1 or lines is entries or sum(map(len, lines)) > 90:  # with the name of the table it would be too long
+    if len(lines) > 1 or lines is entries or sum(map(len, lines)) > 90:  # with its name it is too long
         return "\n".join(["{", *[f"{indent}    {line}" for line in lines], f"{indent}}}"])
     return f"{{{''.join(lines).rstrip(',')}}}"
