@@ -192,6 +192,7 @@ class Played:
         self.sessions()
         self.losses()
         self.groups()
+        self.steps()
         self.closed()
         self.pools()
         for name in ("a", "s", "poison", "delay", "gpu"):
@@ -342,6 +343,22 @@ class Played:
         for verb, name, document in asks:
             self.heard(verb, self._transport.ask(Ask(verb, name, document)))
 
+    def steps(self) -> None:
+        lease = self.ask("acquire", "steps")["lease_id"]
+        one: dict[str, object] = {"lease_id": lease, "effect_id": new_id()}
+        for status, more in (("begun", {}), ("done", {"effect_result": "r"})):
+            self.told(
+                "effect", self.ask("renew", "steps", **one, effect_key="k", effect_status=status, **more)["effect"]
+            )
+        other = {**one, "effect_id": new_id(), "effect_key": "other"}
+        self.ask("renew", "steps", **other)
+        doubt = self.ask("renew", "steps", **other, effect_status="in_doubt", effect_reason="why")["effect"]
+        self.told("effect", doubt)
+        self.ask("inspect", "steps")
+        self.ask("release", "steps", lease_id=lease, failed=True)
+        self.ask("acquire", "steps")
+        self.ask("history", "steps", limit=100)
+
     def groups(self) -> None:
         self.ask("overdue", "deploy", within_seconds=60)
         lease = self.ask("acquire", "deploy")["lease_id"]
@@ -434,7 +451,7 @@ def test_a_class_of_the_sdk_has_fields_of_its_answer_with_their_types(answer: st
     """They are written out, so that type checkers and editors see them; so they are compared."""
     kinds = {"int": "number", "str": "text", "bool": "flag", "tuple[int, ...]": "list", "Previous": "object"}
     for field in fields(kind):
-        if field.name in ("document", "namespace"):  # all that was said; and what the client itself adds
+        if field.name in ("document", "namespace", "effects"):  # all that was said; what the client adds from beside it
             continue
         if kind is answers.Lease and field.name not in ANSWERS[answer]:  # what only a renewal says
             assert field.name in ANSWERS["renew"]

@@ -214,6 +214,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     ),
     outcomes.Forbidden: lambda told: "forbidden",
     outcomes.AclDiffers: lambda told: "acl-differs",
+    lease_outcomes.EffectRefused: lambda told: f"step refused: {told.why}",
     lease_outcomes.NotAJob: lambda told: f"not-a-job {told.what}",
     lease_outcomes.NoteTooLong: lambda told: "note-too-long",
     outcomes.Closed: lambda told: _words(

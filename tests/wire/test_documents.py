@@ -98,6 +98,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.Forbidden(now_ms=NOW, name="job"),
     outcomes.AclDiffers(now_ms=NOW, name="job"),
     lease_outcomes.NotAJob(now_ms=NOW, name="path:src/a", what="done"),
+    lease_outcomes.EffectRefused(now_ms=NOW, name="job", key="k", why="full"),
     lease_outcomes.NoteTooLong(now_ms=NOW, name="job", what="checkpoints", owners=2_000, most=524_288, room=80),
     lease_outcomes.AclSet(now_ms=NOW, name="job", acl=LOCK.acl),
     lease_outcomes.PoolSet(now_ms=NOW, name="job", slots=4, was=None),
