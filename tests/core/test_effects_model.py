@@ -1,0 +1,142 @@
+"""Steps against a model that knows only what was really noted: every try, and how it ended."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from dibs.core.claims.effects import before
+from dibs.core.commands import Break, Transfer, Withdraw
+from dibs.core.lease_outcomes import EffectRefused, Renewed
+from tests.build import tries
+from tests.core.test_effects import Store
+
+KEYS = ("tag", "mail", "comment")
+RUNNING = "running"
+
+
+class World:
+    """One job. `tried` has for each step how its tries ended, since the work began."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.store = Store()
+        self.number = 0
+        self.owner: str | None = None
+        self.is_finished = False  # a done mark: the next claim is other work
+        self.tried: dict[str, list[str]] = {}
+        self.running: dict[str, str] = {}  # of the present owner, by step: the id of its try
+
+    def expected(self, key: str) -> str:
+        ends = self.tried.get(key, [])
+        if "done" in ends:
+            return "done"
+        if "in_doubt" in ends:
+            return "in_doubt"
+        return "failed" if ends else "new"
+
+    def step(self) -> None:
+        if self.owner is None:
+            self.claims()
+            return
+        ways = [
+            *[self.begins] * 4,
+            *[self.ends] * 4,
+            self.fails,
+            self.dies,
+            self.broken,
+            self.hands_over,
+            self.releases,
+        ]
+        self.chance.choice([*ways, self.finishes, self.gives_back])()
+
+    def claims(self) -> None:
+        if self.chance.random() < 0.2:  # and is undone: nobody has begun anything
+            self.store.own("undone", request_key="u", again=self.is_finished)
+            self.store.rules.one(Withdraw(ns="default", principal="p", names=("j",), request_key="u"))
+            if self.is_finished:
+                self.begins_anew()
+            self.store.clock.advance(11 * 60_000)  # its key may be used again
+            return
+        self.number += 1
+        self.owner = f"o{self.number}"
+        self.store.own(self.owner, again=self.is_finished)
+        if self.is_finished:
+            self.begins_anew()
+
+    def begins_anew(self) -> None:
+        self.is_finished, self.tried = False, {}
+
+    def begins(self) -> None:
+        key, self.number = self.chance.choice(KEYS), self.number + 1
+        outcome = self.store.note(self.owner or "", "begun", key=key, id=f"t{self.number}")
+        if key in self.running:
+            assert isinstance(outcome, EffectRefused)
+            return
+        assert isinstance(outcome, Renewed)
+        assert outcome.effect is not None
+        told = before(outcome.effect)
+        assert told == self.expected(key), (key, self.tried)
+        if told != "done":
+            self.running[key] = f"t{self.number}"
+
+    def ends(self) -> None:
+        if not self.running:
+            return
+        key = self.chance.choice(sorted(self.running))
+        how = self.chance.choice(("done", "failed", "in_doubt"))
+        for _ in range(self.chance.choice((1, 2))):  # perhaps its reply was lost
+            self.store.note(self.owner or "", how, key=key, id=self.running[key])
+        del self.running[key]
+        self.tried.setdefault(key, []).append(how)
+
+    def is_gone(self) -> None:
+        for key in self.running:  # it never said how these ended
+            self.tried.setdefault(key, []).append("in_doubt")
+        self.running, self.owner = {}, None
+
+    def fails(self) -> None:
+        self.store.release(self.owner or "", failed=True)
+        self.is_gone()
+
+    def dies(self) -> None:
+        self.store.dies(self.owner or "")
+        self.is_gone()
+
+    def broken(self) -> None:
+        self.store.rules.one(Break(ns="default", name="j", principal="op", reason="r"))
+        self.is_gone()
+
+    def gives_back(self) -> None:
+        self.store.release(self.owner or "", uncounted=True)
+        self.is_gone()
+
+    def hands_over(self) -> None:
+        self.number += 1
+        heir, asked = f"o{self.number}", {"ns": "default", "name": "j", "principal": "p", "lease_id": self.owner}
+        self.store.rules.one(Transfer(**asked, fresh_lease_id=heir, to_owner=heir))
+        self.is_gone()
+        self.owner = heir
+
+    def releases(self) -> None:
+        self.store.release(self.owner or "")
+        self.is_gone()
+        self.begins_anew()
+
+    def finishes(self) -> None:
+        self.store.release(self.owner or "", done_ms=3_600_000)
+        self.is_gone()
+        self.is_finished = True
+
+
+@pytest.mark.promise("effect:once", "effect:doubt-told")
+@pytest.mark.parametrize("seed", range(tries(40, 2_000)))
+def test_every_owner_is_told_what_was_really_noted(seed: int) -> None:
+    world = World(seed)
+    for _ in range(120):
+        world.step()
+    statuses: dict[str, Any] = world.store.statuses()
+    for key in KEYS:
+        assert statuses.get(key, "new") == (RUNNING if key in world.running else world.expected(key))
