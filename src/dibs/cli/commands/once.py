@@ -128,10 +128,11 @@ def _run(call: Call, words: list[str], *, passes_on: bool) -> tuple[int, bytes]:
     }
     kept = b""
     try:
-        while part := os.read(child.stdout.fileno(), 64 * 1024):
-            kept += part[: EFFECT_RESULT_BYTES_MAX + 1 - len(kept)]
-            if passes_on:
-                call.pass_on(part)
+        with child.stdout:
+            while part := os.read(child.stdout.fileno(), 64 * 1024):
+                kept += part[: EFFECT_RESULT_BYTES_MAX + 1 - len(kept)]
+                if passes_on:
+                    call.pass_on(part)
         code = child.wait()
     finally:
         for number, handler in before.items():

@@ -135,13 +135,14 @@ class Call:
         return True
 
     def pass_on(self, part: bytes) -> None:
-        """Write what a command printed to our own stdout, as it is."""
-        if self.stdout is None:
+        """Write what a command printed to our own stdout, as it is; with --json to stderr, beside the document."""
+        stream = self.stderr if self.values.get("json") else self.stdout
+        if stream is None:
             return
-        self.stdout.flush()
-        raw = getattr(self.stdout, "buffer", None)
+        stream.flush()
+        raw = getattr(stream, "buffer", None)
         if raw is None:
-            self.stdout.write(part.decode("utf-8", "replace"))
+            stream.write(part.decode("utf-8", "replace"))
         else:
             raw.write(part)
             raw.flush()
