@@ -13,7 +13,7 @@ from dibs.core.commands import Acquire, Break, EffectNote, Release, Renew, Trans
 from dibs.core.lease_outcomes import EffectRefused, Renewed
 from dibs.core.limits import EFFECTS_MAX, FAILING_RECORD_MS
 from dibs.core.outcomes import Granted, NotCurrent
-from dibs.core.records import Effect, LockRecord, lock_key
+from dibs.core.records import EffectState, LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
@@ -48,7 +48,7 @@ class Store:
         return before(self.effect(self.note(owner, "begun", **more)))
 
     @staticmethod
-    def effect(outcome: Any) -> Effect:
+    def effect(outcome: Any) -> EffectState:
         assert isinstance(outcome, Renewed)
         assert outcome.effect is not None
         return outcome.effect

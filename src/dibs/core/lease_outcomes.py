@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
-from dibs.core.records import Closure, Effect, Ending, FreezeMark, Holder, SessionRecord, Ticket
+from dibs.core.records import Closure, EffectState, Ending, FreezeMark, Holder, SessionRecord, Ticket
 
 # Outcomes about the store itself: sweeping, servers' pulses, counting, freezing. No claim needs them.
 
@@ -97,7 +97,7 @@ class Renewed(JobOutcome):
     lease: Holder
     waiting: int = 0
     new: int = 0
-    effect: Effect | None = None  # the step that a note was about
+    effect: EffectState | None = None  # the step that a note was about
 
 
 class EffectRefused(JobOutcome):
@@ -105,7 +105,7 @@ class EffectRefused(JobOutcome):
 
     key: str
     why: str
-    known: Effect | None = None  # what is on record of the step
+    known: EffectState | None = None  # what is on record of the step
 
 
 class Released(JobOutcome):

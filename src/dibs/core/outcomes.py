@@ -16,7 +16,7 @@ from dibs.core.records import (
     PARKED,
     Closure,
     Done,
-    Effect,
+    EffectState,
     Ending,
     Holder,
     LockRecord,
@@ -44,7 +44,7 @@ class Granted(JobOutcome):
     again: bool = False
     skipped: tuple[Outcome, ...] = ()
     held_before: bool = False
-    effects: tuple[Effect, ...] = ()  # what earlier owners noted of their steps
+    effects: tuple[EffectState, ...] = ()  # what earlier owners noted of their steps
 
 
 class GrantedAll(Outcome):

@@ -165,8 +165,8 @@ class WithdrawnAsk(Record):
 EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT = "begun", "done", "failed", "in_doubt"
 
 
-class Effect(Record):
-    """What is known of a step that changes something outside: the last note of it (`effects.py`)."""
+class EffectState(Record):
+    """The last note of a step that changes something outside (`effects.py`)."""
 
     key: str
     id: str  # names the try, so that a repeat of its notes is recognised
@@ -224,7 +224,7 @@ class LockRecord(Kept):
     acl: tuple[str, ...] = ()
     groups: tuple[Group, ...] = ()
     withdrawn: tuple[WithdrawnAsk, ...] = ()  # newest first
-    effects: tuple[Effect, ...] = ()  # of the work in progress; with a done mark, of the work that was done
+    effects: tuple[EffectState, ...] = ()  # of the work in progress; with a done mark, of the work that was done
 
     def due_ms(self) -> int | None:
         """The first expiry; without a holder, the end of a delay that somebody waits for, or when to delete it."""

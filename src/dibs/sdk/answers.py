@@ -181,9 +181,8 @@ def previous_of(document: Document) -> Previous | None:
     found = document.get("previous")
     if not found:
         return None
-    return Previous(
-        **_fields(Previous, found), effects=tuple([effect_of(each) for each in document.get("effects", ())])
-    )
+    noted = tuple([effect_of(each) for each in found.get("effects", ())])
+    return Previous(**{**_fields(Previous, found), "effects": noted})
 
 
 def effect_of(document: Document) -> Effect:

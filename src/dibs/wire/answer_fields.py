@@ -138,7 +138,6 @@ ANSWERS: dict[str, Answer] = {
         "name": text("the job; a claim-all names it in `leases`", optional=True),
         "held_before": flag("true: an earlier claim got the lease, not this one or one that it repeats", optional=True),
         "previous": part("the last owner, if there was one: see [previous](#previous)", optional=True),
-        "effects": parts("the steps that earlier owners noted: see [effect](#effect)", optional=True),
         "skipped": parts(
             "of a claim-any: the names before this one, each with `name`, `status` and the reason", optional=True
         ),
@@ -241,6 +240,10 @@ ANSWERS: dict[str, Answer] = {
         "attempt": number("which attempt that was"),
         "by": text("who broke it, or to whom it was handed", optional=True),
         "reason": text("why it failed or was broken", optional=True),
+        "effects": parts(
+            "in the answer to a claim: the steps that it and owners before it noted, see [effect](#effect)",
+            optional=True,
+        ),
     },
     "leave": {
         "name": text("the job"),

@@ -88,8 +88,8 @@ def _acquired(outcome: outcomes.Granted) -> Document:
         document["held_before"] = True
     if outcome.previous is not None:
         document["previous"] = previous_document(outcome.previous)
-    if outcome.effects:
-        document["effects"] = effects_document(outcome.effects, (outcome.lease,))
+        if outcome.effects:
+            document["previous"]["effects"] = effects_document(outcome.effects, (outcome.lease,))
     if outcome.skipped:
         # In few fields, because there may be a thousand.
         document["skipped"] = [

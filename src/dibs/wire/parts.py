@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.outcomes import Blocker
-    from dibs.core.records import Closure, Effect, Ending, Holder, Ticket
+    from dibs.core.records import Closure, EffectState, Ending, Holder, Ticket
 
 # In a stream of events, what is no event: history that was pruned, and the end for a reader that was too slow.
 GAP = "gap"
@@ -188,7 +188,7 @@ def holder_id(holder: Holder | Ticket | Event) -> str:
     return found
 
 
-def effect_document(effect: Effect, status: str) -> Document:
+def effect_document(effect: EffectState, status: str) -> Document:
     """A step and what is known of it: who did it, or whose try failed or is in doubt, when, and under which token."""
     document: Document = {"key": effect.key, "status": status}
     if status == "in_doubt" and effect.doubt_token:
@@ -202,7 +202,7 @@ def effect_document(effect: Effect, status: str) -> Document:
     return document
 
 
-def effects_document(effects: tuple[Effect, ...], holders: tuple[Holder, ...]) -> list[Document]:
+def effects_document(effects: tuple[EffectState, ...], holders: tuple[Holder, ...]) -> list[Document]:
     from dibs.core.claims.effects import status_of  # few jobs have any
 
     return [effect_document(each, status_of(each, holders)) for each in effects]

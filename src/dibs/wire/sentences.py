@@ -215,7 +215,7 @@ def ended(previous: Document, now_ms: int | None) -> str:
 
 
 def effect(document: Document, now_ms: int | None) -> str:
-    """What is known of a step that changes something outside, without a full stop."""
+    """A step that changes something outside, and how it stands, without a full stop."""
     key, owner = document["key"], document.get("owner") or "somebody"
     at = document.get("at")
     when = "" if at is None else f" on {at[:19]}Z" if now_ms is None else f" {ago(now_ms - instant_ms(at))}"

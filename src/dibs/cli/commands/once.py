@@ -103,7 +103,7 @@ class _Step:
 
 
 def _text(out: bytes) -> str:
-    """What a command printed, as far as it is kept: whole characters, without the end of its last line."""
+    """The beginning of what a command printed, as it is kept: whole characters, without the end of its last line."""
     return out[:EFFECT_RESULT_BYTES_MAX].decode("utf-8", "ignore").replace("\0", "").rstrip()
 
 

@@ -78,7 +78,7 @@ PARTS = (
         ),
         promises=(
             *("excl", "lease", "loss", "token", "proof", "idem", "answer", "durable", "audit", "same-answer"),
-            *("attempts", "queue", "deadlock", "tree", "names"),
+            *("attempts", "effect", "queue", "deadlock", "tree", "names"),
         ),
         begins_work=True,
     ),

@@ -53,7 +53,7 @@ def _lease_fields(document: Document, *, in_session: bool) -> list[str]:
         lines.append(field("slot", sentences.slot_text(document)))
     if document.get("previous"):
         lines += previous(document["previous"], sentences.now_ms_of(document))
-    lines += effects(document)
+        lines += effects(document["previous"], sentences.now_ms_of(document))
     if document.get("attempt", 1) > 1:
         lines.append(field("attempt", str(document["attempt"])))
     return lines + ceiling(document)
@@ -165,7 +165,6 @@ def previous(document: Document, now_ms: int | None) -> list[str]:
     return lines
 
 
-def effects(document: Document, now_ms: int | None = None) -> list[str]:
+def effects(document: Document, now_ms: int | None) -> list[str]:
     """A line for each step that was noted: what is in doubt must be looked at before the work goes on."""
-    now_ms = sentences.now_ms_of(document) or now_ms
     return [field("step", sentences.effect(each, now_ms)) for each in document.get("effects", ())]

@@ -31,7 +31,7 @@ from dibs.core.records import (
     EFFECT_FAILED,
     EFFECT_IN_DOUBT,
     EXCLUSIVE,
-    Effect,
+    EffectState,
     Holder,
     LockRecord,
 )
@@ -49,7 +49,7 @@ IS_RUNNING, TOO_MANY, NOT_BEGUN, SEVERAL_OWNERS, OF_RESOURCE = "running", "full"
 
 def note_effect(
     draft: Draft, lock: LockRecord, mine: Holder, note: EffectNote
-) -> tuple[tuple[Effect, ...], Effect] | EffectRefused:
+) -> tuple[tuple[EffectState, ...], EffectState] | EffectRefused:
     """The job's notes with this one, and the step as its owner is answered: a beginning with what is known of the step
     from before. A repeat of a note is answered as the note was."""
     known = next((each for each in lock.effects if each.key == note.key), None)
@@ -74,8 +74,8 @@ def note_effect(
 
 
 def _begun(
-    draft: Draft, lock: LockRecord, mine: Holder, note: EffectNote, known: Effect | None
-) -> tuple[tuple[Effect, ...], Effect] | EffectRefused:
+    draft: Draft, lock: LockRecord, mine: Holder, note: EffectNote, known: EffectState | None
+) -> tuple[tuple[EffectState, ...], EffectState] | EffectRefused:
     if is_resource(lock.name):
         return _refused(draft, lock, note, OF_RESOURCE, known)
     if known is not None and (known.state == EFFECT_DONE or known.id == note.id):
@@ -86,7 +86,7 @@ def _begun(
         return _refused(draft, lock, note, TOO_MANY, known)
     if known is not None and status_of(known, lock.holders) == RUNNING:
         return _refused(draft, lock, note, IS_RUNNING, known)
-    begun = Effect(
+    begun = EffectState(
         key=note.key,
         id=note.id,
         state=EFFECT_BEGUN,
@@ -101,26 +101,26 @@ def _begun(
     return _with(lock, begun), begun
 
 
-def _doubted(effect: Effect, by: Effect) -> Effect:
+def _doubted(effect: EffectState, by: EffectState) -> EffectState:
     """`effect`, in doubt since `by` began, or for as long as that was."""
     if by.doubt_token:
         return effect.replace(doubt_owner=by.doubt_owner, doubt_token=by.doubt_token, doubt_ms=by.doubt_ms)
     return effect.replace(doubt_owner=by.owner, doubt_token=by.token, doubt_ms=by.at_ms)
 
 
-def _with(lock: LockRecord, effect: Effect) -> tuple[Effect, ...]:
+def _with(lock: LockRecord, effect: EffectState) -> tuple[EffectState, ...]:
     """In the order in which they were first begun."""
     if any(each.key == effect.key for each in lock.effects):
         return tuple([effect if each.key == effect.key else each for each in lock.effects])
     return (*lock.effects, effect)
 
 
-def _refused(draft: Draft, lock: LockRecord, note: EffectNote, why: str, known: Effect | None) -> EffectRefused:
+def _refused(draft: Draft, lock: LockRecord, note: EffectNote, why: str, known: EffectState | None) -> EffectRefused:
     return EffectRefused(now_ms=draft.now_ms, name=lock.name, key=note.key, why=why, known=known)
 
 
-def before(effect: Effect) -> str:
-    """What the owner that begins a step is told of it, from the note of the beginning; or how it ended."""
+def before(effect: EffectState) -> str:
+    """Tell how a step stood before it was begun, from the note of its beginning; or how it ended."""
     if effect.state == EFFECT_DONE:
         return DONE
     if effect.doubt_token:
@@ -128,8 +128,8 @@ def before(effect: Effect) -> str:
     return FAILED if effect.reason is not None else NEW
 
 
-def status_of(effect: Effect, holders: tuple[Holder, ...]) -> str:
-    """What everybody may know of a step. A beginning whose owner has gone is in doubt."""
+def status_of(effect: EffectState, holders: tuple[Holder, ...]) -> str:
+    """Tell how a step stands, as everybody may know it. A beginning whose owner has gone is in doubt."""
     if effect.state == EFFECT_BEGUN and any(each.token == effect.token for each in holders):
         return RUNNING
     return IN_DOUBT if effect.state == EFFECT_BEGUN else before(effect)
