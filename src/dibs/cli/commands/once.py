@@ -36,6 +36,7 @@ def once(call: Call) -> Answer:
             return step.doubted(noted)
         code, out = _run(call, ["sh", "-c", probe], passes_on=False)
         if code == 0:
+            call.pass_on(out)
             return step.ended(EFFECT_DONE, 0, out)
         if code != PROBED_NO:
             return step.doubted(noted, f"--probe ended with {code}, which is no answer: 0 is yes, 1 is no.")

@@ -67,6 +67,7 @@ PARTS = (
             "how-to/run-a-command-under-a-claim.md",
             "how-to/wait-in-line.md",
             "how-to/when-the-work-fails.md",
+            "how-to/work-that-may-run-twice.md",
             "reference/cli.md",
             "reference/exit-codes.md",
             "reference/promises.md",
