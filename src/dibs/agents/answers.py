@@ -81,7 +81,15 @@ CLAIM_ANY_JOB = _claim(
     _wait("If all are held, try again for this long, without a place."),
 )
 CLAIM_ALL_JOBS = _claim(ToolField("jobs", "Names of the jobs.", NAMES, None, 1, ALL_NAMES_MAX, always=True))
-HEARTBEAT_JOB = (JOB, *LEASE_ID, CHECKPOINT, METADATA)
+HEARTBEAT_JOB = (
+    JOB,
+    *LEASE_ID,
+    CHECKPOINT,
+    METADATA,
+    _given("renew", "effect_key"),
+    _given("renew", "effect_status"),
+    _given("renew", "effect_result"),
+)
 RELEASE_JOB = (
     JOB,
     *LEASE_ID,
@@ -154,6 +162,14 @@ PARTS = {
         ToolField("checkpoint", "Its last checkpoint."),
         ToolField("reason", "Why it failed or was broken."),
     ),
+    "step": (
+        ToolField("key", "Which step.", always=True),
+        ToolField("status", "new, done, failed, in_doubt or running.", always=True),
+        _OWNER,
+        ToolField("at", "When."),
+        ToolField("result", "What it gave."),
+        ToolField("reason", "Why it failed."),
+    ),
     "lost claim": (_JOB, ToolField("why", "How it was lost.")),
 }
 CLAIM_ANSWER = (
@@ -183,6 +199,7 @@ HEARTBEAT_ANSWER = (
     _JOB,
     _EXPIRES,
     ToolField("checkpoint", "The checkpoint that was stored."),
+    ToolField("effect", "How the step stands.", "step"),
 )
 RELEASE_ANSWER = (
     *OF_EVERY,

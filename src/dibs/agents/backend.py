@@ -24,14 +24,14 @@ from dibs.agents.words import YOU
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
-from dibs.base.ids import new_id
+from dibs.base.ids import digest_id, new_id
 from dibs.base.logger import log
 from dibs.client.flow import Flow, name_in_use
 from dibs.client.naming import Naming
 from dibs.client.transport import Ask
 from dibs.core.names import check_name
 from dibs.sdk import operations
-from dibs.sdk.answers import JobStatus, Lease, body_of
+from dibs.sdk.answers import Effect, JobStatus, Lease, body_of, effect_of
 from dibs.sdk.async_claim import on_loop, taken
 from dibs.sdk.async_client import JoinableSession
 from dibs.sdk.async_transport import LEAVING, AsyncTransport, drive, shielded
@@ -318,6 +318,20 @@ class ToolBackend:
         proof = self.proof(job, lease_id)
         try:
             return self._heard(await self.run(operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata)))
+        except LeaseLost:
+            if kept is not None:
+                self._forget(kept)
+            raise
+
+    async def note(self, job: str, lease_id: str | None, key: str, status: str, result: str | None) -> Effect:
+        """Note how a step stands. An agent tries one at a time, so lease and key name the try."""
+        kept = await self._meant(job, lease_id)
+        proof = self.proof(job, lease_id)
+        note = operations.note_effect(
+            job, proof, key=key, effect_id=digest_id("effect", proof, key), status=status, result=result
+        )
+        try:
+            return effect_of(await self.run(note))
         except LeaseLost:
             if kept is not None:
                 self._forget(kept)

@@ -132,7 +132,8 @@ async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any) -
 @tool(
     "Record your progress",
     "Store a checkpoint for the next owner, and check that the job is still yours. If yours=false, stop "
-    "the work at once: somebody else may have begun it.",
+    "the work at once: somebody else may have begun it. Call it with effect_key before a step that must not be "
+    "repeated, such as a comment or a release: the answer says whether it was done. Then say how it ended.",
     answers.HEARTBEAT_JOB,
     answers.HEARTBEAT_ANSWER,
     about_kept="You need it only to store progress: the claim is renewed without it.",
@@ -140,10 +141,16 @@ async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any) -
 )
 async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
     try:
+        effect = None
+        if asked.effect_key is not None:
+            status = asked.effect_status or "begun"
+            effect = await backend.note(asked.job, asked.lease_id, asked.effect_key, status, asked.effect_result)
+        elif asked.effect_status is not None or asked.effect_result is not None:
+            raise InvalidInput("effect_status and effect_result need effect_key.")
         lease = await backend.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
     except LeaseLost as lost:
         return words.lost(lost, asked.job, "yours")
-    return words.renewed(lease, asked.checkpoint, kept=backend.has(asked.job, asked.lease_id))
+    return words.renewed(lease, asked.checkpoint, effect, kept=backend.has(asked.job, asked.lease_id))
 
 
 @tool(

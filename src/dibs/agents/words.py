@@ -15,7 +15,7 @@ from dibs.base.terminal import QUOTED_CHARS_MAX, plain, quoted
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
 from dibs.core.names import is_resource
-from dibs.sdk.answers import JobStatus, Lease, Previous
+from dibs.sdk.answers import Effect, JobStatus, Lease, Previous
 from dibs.wire import sentences
 
 _NOTE_CHARS_MAX = 500  # of a checkpoint, or of why a claim was lost
@@ -77,6 +77,7 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
         stopped = f" Its last checkpoint: {quoted(note, _NOTE_CHARS_MAX)}." if note else ""
         how = f"{previous.how}: {quoted(previous.reason)}" if previous.reason else previous.how
         said.append(f"You take over from {quoted(previous.owner)} ({how}).{stopped}")
+        said += [f"{_step_sentence(each)} {_STEPS[each.status]}" for each in previous.effects if each.in_doubt]
     if kept:
         said.append("It stays yours while this connection lives, without heartbeats.")
     else:
@@ -191,8 +192,29 @@ def holder_of(document: Document) -> Document:
     }
 
 
-def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> Document:
+# What to do about a step, by how it stands.
+_STEPS = {
+    "new": "It is noted that you begin it. Do it, then say done or failed.",
+    "done": "Do not do it again.",
+    "failed": "If you do it now, say done or failed afterwards.",
+    "in_doubt": "Look whether it happened before you do it; if you cannot tell, ask a person.",
+}
+
+
+def step(effect: Effect) -> Document:
+    """A step for a field: texts of others are cut."""
+    return {field.name: _cut(getattr(effect, field.name)) for field in PARTS["step"]}
+
+
+def _step_sentence(effect: Effect) -> str:
+    said = sentences.effect(_as_data(step(effect) | {"fencing_token": effect.fencing_token}), None)
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def renewed(lease: Lease, checkpoint: str | None, effect: Effect | None = None, *, kept: bool) -> Document:
     noted = " The checkpoint is stored for the next owner." if checkpoint is not None else ""
+    if effect is not None:
+        noted += f" {_step_sentence(effect)} {_STEPS[effect.status]}"
     left = "" if kept else f", for {format_duration(lease.remaining_ms)} more"
     if lease.ends_in_ms is not None:
         left += f". It ends in {format_duration(lease.ends_in_ms)} at the latest, whatever you renew"
@@ -202,6 +224,7 @@ def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> Document:
         "job": lease.name,
         "expires_in_seconds": None if kept else seconds(lease.remaining_ms),
         "checkpoint": checkpoint,
+        **({} if effect is None else {"effect": step(effect)}),
     }
 
 

@@ -18,7 +18,7 @@ from dibs.sdk import async_transport, claim_state
 from dibs.sdk.answers import Effect, Lease
 from dibs.sdk.async_transport import LEAVING, AsyncTransport, shielded
 from dibs.sdk.claim_state import ClaimEnd, Join
-from dibs.sdk.effects import UNSURE, Step, Unsure
+from dibs.sdk.effects import Step, Unsure
 from dibs.sdk.heart import WATCHDOG, Grip, beat_once
 from dibs.sdk.hold import Hold, LeaseHold, SessionHold
 from dibs.sdk.methods import explained, given
@@ -217,7 +217,7 @@ class AsyncClaim(claim_state.ClaimState["AsyncTransport"]):
         hold.check_noted()
 
     @asynccontextmanager
-    async def once(self, key: str, *, unsure: Unsure = UNSURE) -> AsyncIterator[Effect]:
+    async def once(self, key: str, *, unsure: Unsure | None = None) -> AsyncIterator[Effect]:
         """A step that changes something outside, and must not be repeated blindly: see `Claim.once`. A cancelled block
         leaves the step in doubt."""
         step, transports = Step(self._hold, self.leases[0], key, unsure), self._transports

@@ -18,7 +18,7 @@ from dibs.client.pool import TransportPool
 from dibs.sdk import claim_state
 from dibs.sdk.answers import Effect, Lease
 from dibs.sdk.claim_state import ClaimEnd
-from dibs.sdk.effects import UNSURE, Step, Unsure
+from dibs.sdk.effects import Step, Unsure
 from dibs.sdk.heart import Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import LeaseHold, SessionHold
 from dibs.sdk.methods import explained, given
@@ -170,12 +170,12 @@ class Claim(claim_state.ClaimState["TransportPool"]):
         self._hold.check_noted()
 
     @contextmanager
-    def once(self, key: str, *, unsure: Unsure = UNSURE) -> Iterator[Effect]:
+    def once(self, key: str, *, unsure: Unsure | None = None) -> Iterator[Effect]:
         """A step that changes something outside, and must not be repeated blindly: `with claim.once(key) as effect:`.
         That it begins is noted before the block runs, how it ended after it. `effect` says what earlier owners noted:
         `done`, `failed` or `in_doubt`. What the block leaves in `effect.result` is kept for later owners. An exception
-        notes that it failed; one of `unsure`, or one that is no Exception, that it is in doubt. Of several jobs, the
-        first has the note."""
+        notes that it failed; one of `unsure` (TimeoutError and ConnectionError), or one that is no Exception, that it
+        is in doubt. Of several jobs, the first has the note."""
         step = Step(self._hold, self.leases[0], key, unsure)
         with self._transports.one() as transport:
             effect = drive(transport, step.begin())

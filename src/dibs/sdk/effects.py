@@ -24,12 +24,12 @@ UNSURE: Unsure = (TimeoutError, ConnectionError)
 class Step:
     """One try of a step. Both faces drive its two flows: `begin` before the block, `end` after it."""
 
-    def __init__(self, hold: LeaseHold, lease: Lease, key: str, unsure: Unsure) -> None:
+    def __init__(self, hold: LeaseHold, lease: Lease, key: str, unsure: Unsure | None) -> None:
         self._hold = hold
         self._lease = lease
         self._key = key
         self._id = new_id()
-        self._unsure = unsure
+        self._unsure = UNSURE if unsure is None else unsure
         self._effect: Effect | None = None
 
     def begin(self) -> Flow[Effect]:

@@ -347,11 +347,13 @@ REQUESTS: dict[str, Fields] = {
             bytes=limits.EFFECT_KEY_BYTES_MAX,
             not_empty=True,
             seen_by=EVERYBODY,
+            tool="Names a step.",
         ),
         "effect_status": Field(
             TEXT,
             "begun, before the step; then done, failed, or in_doubt if nobody can know",
             choices=EFFECT_STATES,
+            tool="begun, done, failed or in_doubt.",
         ),
         "effect_id": Field(ID, "a random id of this try: the same when it begins and when it ends", seen_by=NOBODY),
         "effect_result": Field(
@@ -359,6 +361,7 @@ REQUESTS: dict[str, Fields] = {
             "with done: what the step gave, such as an address or an id",
             bytes=limits.EFFECT_RESULT_BYTES_MAX,
             seen_by=EVERYBODY,
+            tool="With done: what it gave.",
         ),
         "effect_reason": REASON.but("with failed or in_doubt: why; everybody who may see the job sees it"),
     },

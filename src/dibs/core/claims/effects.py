@@ -78,7 +78,7 @@ def _begun(
 ) -> tuple[tuple[EffectState, ...], EffectState] | EffectRefused:
     if is_resource(lock.name):
         return _refused(draft, lock, note, OF_RESOURCE, known)
-    if known is not None and (known.state == EFFECT_DONE or known.id == note.id):
+    if known is not None and (known.state == EFFECT_DONE or (known.state, known.id) == (EFFECT_BEGUN, note.id)):
         return lock.effects, known
     if mine.mode != EXCLUSIVE or mine.slot_numbers or len(lock.holders) > 1:
         return _refused(draft, lock, note, SEVERAL_OWNERS, known)
