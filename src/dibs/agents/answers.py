@@ -162,14 +162,6 @@ PARTS = {
         ToolField("checkpoint", "Its last checkpoint."),
         ToolField("reason", "Why it failed or was broken."),
     ),
-    "step": (
-        ToolField("key", "Which step.", always=True),
-        ToolField("status", "new, done, failed, in_doubt or running.", always=True),
-        _OWNER,
-        ToolField("at", "When."),
-        ToolField("result", "What it gave."),
-        ToolField("reason", "Why it failed."),
-    ),
     "lost claim": (_JOB, ToolField("why", "How it was lost.")),
 }
 CLAIM_ANSWER = (
@@ -199,7 +191,8 @@ HEARTBEAT_ANSWER = (
     _JOB,
     _EXPIRES,
     ToolField("checkpoint", "The checkpoint that was stored."),
-    ToolField("effect", "How the step stands.", "step"),
+    ToolField("effect_status", "new, done, failed or in_doubt."),
+    ToolField("effect_result", "What the step gave."),
 )
 RELEASE_ANSWER = (
     *OF_EVERY,

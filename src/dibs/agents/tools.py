@@ -73,9 +73,8 @@ def tool(
     "Claim a job",
     "Claim a job before you begin work that only one agent may do at a time. If somebody has it, the "
     "answer is claimed=false, status=held, with the owner, since when and its last sign of life: skip it, or "
-    "call again with wait_seconds to wait in line, first come first served. status=done: it was finished, and "
-    "the answer has the result: skip it. If you take over from an owner that was lost, previous has its last "
-    "checkpoint.",
+    "call again with wait_seconds to wait in line. status=done: it was finished, and "
+    "the answer has the result: skip it.",
     answers.CLAIM_JOB,
     answers.CLAIM_ANSWER,
     about_kept=f"{_KEPT} Claiming a job that you have is answered with the same claim.",
@@ -87,14 +86,14 @@ async def claim_job(backend: ToolBackend, asked: Any) -> Document:
 
 @tool(
     "Claim the first free job of several",
-    "Claim the first free one of several jobs, in one atomic step. Use it to pick work from a backlog "
-    "that other agents share. The answer says which job is yours. If none is free, the answer is "
-    "claimed=false with one entry in refused for each job. status=held: others have those that are not done; "
-    "wait_seconds tries again, or stop and say so. status=done: all are done.",
+    "Claim the first free one of several jobs, in one atomic step, such as those of a backlog "
+    "that agents share. If none is free, the answer is claimed=false with one entry in refused for each job. "
+    "status=held: others have those that are not done; wait_seconds tries again, "
+    "or stop and say so. status=done: all are done.",
     answers.CLAIM_ANY_JOB,
     answers.CLAIM_ANSWER,
     idempotent=False,
-    about_kept=f"{_KEPT} Jobs that you have are skipped.",
+    about_kept="Renewed as with claim_job. Jobs that you have are skipped.",
     about_loose="Keep the lease_id and renew the claim, as with claim_job.",
 )
 async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
@@ -109,7 +108,7 @@ async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
     answers.CLAIM_ALL_JOBS,
     answers.CLAIM_ANSWER,
     idempotent=False,
-    about_kept=_KEPT,
+    about_kept="Renewed as with claim_job.",
     about_loose="One lease_id proves them all. Otherwise as claim_job.",
 )
 async def claim_all_jobs(backend: ToolBackend, asked: Any) -> Document:
@@ -158,7 +157,7 @@ async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
     "Release a job at the end of your work. With done=true it is marked as done for a day "
     "(done_seconds): later claims get your result instead. If the work failed, use failed=true and the reason: "
     "the next agent sees it, and nobody gets the job for retry_after_seconds. With neither (always for path:, "
-    "repo:, branch:) the next agent has it at once. released=false: it was not yours any more.",
+    "repo:, branch:) the next agent has it at once.",
     answers.RELEASE_JOB,
     answers.RELEASE_ANSWER,
     destructive=True,
@@ -185,8 +184,7 @@ async def release_job(backend: ToolBackend, asked: Any) -> Document:
 @tool(
     "Who has a job",
     "The state of a job: its owner, since when, for how long, the checkpoint; or that it is free, or "
-    "done, with the result. This claims nothing: somebody else may claim it before you act. To work on "
-    "it, claim it.",
+    "done, with the result. This claims nothing: somebody else may claim it before you act.",
     answers.GET_JOB_OWNER,
     answers.JOB_ANSWER,
     reads=True,
@@ -218,8 +216,8 @@ async def list_claimed_jobs(backend: ToolBackend, asked: Any) -> Document:
 @tool(
     "Wait until nobody has a job",
     "Wait until nobody has a job, for instance because your work needs its result. Claims nothing and "
-    "takes no place in line: to get the job itself, use claim_job with wait_seconds. After wait_seconds "
-    "it returns status held if somebody still has the job; call it again to continue.",
+    "takes no place in line: to get the job itself, use claim_job. status=held: somebody still has it after "
+    "wait_seconds; call it again to continue.",
     answers.WAIT_FOR_JOB,
     answers.JOB_ANSWER,
     reads=True,
@@ -247,7 +245,7 @@ async def wait_for_job(backend: ToolBackend, asked: Any) -> Document:
     "Hand over a job",
     "Give a job you hold to another agent, in one atomic step. The answer has a new lease_id: pass it to "
     "that agent as proof of its claim. Stop working on the job. If anybody may take it, use release_job "
-    "instead. handed_over=false: the job was not yours.",
+    "instead.",
     answers.HAND_OVER_JOB,
     answers.HAND_OVER_ANSWER,
     destructive=True,

@@ -77,7 +77,8 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
         stopped = f" Its last checkpoint: {quoted(note, _NOTE_CHARS_MAX)}." if note else ""
         how = f"{previous.how}: {quoted(previous.reason)}" if previous.reason else previous.how
         said.append(f"You take over from {quoted(previous.owner)} ({how}).{stopped}")
-        said += [f"{_step_sentence(each)} {_STEPS[each.status]}" for each in previous.effects if each.in_doubt]
+    doubts = [each for each in previous.effects if each.in_doubt] if previous is not None else []
+    said += [f"{_step_sentence(each)} {_STEPS[each.status]}" for each in doubts]
     if kept:
         said.append("It stays yours while this connection lives, without heartbeats.")
     else:
@@ -201,13 +202,10 @@ _STEPS = {
 }
 
 
-def step(effect: Effect) -> Document:
-    """A step for a field: texts of others are cut."""
-    return {field.name: _cut(getattr(effect, field.name)) for field in PARTS["step"]}
-
-
 def _step_sentence(effect: Effect) -> str:
-    said = sentences.effect(_as_data(step(effect) | {"fencing_token": effect.fencing_token}), None)
+    texts = {name: _cut(getattr(effect, name)) for name in ("key", "owner", "result", "reason")}
+    fields = {"status": effect.status, "at": effect.at, "fencing_token": effect.fencing_token}
+    said = sentences.effect(_as_data(texts | fields), None)
     return f"{said[:1].upper()}{said[1:]}."
 
 
@@ -224,7 +222,8 @@ def renewed(lease: Lease, checkpoint: str | None, effect: Effect | None = None, 
         "job": lease.name,
         "expires_in_seconds": None if kept else seconds(lease.remaining_ms),
         "checkpoint": checkpoint,
-        **({} if effect is None else {"effect": step(effect)}),
+        "effect_status": None if effect is None else effect.status,
+        "effect_result": None if effect is None else _cut(effect.result),
     }
 
 

@@ -566,3 +566,23 @@ async def test_a_job_may_be_called_job_id_or_name(store: Store, mode: str) -> No
         assert "job and job_id differ" in await agent.error("release_job", job="issue-1", job_id="issue-2")
         assert "job is missing" in await agent.error("release_job")
         assert (await agent.call("release_job", name="issue-1"))["released"] is True
+
+
+@pytest.mark.promise("effect:once", "effect:doubt-told")
+async def test_an_agent_is_told_which_steps_an_earlier_one_did_and_which_are_in_doubt(store: Store) -> None:
+    async with store.agent("agent-7") as agent:
+        await agent.call("claim_job", job="issue-42")
+        begun = await agent.call("heartbeat_job", job="issue-42", effect_key="comment")
+        assert begun["effect_status"] == "new"
+        assert "Comment was not begun. It is noted that you begin it." in begun["message"]
+        noted = {"effect_key": "comment", "effect_status": "done", "effect_result": "comment 7"}
+        assert (await agent.call("heartbeat_job", job="issue-42", **noted))["effect_result"] == "comment 7"
+        for status in ("begun", "failed", "begun"):
+            await agent.call("heartbeat_job", job="issue-42", effect_key="tag", effect_status=status)
+    async with store.agent("agent-8") as agent:
+        claimed = await agent.call("claim_job", job="issue-42")
+        assert "In doubt: tag, begun on " in claimed["message"]
+        assert "Look whether it happened before you do it" in claimed["message"]
+        known = await agent.call("heartbeat_job", job="issue-42", effect_key="comment")
+        assert (known["effect_status"], known["effect_result"]) == ("done", "comment 7")
+        assert known["message"].endswith("Do not do it again.")
