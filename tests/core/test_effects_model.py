@@ -115,7 +115,8 @@ class World:
 
     def hands_over(self) -> None:
         self.number += 1
-        heir, asked = f"o{self.number}", {"ns": "default", "name": "j", "principal": "p", "lease_id": self.owner}
+        heir = f"o{self.number}"
+        asked: dict[str, Any] = {"ns": "default", "name": "j", "principal": "p", "lease_id": self.owner}
         self.store.rules.one(Transfer(**asked, fresh_lease_id=heir, to_owner=heir))
         self.is_gone()
         self.owner = heir
