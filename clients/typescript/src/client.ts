@@ -10,7 +10,7 @@ import type { Way } from "./hold.js";
 import type { ClaimVerb } from "./pending.js";
 import type { Reply } from "./reply.js";
 import type { Transport } from "./servers.js";
-import type { Acquired, AcquireRequest, Document, Job, Previous, Session as SessionAnswer, Transferred } from "./types.js";
+import type { Acquired, AcquireRequest, Document, Effect, Job, Previous, Session as SessionAnswer, Transferred } from "./types.js";
 
 const TIMEOUT_MS = 10_000;
 const TTL_MS = 60_000;
@@ -142,6 +142,35 @@ export class Claim {
     this.hold.checkNoted();
   }
 
+  /** A step that changes something outside, and must not be repeated blindly. That it begins is noted before `step` runs,
+   * how it ended after it, with the text that it returns. `step` is told how it stood: `new`, `failed`, or `in_doubt` if an
+   * earlier owner began it and never said how it ended. If one did it, `step` is not called. Gives the text either way. A
+   * step that throws has failed; if `unsure` says so, it is in doubt. Of several jobs, the first has the note. */
+  async once(
+    key: string,
+    step: (known: Effect) => Promise<string | undefined>,
+    unsure: (error: unknown) => boolean = isUnsure,
+  ): Promise<string | undefined> {
+    const id = crypto.randomUUID();
+    const note = (status: string, more: Document = {}): Promise<Effect> =>
+      this.#noted({ effect_key: key, effect_id: id, effect_status: status, ...more });
+    const known = await note("begun");
+    if (known.status === "done") return known.result;
+    let result: string | undefined;
+    try {
+      result = await step(known);
+    } catch (error) {
+      try {
+        await note(unsure(error) ? "in_doubt" : "failed", { effect_reason: reasonOf(error, failuresIn(error, undefined)) });
+      } catch (trouble) {
+        this.way.warn(`The step ${key} is in doubt for the next owner: ${(trouble as Error).message}`);
+      }
+      throw error;
+    }
+    await note("done", given({ effect_result: result }));
+    return result;
+  }
+
   /** Release the job. Throws LeaseLost if it was lost before, Unavailable if nobody confirmed it. */
   async release(checkpoint?: string): Promise<void> {
     await this.#finish(alike(given({ checkpoint })));
@@ -236,8 +265,22 @@ export class Claim {
     }
   }
 
-  /** Ask, and again if there was no answer: release and transfer can be repeated. */
-  async #insist(lease: Acquired, ending: Ending, verb: "release" | "transfer"): Promise<Document> {
+  /** Note how a step stands. A lost claim notes nothing. */
+  async #noted(note: Document): Promise<Effect> {
+    this.check();
+    checkTexts(note);
+    try {
+      const { effect } = await this.#insist(this.leases[0]!, alike(note), "renew");
+      if (effect === undefined) throw new InvalidInput("This server is older than once(): it keeps no notes of steps. Upgrade it.");
+      return effect as Effect;
+    } catch (error) {
+      if (error instanceof LeaseLost) this.hold.end(error.why);
+      throw error;
+    }
+  }
+
+  /** Ask, and again if there was no answer: release, transfer and notes can be repeated. */
+  async #insist(lease: Acquired, ending: Ending, verb: "release" | "transfer" | "renew"): Promise<Document> {
     const fields = isResource(lease.name!) ? ending.ofResource : ending.ofJob;
     const untilMs = Math.min(steadyMs() + INSIST_MS, this.hold.plan.lostMs);
     for (let left = INSIST_TRIES - 1; ; left--) {
@@ -460,6 +503,11 @@ function insideOf(error: unknown): unknown[] {
 }
 
 /** Only the names of errors: their texts may have secrets, and everybody reads a reason. */
+/** Whether nobody knows if the other side did it: a request was sent and had no answer. */
+function isUnsure(error: unknown): boolean {
+  return error instanceof Error && (error.name === "TimeoutError" || error.name === "AbortError" || error instanceof TypeError);
+}
+
 function reasonOf(error: unknown, failures: unknown[]): string {
   if (insideOf(error).length === 0) return `threw ${nameOf(error)}`;
   const inside = [...new Set(failures.map(nameOf))];

@@ -134,6 +134,16 @@ export interface RenewRequest {
   checkpoint?: string | null;
   /** shared: share an exclusive claim from now on; who waits to share it gets it at once. A shared one never becomes exclusive. Default: the one it has. */
   mode?: "exclusive" | "shared" | null;
+  /** names a step that changes something outside: notes that it begins, or how it ended. At most 200 bytes of UTF-8. Seen by everybody who may look at the namespace. */
+  effect_key?: string | null;
+  /** begun, before the step; then done, failed, or in_doubt if nobody can know. */
+  effect_status?: "begun" | "done" | "failed" | "in_doubt" | null;
+  /** a random id of this try: the same when it begins and when it ends. Seen by nobody. */
+  effect_id?: string | null;
+  /** with done: what the step gave, such as an address or an id. At most 1024 bytes of UTF-8. Seen by everybody who may look at the namespace. */
+  effect_result?: string | null;
+  /** with failed or in_doubt: why; everybody who may see the job sees it. Seen by everybody who may look at the namespace. */
+  effect_reason?: string | null;
 }
 
 export interface ReleaseRequest {
@@ -250,6 +260,25 @@ export interface Previous {
   /** who broke it, or to whom it was handed. */
   by?: string;
   /** why it failed or was broken. */
+  reason?: string;
+  /** in the answer to a claim: the steps that it and owners before it noted, see effect. */
+  effects?: Array<Effect>;
+}
+
+export interface Effect {
+  /** which step. */
+  key: string;
+  /** `new`: it was not begun before; `done`; `failed`; `in_doubt`: somebody began it and never said how it ended; `running`: its owner has begun it. The answer to `begun` says how the step stood before. */
+  status: string;
+  /** whose try that was; in doubt, the first one that is. */
+  owner?: string;
+  /** its token. */
+  fencing_token?: number;
+  /** when it ended, or began. */
+  at?: string;
+  /** of `done`: what it gave. */
+  result?: string;
+  /** why the last try failed, or is in doubt. */
   reason?: string;
 }
 
@@ -523,6 +552,8 @@ export interface Renew {
   waiting: number;
   /** how many of them no earlier answer to a heartbeat has reported. */
   new_waiters: number;
+  /** with `effect_key`: what is known of that step, see effect. */
+  effect?: Effect;
 }
 
 export interface Failed {
@@ -632,6 +663,8 @@ export interface Job {
   retry_after_ms?: number;
   /** see previous. */
   previous?: Previous;
+  /** the steps that its owners noted: see effect. */
+  effects?: Array<Effect>;
   /** if there is one. */
   acl?: Document;
   /** if it is closed for newcomers: see closure. */

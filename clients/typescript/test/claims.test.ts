@@ -40,6 +40,22 @@ describe("a claim", { concurrency: 4 }, () => {
     assert.equal(next.previous?.checkpoint, "page 4");
   });
 
+  test("notes steps, so that the next owner repeats none blindly", async () => {
+    const claim = await ann!.claim("steps");
+    let ran = 0;
+    const count = async (): Promise<string> => `run ${++ran}`;
+    assert.equal(await claim.once("tag", count), "run 1");
+    assert.equal(await claim.once("tag", count), "run 1");
+    const late = Object.assign(new Error("no answer"), { name: "TimeoutError" });
+    await assert.rejects(claim.once("mail", () => Promise.reject(late)), late);
+    await claim.fail("why");
+    await using next = await bob!.claim("steps");
+    assert.deepEqual(next.previous?.effects?.map((each) => [each.key, each.status]), [["tag", "done"], ["mail", "in_doubt"]]);
+    const told: unknown[] = [];
+    await next.once("mail", async (known) => (told.push(known.status, known.owner), undefined));
+    assert.deepEqual([...told, ran], ["in_doubt", "ann", 1]);
+  });
+
   test("that is done is told to the next one with the result", async () => {
     await (await ann!.claim("report")).done("PR 77");
     const refused = await bob!.claim("report").catch((error: unknown) => error);

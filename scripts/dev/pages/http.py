@@ -51,6 +51,7 @@ SHOWN = {
         for answer in ("acquired", "held", "refused", "queued", "done", "delayed", "parked", "closed")
     },
     "Previous": ("previous",),
+    "Effect": ("effect",),
     "Closure": ("closure",),
     **{TITLES[verb]: (verb,) for verb in ("leave", "withdraw", "renew", "break", "free", "open", "acl", "pool")},
     TITLES["release"]: ("failed",),

@@ -537,6 +537,8 @@ ANSWERS: dict[str, Answer] = {
 }
 # Documents inside documents. Other lists and objects are described in their own field.
 PARTS = {
+    "effect": "effect",
+    "effects": "effect",
     "previous": "previous",
     "leases": "acquired",
     "rest": "acquired",
