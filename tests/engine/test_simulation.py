@@ -62,7 +62,7 @@ promises = pytest.mark.promise(
     "slot:number",
     "pool:change",
     "pool:pause",
-    "excl:kin",
+    "excl:related",
     "queue:newest",
     "webhook:ordered",
     "webhook:at-least-once",

@@ -400,8 +400,8 @@ COMMANDS = {
         ),
         about=(
             "Shows which store or server is used and why, whether it answers, and with which token. Of a "
-            "server also its version, clock and speed. Tells of parked jobs, of those who wait for more "
-            "than ten minutes, and of tokens that end within a week. For a git store it also tests what the "
+            "server also its version, clock and speed. Reports parked jobs, those who wait for more "
+            "than ten minutes, and tokens that end within a week. For a git store it also tests what the "
             "remote allows, on refs that it deletes again, and suggests a prefix and a TTL. --set-aside "
             "removes a record or an event that cannot be read, after its text is in a new file of this folder. "
             "After a record, all new fencing tokens are above the present time in milliseconds."

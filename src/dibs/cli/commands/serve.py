@@ -229,7 +229,7 @@ OPTIONS = (
     Option(
         "--drain TIME",
         "how long SIGTERM lets those who hold something go on, with no new claims; 0 to end at once (default "
-        f"{limits.DRAIN_MS_DEFAULT // 1000}s while other servers stand on the store, else 0)",
+        f"{limits.DRAIN_MS_DEFAULT // 1000}s while other servers share the store, else 0)",
         env="DIBS_DRAIN",
     ),
     Option(
@@ -255,7 +255,7 @@ OPTIONS = (
     Option("--open-metrics", "answer /metrics without a token", env="DIBS_OPEN_METRICS"),
     Option(
         "--metric-jobs NAMES",
-        "jobs whose last success metrics tell, as NAMESPACE/NAME with commas between, "
+        "jobs whose last success metrics show, as NAMESPACE/NAME with commas between, "
         f"{limits.METRIC_JOBS_MAX} at most (default none)",
         env="DIBS_METRIC_JOBS",
     ),

@@ -57,7 +57,7 @@ _COMMANDS = {
     "webhook show": ("webhook", "show how the deliveries of a webhook stand"),
     "webhook remove": ("webhook", "remove a webhook"),
     "webhook replay": ("webhook", "send dead letters again, or all events after one"),
-    "webhook test": ("webhook", "send a delivery that is about nothing, now"),
+    "webhook test": ("webhook", "send a test delivery now"),
     "doctor": ("doctor", "check the settings, and say what is wrong"),
     "config show": ("config", "show the settings that apply, and where each comes from"),
     "config get": ("config", "print one setting"),
