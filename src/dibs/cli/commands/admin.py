@@ -461,7 +461,9 @@ COMMANDS = {
         export,
         STORE,
         Option("--freeze", "refuse all changes in the store from now on"),
-        Option("--to FILE", "write to this new file instead of standard output; - writes even to a terminal", filled=True),
+        Option(
+            "--to FILE", "write to this new file instead of standard output; - writes even to a terminal", filled=True
+        ),
         about=(
             "Writes JSON lines. The copy shows one moment. It has lease ids, which prove ownership, and the "
             "secrets of webhooks: keep it private. --freeze stops all changes in the store, so nothing can "

@@ -10,11 +10,11 @@ from dibs.base import build_kind
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
+from dibs.base.plugins import PARTS, plugin
 from dibs.base.redact import without_secrets
 from dibs.cli.commands.config import in_effect
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.job_names import here
-from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command, Option
 from dibs.cli.text.words import plain
@@ -348,7 +348,7 @@ def doctor(call: Call) -> Answer:
         namespace = here(call) if call.said("namespace") is None else None
         if namespace is not None:
             found.good("repo", f"path: and repo: names are in the namespace {namespace}")
-        if (hooks := part("git-hooks")) is not None:
+        if (hooks := plugin(PARTS, "git-hooks")) is not None:
             hooks.diagnose(found, call.env)
         if not addresses:
             _dead_socket(found, call)

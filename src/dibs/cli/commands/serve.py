@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from dibs.base.plugins import PARTS, plugin
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.client.settings import servers_at
@@ -50,7 +50,7 @@ def _chosen(call: Call) -> dict[str, Any]:
     given = {option.key: value for option in OPTIONS if (value := _value(call, option)) is not None}
     chosen: dict[str, Any] = {}
     if given.pop("octostore", False):
-        octostore: Any = part("octostore", "--octostore")
+        octostore: Any = plugin(PARTS, "octostore", "--octostore")
         chosen |= octostore.settings_from(os.environ)
     if given.get("system"):
         from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
@@ -90,7 +90,7 @@ def _value(call: Call, option: Option) -> Any:
             raise UsageError(f"{named} takes a whole number, at least {least}, not {text!a}.")
         return int(text)
     if key == "rlock_ttl":
-        protocol: Any = part("gateway", named)
+        protocol: Any = plugin(PARTS, "gateway", named)
         return protocol.ttl_seconds(text, named) * 1000
     if option.value == "TIME":
         length_ms = parse_duration(text, named)

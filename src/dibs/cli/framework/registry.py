@@ -164,10 +164,3 @@ def summary_of(name: str) -> str:
     from dibs.base.shipped import SUMMARIES
 
     return SUMMARIES.get(name, "")
-
-
-def part(word: str, flag: str | None = None) -> Any | None:
-    """The part of a command that a plugin of dibs' own wheel is. Without it: None, or MissingExtra if a `flag` asks."""
-    from dibs.base.plugins import part
-
-    return part(word, flag)
