@@ -154,7 +154,7 @@ def test_an_answer_that_is_not_what_was_written_is_found(
 
 
 @pytest.mark.promise("answer")
-def test_a_place_that_is_told_and_not_there_is_found(store: Store) -> None:
+def test_a_place_that_is_reported_and_not_there_is_found(store: Store) -> None:
     store.claim("S1", "a")
     told = store.claim("S2", "a", wait=True)
     view = View(store.now_ms, {key: None if "ticket" in key else found for key, found in store.records.items()})
