@@ -317,7 +317,7 @@ class TroubleContract(ContractBase):
             for _ in range(3):
                 assert isinstance(store.trouble(), StoreFull)
                 with suppress(StoreUnavailable):
-                    store.commit({}, {}, ())  # there may be room for nothing
+                    store.commit({}, {}, ())  # even this may not fit
             assert record_of(store, "before") == lock("before")
         finally:
             make_room()

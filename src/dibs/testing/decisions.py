@@ -212,7 +212,7 @@ def _changed_ticket(
     left = [each for each in decision.events if each.kind == kinds.LEFT and each.ticket == old.number]
     reasons = [each.reason for each in left if each.job == old.name]
     if "answered" in reasons and old.principal == getattr(command, "principal", None):
-        # With its own ticket it is its last answer. Else it is another ask, which only the job can end.
+        # With its own ticket it is its last answer. Otherwise it is another ask, which only the job can end.
         own = old.lease_id == getattr(command, "ticket_id", None)
         about = decision.outcome.outcomes if isinstance(decision.outcome, outcomes.Refused) else (decision.outcome,)
         if own or not all(isinstance(each, ABOUT_THE_ASK) for each in about):
