@@ -132,9 +132,9 @@ def _refuses_and_ends_a_hold(draft: Draft, command: Acquire) -> Outcome:
 
 
 BROKEN: dict[str, tuple[Callable[[Draft, Any], Outcome], str]] = {
-    "granted without a lease": (_forgets_the_lease, "has it not"),
+    "granted without a lease": (_forgets_the_lease, "does not have it"),
     "a refusal that grants": (_refuses_after_a_grant, "without a place"),
-    "a refusal that takes a place": (_refuses_and_drops_a_place, "left the line"),
+    "a refusal that takes a place": (_refuses_and_drops_a_place, "left the queue"),
     "a refusal that takes a job": (_refuses_and_ends_a_hold, "before its time"),
 }
 

@@ -20,7 +20,8 @@ from dibs.core.waiting.queue import advance, drop_unfit, present_lock
 
 
 def set_acl(draft: Draft, command: SetAcl) -> Outcome:
-    """Replace or remove a job's access list, for its owner or an admin. Waiters that it does not allow leave the queue."""
+    """Replace or remove a job's access list, for its owner or an admin. Waiters that it does not allow leave the
+    queue."""
     if not command.ahead and not draft.knows(command.ns, command.name):
         return NotFound(now_ms=draft.now_ms, name=command.name)
     lock = present_lock(draft, command.ns, command.name)
