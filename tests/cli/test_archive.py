@@ -84,7 +84,7 @@ def test_a_terminal_is_shown_no_copy_unless_it_is_asked_for(terminal: Terminal) 
         assert ("lease_id" in screen.getvalue()) == (code == 0)
 
 
-def test_nothing_to_import_is_told_so(terminal: Terminal) -> None:
+def test_nothing_to_import_is_reported(terminal: Terminal) -> None:
     assert "There is nothing to import: the input is empty." in refused(terminal("import"))
 
 

@@ -141,7 +141,7 @@ def test_the_lease_may_come_from_the_environment(terminal: Terminal) -> None:
     assert terminal("release", "issue-1", "--json").data == {"name": "issue-1", "released": True}
 
 
-def test_an_empty_lease_is_told_even_when_the_environment_has_one(terminal: Terminal) -> None:
+def test_an_empty_lease_is_reported_even_when_the_environment_has_one(terminal: Terminal) -> None:
     terminal.env["DIBS_LEASE"] = terminal.claim("issue-1")
     ran = terminal("heartbeat", "issue-1", "--lease", "")
     assert ran.exit == 64

@@ -79,7 +79,7 @@ def test_a_token_file_may_be_named_from_home_and_a_variable_wins(home: Path) -> 
         ('token_file = "secret"\n', "absolute path"),
     ],
 )
-def test_a_file_that_cannot_be_meant_is_told_with_its_name(home: Path, text: str, says: str) -> None:
+def test_a_file_that_cannot_be_meant_is_reported_with_its_name(home: Path, text: str, says: str) -> None:
     path = write(home, text)
     with pytest.raises(InvalidInput, match=says) as told:
         _ = settings(home).url

@@ -204,7 +204,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert ran.out == ""
 
 
-def test_a_server_that_is_not_there_is_told_before_anything_starts(terminal: Terminal) -> None:
+def test_a_server_that_is_not_there_is_reported_before_anything_starts(terminal: Terminal) -> None:
     ran = terminal("demo", "--url", "http://127.0.0.1:1", "--json")
     assert ran.exit == 69
     assert ran.error["code"] == "upstream_unavailable"

@@ -48,7 +48,7 @@ def checks(terminal: Terminal, server: Server) -> dict[str, dict[str, Any]]:
     return {each["check"]: each for each in ran.data["checks"]}
 
 
-def test_of_a_server_in_order_it_tells_version_clock_and_speed(outside: Terminal, tmp_path: Path) -> None:
+def test_of_a_server_in_order_it_shows_version_clock_and_speed(outside: Terminal, tmp_path: Path) -> None:
     with running(tmp_path, store=MemoryStore(wall_ms), real_time=True) as server:
         ran = outside("doctor", f"http://127.0.0.1:{server.port}")
     assert ran.exit == 0, ran.out
@@ -59,7 +59,7 @@ def test_of_a_server_in_order_it_tells_version_clock_and_speed(outside: Terminal
     assert "admin, admin, in any namespace" in lines["caller"]
 
 
-def test_clocks_that_differ_are_told_with_the_error_of_the_measurement(outside: Terminal, server: Server) -> None:
+def test_clocks_that_differ_are_reported_with_the_error_of_the_measurement(outside: Terminal, server: Server) -> None:
     found = checks(outside, server)["clock"]
     assert (found["ok"], found["look"]) == (True, True)
     behind = format_duration(wall_ms() - server.clock.wall_ms())
@@ -67,7 +67,7 @@ def test_clocks_that_differ_are_told_with_the_error_of_the_measurement(outside: 
     assert "set both by NTP" in found["says"]
 
 
-def test_parked_jobs_long_waits_and_tokens_that_end_soon_are_told(outside: Terminal, server: Server) -> None:
+def test_parked_jobs_long_waits_and_tokens_that_end_soon_are_reported(outside: Terminal, server: Server) -> None:
     for name in ("p1", "p2", "p3", "p4"):
         lease = server.acquire(name, {"max_attempts": 1}).json["lease_id"]
         server.ask("POST", f"/locks/{name}/release", {"lease_id": lease, "failed": True})
@@ -99,7 +99,7 @@ def test_an_agent_is_told_of_its_own_token_and_of_no_other(outside: Terminal, se
     assert made["token"] not in str(found)
 
 
-def test_another_version_at_the_server_is_told(outside: Terminal) -> None:
+def test_another_version_at_the_server_is_reported(outside: Terminal) -> None:
     empty = reply_of(200, {"locks": [], "next": None, "waiters": []})
     replies = [reply_of(200, {"status": "ok", "dibs": "0.0.1", "storage": "sqlite", "schema": 2})]
     with ScriptedServer([*replies, empty, reply_of(404, {}), empty, empty]) as server:
@@ -119,7 +119,7 @@ def test_a_store_without_a_server_says_who_waits() -> None:
     assert (waiter["owner"], waiter["name"], waiter["holders"][0]["owner"]) == ("patient", "wanted", "holder")
 
 
-def test_a_server_that_answers_with_a_fault_of_its_store_is_told_with_that_fault(outside: Terminal) -> None:
+def test_a_server_that_answers_with_a_fault_of_its_store_is_reported_with_that_fault(outside: Terminal) -> None:
     """It is up, and /health says what is wrong: a damaged record, a full disk, a frozen store."""
     health = {"status": "degraded", "dibs": "0.2.0", "storage": "sqlite", "details": "The disk is full."}
     with ScriptedServer([reply_of(503, health)]) as server:

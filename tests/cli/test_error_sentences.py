@@ -38,10 +38,10 @@ HTTP_WORDS = re.compile(
 )
 
 
-def _error_names(kinship: set[tuple[str, str]]) -> set[str]:
+def _error_names(bases: set[tuple[str, str]]) -> set[str]:
     """The names of all classes of errors, of pairs of a class and a base of it."""
     names = {errors.DibsError.__name__, "UsageError"}
-    while new := {name for name, base in kinship if base in names} - names:
+    while new := {name for name, base in bases if base in names} - names:
         names |= new
     return names
 
@@ -61,15 +61,15 @@ def _text(node: ast.expr) -> str | None:
 @cache
 def raised() -> list[tuple[str, str]]:
     """Where each error is made, and its sentence. The source is read, so that nothing need be imported."""
-    kinship, calls = set(), []
+    bases, calls = set(), []
     for file in sorted(SOURCE.rglob("*.py")):
         path = file.relative_to(SOURCE)
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                kinship |= {(node.name, base.id) for base in node.bases if isinstance(base, ast.Name)}
+                bases |= {(node.name, base.id) for base in node.bases if isinstance(base, ast.Name)}
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and path.parts[0] in REACHED:
                 calls.append((f"{path}:{node.lineno}", node.func.id, node.args[:1]))
-    names = _error_names(kinship)
+    names = _error_names(bases)
     texts = [(where, _text(given)) for where, name, first in calls if name in names for given in first]
     return [(where, text) for where, text in texts if text is not None and " " in text]
 

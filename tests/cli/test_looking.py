@@ -20,7 +20,7 @@ def _one_clock(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "wall_ms", lambda: terminal.now_ms)
 
 
-def test_owner_tells_who_has_it(terminal: Terminal) -> None:
+def test_owner_shows_who_has_it(terminal: Terminal) -> None:
     terminal.claim("issue-1", "--owner", "agent-7", "--ttl", "2m", "--metadata", "repo=acme/app")
     terminal.wait(30)
     ran = terminal("owner", "issue-1")
@@ -75,7 +75,7 @@ def test_list_is_a_table_and_quiet_only_names(terminal: Terminal) -> None:
     assert terminal("list", "--prefix", "none").out == "No job is claimed whose name begins with none.\n"
 
 
-def test_list_tells_everything_unless_a_page_is_asked_for(terminal: Terminal) -> None:
+def test_list_shows_everything_unless_a_page_is_asked_for(terminal: Terminal) -> None:
     for number in range(5):
         terminal.claim(f"job-{number}")
     everything = terminal("list", "--json").data
@@ -95,7 +95,7 @@ def test_a_limit_that_cannot_be_is_refused(terminal: Terminal, limit: str) -> No
         assert terminal(*words, "--limit", limit, "--json").error["code"] == "invalid_input"
 
 
-def test_history_tells_everything_in_order(terminal: Terminal) -> None:
+def test_history_shows_everything_in_order(terminal: Terminal) -> None:
     lease = terminal.claim("issue-1", "--owner", "agent-7", "--ttl", "1m")
     terminal("heartbeat", "issue-1", "--lease", lease, "--checkpoint", "half way")
     terminal.wait(90)

@@ -199,7 +199,7 @@ def test_any_does_not_wait_for_what_is_done_or_for_nothing(terminal: Terminal) -
     assert terminal("claim-any", "b", "-n", "-w", "5").exit == 64
 
 
-def test_several_names_for_one_claim_are_told_of_the_commands_that_take_them(terminal: Terminal) -> None:
+def test_several_names_for_one_claim_are_answered_with_the_commands_that_take_them(terminal: Terminal) -> None:
     ran = terminal("claim", "a", "b")
     assert ran.exit == 64
     assert "dibs claim-all a b (all or none), or dibs claim-any a b (the first free one)" in ran.err

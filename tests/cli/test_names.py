@@ -60,7 +60,7 @@ def test_several_jobs_in_one_step_have_their_one_names(terminal: Terminal) -> No
     assert "twice" in terminal("claim-all", "acme/app#44", "https://github.com/acme/app/issues/44").err
 
 
-def test_name_tells_the_one_name_and_why(terminal: Terminal) -> None:
+def test_name_shows_the_one_name_and_why(terminal: Terminal) -> None:
     found = terminal("name", ADDRESS, "--json").data
     assert found == {"name": ISSUE, "given": ADDRESS, "why": "It is a GitHub address."}
     assert terminal("name", "-q", ADDRESS).out == f"{ISSUE}\n"

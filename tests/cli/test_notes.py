@@ -47,7 +47,7 @@ def test_without_anything_left_no_file_is_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "says"), [(b"x" * 4097, "4096 bytes"), (b"\xff", "not UTF-8")])
-def test_what_is_no_checkpoint_is_not_sent_and_told(tmp_path: Path, content: bytes, says: str) -> None:
+def test_what_is_no_checkpoint_is_not_sent_and_reported(tmp_path: Path, content: bytes, says: str) -> None:
     file = tmp_path / "notes"
     notes = CheckpointFile(str(file))
     file.write_bytes(content)

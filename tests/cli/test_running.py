@@ -169,7 +169,7 @@ def test_doctor_says_that_a_server_is_not_dibs(outside: Terminal, body: dict[str
     assert "All is well" not in ran.out
 
 
-def test_a_lost_claim_tells_how_to_ask_for_it(outside: Terminal) -> None:
+def test_a_lost_claim_says_how_to_ask_for_it(outside: Terminal) -> None:
     with ScriptedServer([None] * 3) as server:
         ran = outside("claim", "a", "--url", server.url)
     assert ran.exit == 69

@@ -174,7 +174,7 @@ def test_a_transfer_to_a_session_goes_by_name(terminal: Terminal) -> None:
     assert terminal("release", "a", "--session", two).exit == 0
 
 
-def test_history_tells_of_the_line_as_well(terminal: Terminal) -> None:
+def test_history_shows_the_line_as_well(terminal: Terminal) -> None:
     terminal.claim("a", "--owner", "agent-7", "--ttl", "2m")
     assert terminal("claim", "a", "--wait", "1s", "--owner", "bob").exit == 1
     told = [line.split("  ", 2)[2].strip() for line in terminal("history", "a").out.splitlines()]

@@ -73,7 +73,7 @@ def test_the_environment_names_a_token_for_any_server(env: dict[str, str], tmp_p
     assert Settings({}, env).token(place) == "given"
 
 
-def test_a_token_file_that_holds_none_is_told(tmp_path: Path) -> None:
+def test_a_token_file_that_holds_none_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "empty"
     file.write_text("# nothing\n")
     with pytest.raises(InvalidInput, match="holds no token"):

@@ -118,7 +118,7 @@ def test_a_git_store_takes_no_tokens(tmp_path: Path) -> None:
     assert (answer[0], "no server stands on this store" in answer[2]) == (64, True), answer
 
 
-def test_a_count_that_is_wrong_is_told_by_doctor_and_put_right_by_gc(tmp_path: Path) -> None:
+def test_a_count_that_is_wrong_is_reported_by_doctor_and_put_right_by_gc(tmp_path: Path) -> None:
     """Somebody ended a hold in the store by hand."""
     from dibs.core.commands import Acquire
     from dibs.core.records import lock_key
@@ -146,5 +146,5 @@ def test_a_count_that_is_wrong_is_told_by_doctor_and_put_right_by_gc(tmp_path: P
     assert "Counted anew" not in typed("gc")[1]
 
 
-def test_a_lifetime_that_cannot_be_is_told_in_words_of_the_command(terminal: Terminal) -> None:
+def test_a_lifetime_that_cannot_be_is_reported_in_words_of_the_command(terminal: Terminal) -> None:
     assert "--expires in seconds is a number from 1 to " in terminal("token", "create", "ann", "--expires", "0s").err

@@ -174,7 +174,7 @@ def test_a_stopped_board_gives_the_terminal_back_and_takes_it_again(env: dict[st
     board.check_given_back()
 
 
-def test_a_server_that_ends_is_told_and_q_still_ends_the_board(tmp_path: Path, show: Any) -> None:
+def test_a_server_that_ends_is_reported_and_q_still_ends_the_board(tmp_path: Path, show: Any) -> None:
     with ServerProcess(tmp_path) as server:
         more = {"DIBS_URL": server.url, "DIBS_TOKEN": server.token, "NO_COLOR": "1"}
         dibs({**server.env, **more}, "claim", "job", "--owner", "ann", "--ttl", "1h")

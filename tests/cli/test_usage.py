@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         ((), "Which command?"),
     ],
 )
-def test_a_mistake_is_told_with_what_helps(terminal: Terminal, words: tuple[str, ...], says: str) -> None:
+def test_a_mistake_is_reported_with_what_helps(terminal: Terminal, words: tuple[str, ...], says: str) -> None:
     ran = terminal(*words)
     assert ran.exit == codes.USAGE
     assert ran.out == ""

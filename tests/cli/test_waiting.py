@@ -156,7 +156,7 @@ def test_a_server_that_is_gone_for_a_moment_does_not_cost_the_place(
     assert waiter.ran().exit == 0
 
 
-def test_a_server_that_was_never_there_is_told_at_once(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_was_never_there_is_reported_at_once(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     flaky(terminal, monkeypatch, after=0, count=99)
     assert terminal("claim", "job", "--wait", "60s").exit == 69
 
@@ -340,7 +340,7 @@ def test_a_look_goes_on_while_the_store_is_away(
     assert (ran.exit, ran.err.count("Waiting goes on")) == (0, 1)
 
 
-def test_a_look_at_a_store_that_was_never_there_is_told_at_once(
+def test_a_look_at_a_store_that_was_never_there_is_reported_at_once(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> Snapshot:

@@ -38,7 +38,7 @@ def test_watch_prints_what_happened_and_ends_after_a_time(terminal: Terminal) ->
     assert terminal("watch", "job", "--prefix", "x").exit == 64
 
 
-def test_watch_tells_of_pruned_history(terminal: Terminal) -> None:
+def test_watch_reports_pruned_history(terminal: Terminal) -> None:
     for number in range(5):
         terminal.claim(f"job-{number}")
     terminal.store.prune(keep=2, before_ms=0)

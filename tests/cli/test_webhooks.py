@@ -101,7 +101,7 @@ def test_a_webhook_is_added_listed_shown_replayed_and_removed(place: tuple[Typed
         ("https://hook.test/x", None),
     ],
 )
-def test_a_target_that_servers_refuse_is_told_at_once(tmp_path: Path, url: str, flags: str | None) -> None:
+def test_a_target_that_servers_refuse_is_reported_at_once(tmp_path: Path, url: str, flags: str | None) -> None:
     _, out, _ = type_(("add", url), {"DIBS_URL": f"sqlite:{tmp_path}/dibs.db"})
     assert (f"Servers send there only if they were started so: {flags}\n" in out) == (flags is not None)
 

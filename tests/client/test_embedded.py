@@ -83,7 +83,7 @@ def test_a_file_is_opened_by_its_url_and_two_transports_share_it(tmp_path: Path)
     second.close()
 
 
-def test_an_unknown_store_is_told_with_what_a_server_looks_like() -> None:
+def test_an_unknown_store_is_reported_with_what_a_server_looks_like() -> None:
     reply = connect("nonsense", namespace=None, token=None, timeout_ms=1000).ask(Ask("inspect", "a"))
     assert reply.status == 400
     assert reply.body is not None

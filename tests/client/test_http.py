@@ -190,7 +190,7 @@ def test_a_server_that_drips_is_given_up_in_time_too() -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
-def test_an_answer_that_is_not_from_dibs_is_told_and_not_repeated(answer: bytes) -> None:
+def test_an_answer_that_is_not_from_dibs_is_reported_and_not_repeated(answer: bytes) -> None:
     with ScriptedServer([answer, answer]) as server:
         reply = transport_to(server).ask(Ask("acquire", "a", KEY))
     assert reply.status == 503
@@ -205,7 +205,7 @@ def test_chunks_are_understood() -> None:
         assert transport_to(server).ask(Ask("history", "x", {"limit": 1})).body == {"name": "x", "events": []}
 
 
-def test_a_redirect_is_told_and_not_followed() -> None:
+def test_a_redirect_is_reported_and_not_followed() -> None:
     with ScriptedServer([reply_of(301, b"", "Location: https://elsewhere/")]) as server:
         reply = transport_to(server).ask(Ask("inspect", "a"))
     assert "https://elsewhere/" in details(reply)
@@ -247,7 +247,7 @@ def test_an_answer_that_comes_before_the_request_was_sent_whole_counts() -> None
     assert (reply.status, reply.body) == (413, body)
 
 
-def test_refused_is_told_at_once_with_what_to_do() -> None:
+def test_refused_is_reported_at_once_with_what_to_do() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -258,7 +258,7 @@ def test_refused_is_told_at_once_with_what_to_do() -> None:
     assert FATE_UNKNOWN not in details(reply)
 
 
-def test_a_host_that_does_not_exist_is_told() -> None:
+def test_a_host_that_does_not_exist_is_reported() -> None:
     reply = HttpTransport(Servers((server_address("http://no-such-host.invalid"),))).ask(Ask("inspect", "a"))
     assert "no host no-such-host.invalid" in details(reply)
 

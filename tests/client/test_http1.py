@@ -150,7 +150,7 @@ def test_a_reply_cut_short_anywhere_is_broken_and_never_half_a_reply(data: bytes
         f"HTTP/1.1 200 OK\r\nContent-Length: {REPLY_BYTES_MAX + 1}\r\n\r\n".encode(),
     ],
 )
-def test_what_is_not_http_is_told_as_such(data: bytes) -> None:
+def test_what_is_not_http_is_reported_as_such(data: bytes) -> None:
     with pytest.raises(BadReply):
         read([data])
 

@@ -543,7 +543,7 @@ def test_a_late_message_is_told_how_its_own_lease_ended() -> None:
 
 
 @pytest.mark.parametrize(("principal", "told"), [("team", True), (None, True), ("other", False)])
-def test_how_a_lease_ended_is_told_to_its_principal_and_to_an_admin(principal: str | None, told: bool) -> None:
+def test_how_a_lease_ended_is_reported_to_its_principal_and_to_an_admin(principal: str | None, told: bool) -> None:
     answer = decided(1, lock(endings=(ending(how="expired"),)), release(principal=principal)).outcome
     assert isinstance(answer, outcomes.NotCurrent)
     assert (answer.ending is not None) == told

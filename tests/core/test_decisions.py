@@ -132,9 +132,9 @@ def _refuses_and_ends_a_hold(draft: Draft, command: Acquire) -> Outcome:
 
 
 BROKEN: dict[str, tuple[Callable[[Draft, Any], Outcome], str]] = {
-    "granted without a lease": (_forgets_the_lease, "has it not"),
+    "granted without a lease": (_forgets_the_lease, "does not have it"),
     "a refusal that grants": (_refuses_after_a_grant, "without a place"),
-    "a refusal that takes a place": (_refuses_and_drops_a_place, "left the line"),
+    "a refusal that takes a place": (_refuses_and_drops_a_place, "left the queue"),
     "a refusal that takes a job": (_refuses_and_ends_a_hold, "before its time"),
 }
 
@@ -154,7 +154,7 @@ def test_an_answer_that_is_not_what_was_written_is_found(
 
 
 @pytest.mark.promise("answer")
-def test_a_place_that_is_told_and_not_there_is_found(store: Store) -> None:
+def test_a_place_that_is_reported_and_not_there_is_found(store: Store) -> None:
     store.claim("S1", "a")
     told = store.claim("S2", "a", wait=True)
     view = View(store.now_ms, {key: None if "ticket" in key else found for key, found in store.records.items()})

@@ -334,7 +334,7 @@ def test_whatever_fails_and_whenever_it_dies_every_event_arrives_and_no_job_is_o
 
 
 @pytest.mark.promise("webhook:gap")
-def test_history_that_was_pruned_before_it_was_sent_is_told_once() -> None:
+def test_history_that_was_pruned_before_it_was_sent_is_reported_once() -> None:
     courier = Courier([event(seq) for seq in range(50, 53)])
     courier.plan.report_gap(0, 50)
     begun = courier.start()
@@ -348,7 +348,7 @@ def test_history_that_was_pruned_before_it_was_sent_is_told_once() -> None:
 
 
 @pytest.mark.promise("webhook:gap")
-def test_a_job_whose_waiting_events_were_pruned_is_told_of_too() -> None:
+def test_a_job_whose_waiting_events_were_pruned_is_reported_too() -> None:
     courier = Courier([event(1, "bad"), event(2, "good")])
     courier.failing = {"bad"}
     courier.run(10_000)

@@ -420,7 +420,7 @@ def test_forgetting_a_job_below_the_floor_leaves_the_floor_alone() -> None:
     assert set(decision.writes) == {KEY}
 
 
-def test_an_expiry_that_was_noticed_a_day_late_is_told_before_the_forgetting() -> None:
+def test_an_expiry_that_was_noticed_a_day_late_is_reported_before_the_forgetting() -> None:
     decision = decided(10_000 + IDLE_RECORD_MS, lock(holder()), SWEEP)
     assert [event.kind for event in decision.events] == ["expired", "forgotten"]
     assert decision.outcome == upkeep_outcomes.Swept(now_ms=10_000 + IDLE_RECORD_MS, key=KEY, expired=1, forgotten=True)

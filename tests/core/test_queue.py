@@ -119,7 +119,7 @@ def test_two_claims_in_a_tree_are_held_together_only_if_both_are_shared(
     assert room.claim("b", second, mode=asked) == answer
 
 
-@pytest.mark.promise("tree", "excl:kin")
+@pytest.mark.promise("tree", "excl:related")
 def test_only_the_owners_that_exclude_a_claim_are_named_as_in_its_way(room: Room) -> None:
     room.open("parent")
     room.open("child", parent="parent")
@@ -138,7 +138,7 @@ def test_what_a_session_shares_does_not_let_it_overtake_for_itself_alone(room: R
     assert room.claim("s", "path:src/a", mode=SHARED) == "Granted"
 
 
-@pytest.mark.promise("queue:fifo", "excl:kin")
+@pytest.mark.promise("queue:fifo", "excl:related")
 def test_what_a_parent_shares_its_child_may_share_at_once_and_not_have_for_itself_alone(room: Room) -> None:
     room.open("parent")
     room.open("child", parent="parent")
@@ -395,7 +395,7 @@ def test_a_place_that_ran_out_behind_a_live_one_is_in_no_circle(room: Room) -> N
     assert room.wait("t", "a") == "Queued"
 
 
-@pytest.mark.promise("deadlock", "excl:kin")
+@pytest.mark.promise("deadlock", "excl:related")
 @pytest.mark.parametrize("line", [("parent", "child"), ("child", "parent")])
 @pytest.mark.parametrize("job", ["job", "path:src"])
 def test_who_waits_behind_a_family_waits_for_all_of_it(room: Room, line: tuple[str, str], job: str) -> None:

@@ -47,7 +47,7 @@ def family() -> Family:
     return Family()
 
 
-@pytest.mark.promise("excl:kin")
+@pytest.mark.promise("excl:related")
 @pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
 def test_parent_and_child_do_not_block_each_other_and_siblings_and_strangers_do(family: Family, job: str) -> None:
     for first, second in ((family.parent, family.child), (family.child, family.parent)):
@@ -61,7 +61,7 @@ def test_parent_and_child_do_not_block_each_other_and_siblings_and_strangers_do(
     assert family.claim(family.stranger, job) == "acquired"
 
 
-@pytest.mark.promise("excl:kin")
+@pytest.mark.promise("excl:related")
 def test_a_child_claims_below_its_parents_folder_and_its_sibling_only_elsewhere_below_it(
     family: Family,
 ) -> None:
@@ -97,7 +97,7 @@ def test_the_end_of_a_child_leaves_its_parents_claim(family: Family) -> None:
     assert family.claim(family.sibling, "path:src/a") == "acquired"
 
 
-@pytest.mark.promise("excl:kin")
+@pytest.mark.promise("excl:related")
 @pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
 def test_a_child_cannot_hand_to_a_stranger_what_its_parent_has_too(family: Family, job: str) -> None:
     assert family.claim(family.parent, job) == "acquired"
@@ -109,7 +109,7 @@ def test_a_child_cannot_hand_to_a_stranger_what_its_parent_has_too(family: Famil
     assert (family.transport.ask(Ask("transfer", job, asked)).body or {})["status"] != "held"
 
 
-@pytest.mark.promise("excl:kin", "deadlock")
+@pytest.mark.promise("excl:related", "deadlock")
 def test_waiting_behind_the_parent_is_no_deadlock_of_the_child(family: Family) -> None:
     assert family.claim(family.stranger, "path:src/y") == "acquired"
     assert family.claim(family.child, "path:src/x") == "acquired"
@@ -117,7 +117,7 @@ def test_waiting_behind_the_parent_is_no_deadlock_of_the_child(family: Family) -
     assert family.claim(family.child, "path:src/y") == "held"
 
 
-@pytest.mark.promise("excl:kin", "deadlock")
+@pytest.mark.promise("excl:related", "deadlock")
 @pytest.mark.fault("F-254")
 @pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
 def test_a_job_of_the_child_is_refused_to_the_parent_if_that_closes_a_circle(family: Family, job: str) -> None:
@@ -139,7 +139,7 @@ def test_a_job_of_the_child_is_refused_to_the_parent_if_that_closes_a_circle(fam
 
 
 @pytest.mark.fault("F-141")
-@pytest.mark.promise("excl:kin")
+@pytest.mark.promise("excl:related")
 def test_who_knows_the_id_of_a_parent_that_is_long_over_does_not_become_the_parent() -> None:
     clock = ManualClock(1_763_000_000_000)
     store = MemoryStore(clock)

@@ -290,7 +290,7 @@ def test_too_many_outages_are_kept_as_one_that_says_what_they_lasted() -> None:
         (("a", "path:a", "path:b", "repo:x"), EXCLUSIVE, ("path:a", "repo:x")),
     ],
 )
-def test_names_that_exclude_each_other_are_told(
+def test_names_that_exclude_each_other_are_reported(
     names: tuple[str, ...], mode: str, pair: tuple[str, str] | None
 ) -> None:
     assert overlapping_pair(names, mode) == pair

@@ -271,7 +271,7 @@ def test_a_release_is_recognised_after_many_other_owners() -> None:
     assert isinstance(store.one(CLAIMS["one"].replace(fresh_lease_id="l2")), KeySpent)
 
 
-def test_an_end_is_told_to_the_next_owner_for_long_and_refuses_its_key_no_longer() -> None:
+def test_an_end_is_reported_to_the_next_owner_for_long_and_refuses_its_key_no_longer() -> None:
     store = Store()
     store.one(CLAIMS["one"])
     store.one(Release(**NS, name="a", principal="p", lease_id="l1"))

@@ -278,7 +278,7 @@ def test_the_keyboard_is_enough_to_break_a_claim(visit: Visit, server: Server) -
     expect(page.locator("main")).to_be_focused()  # the button is gone
 
 
-def test_a_jobs_page_tells_who_held_it_and_how_each_hold_ended(visit: Visit) -> None:
+def test_a_jobs_page_shows_who_held_it_and_how_each_hold_ended(visit: Visit) -> None:
     page = visit.enter("viewer", "/?page=job&name=issue-1042")
     holds = page.get_by_role("table", name="Who held it").get_by_role("row")
     expect(holds).to_have_count(5)
@@ -314,7 +314,7 @@ def test_an_operator_breaks_frees_and_ends_with_a_confirmation(visit: Visit, ser
         assert (last["event"], last["by"], last["reason"]) == ("broken", "operator", "a test")
 
 
-def test_the_board_tells_what_is_closed_and_when_a_claim_ends_and_an_operator_opens(
+def test_the_board_shows_what_is_closed_and_when_a_claim_ends_and_an_operator_opens(
     visit: Visit, server: Server
 ) -> None:
     stage.claim(server, "shut/one", "yann", max_hold_seconds=7_200)

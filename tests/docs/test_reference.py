@@ -42,6 +42,8 @@ INSIDE = {
     *("REGRANT_MS", "WEBHOOK_IDLE_MS", "WEBHOOK_LOOKUPS_MAX"),
 }
 
+TESTS_OWN = {"WAIT_S_MAX"}
+
 
 def test_every_limit_that_users_can_meet_is_on_its_page_with_its_value_and_what_it_bounds() -> None:
     code = [(name, said(name, value)) for name, value in vars(limits).items() if name.isupper() and name not in INSIDE]
@@ -49,6 +51,19 @@ def test_every_limit_that_users_can_meet_is_on_its_page_with_its_value_and_what_
     page = [pair for entry in entries for pair in re.findall(r"`([A-Z_]+)` ([^`]+?)(?=, `|$)", entry)]
     assert sorted(page) == sorted(code)
     assert vars(limits).keys() >= INSIDE
+
+
+@pytest.mark.fault("F-530")
+def test_a_limit_that_a_page_names_is_there() -> None:
+    pages = [*REFERENCE.parent.rglob("*.md"), *(REFERENCE.parents[1].glob("*.md"))]
+    missing = [
+        f"{page.name}: {name}"
+        for page in pages
+        if page.name not in ("CHANGELOG.md", "faults.md", "coming-from-octostore.md")
+        for name in re.findall(r"`([A-Z]+(?:_[A-Z]+)*_(?:MS|MS_MIN|MS_MAX|MAX|MIN|KEPT|DEFAULT))`", read(page))
+        if name not in vars(limits) and name not in TESTS_OWN and not name.startswith("DIBS_")
+    ]
+    assert not missing
 
 
 def test_the_table_of_stores_is_what_the_stores_declare() -> None:

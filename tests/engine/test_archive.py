@@ -262,7 +262,7 @@ def test_more_webhooks_than_a_store_may_have_are_refused_before_it_is_touched(
 
 @pytest.mark.promise("webhook:gap")
 @pytest.mark.fault("F-073")
-def test_a_webhook_that_is_added_begins_at_the_end_and_tells_what_it_is_not_sent(
+def test_a_webhook_that_is_added_begins_at_the_end_and_reports_what_it_is_not_sent(
     source: MemoryStore, target: MemoryStore
 ) -> None:
     WebhookAdmin(source, LOCAL, NS).ask("webhook-create", "", {"url": "https://hook.test/"})

@@ -145,7 +145,7 @@ def test_the_fault_of_one_command_is_its_own(batcher: Batcher, runner: Runner) -
     assert isinstance(got["good"], Swept)
 
 
-def test_what_all_met_is_told_to_all_and_the_thread_goes_on(batcher: Batcher, runner: Runner) -> None:
+def test_what_all_met_is_reported_to_all_and_the_thread_goes_on(batcher: Batcher, runner: Runner) -> None:
     answers = Answers()
     runner.gate.release(2)
     batcher.post(command("all fail"), answers.callback("all fail"))
@@ -311,7 +311,7 @@ def test_claims_are_refused_while_one_waits_longer_than_its_caller_would(
 
 
 @pytest.mark.fault("F-285")
-def test_a_store_that_is_away_is_not_told_as_too_much_asked() -> None:
+def test_a_store_that_is_away_is_not_reported_as_too_much_asked() -> None:
     clock, away = ManualClock(), True
 
     def run(commands: Sequence[Command]) -> list[Result]:

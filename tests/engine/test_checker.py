@@ -23,7 +23,7 @@ from dibs.core.records import (
 )
 from dibs.stores.port import Versioned
 from dibs.testing.checker import Checker
-from dibs.testing.line_checker import IDLE_MS_MAX, KEPT_MS, NS, PLACES_MAX, TELL_MS_MAX
+from dibs.testing.queue_checker import ANSWER_LATE_MS_MAX, IDLE_MS_MAX, KEPT_MS, NS, TICKETS_MAX
 
 NOW_MS = 1_000_000
 JOB = "job-0"
@@ -58,7 +58,7 @@ def tell(court: Court, hold: Holder) -> None:
 
 
 @pytest.mark.fault("F-352")
-def test_a_lease_was_told_to_end_with_its_session_and_may_be_written_so() -> None:
+def test_a_lease_that_was_answered_to_end_with_its_session_may_be_written_so() -> None:
     """A late repeat of the session's earlier claim makes it last as long as the session, which is what was told."""
     court = Court()
     tell(court, lease(20_000, NOW_MS + 9_490))
@@ -99,7 +99,7 @@ def test_an_older_copy_of_the_store_knows_who_had_a_chance_after_an_outage(had_i
     assert court.said == [("lease:outage-credit", "c1 lost its session in an outage.")] * (not had_its_chance)
 
 
-def test_too_many_owners_of_a_pool_are_told_in_units_and_slots() -> None:
+def test_too_many_owners_of_a_pool_are_reported_in_units_and_slots() -> None:
     court = Court()
     pool = Event(at_ms=NOW_MS, kind=POOL_SET, ns=NS, job=JOB, reason="2 slots")
     one = Event(at_ms=NOW_MS, kind=ACQUIRED, ns=NS, job=JOB, owner="c1", token=1, slot_numbers=(0,))
@@ -151,7 +151,7 @@ def put(court: Court, *records: LockRecord | Ticket) -> dict[str, Stored | None]
 def wait(court: Court, *places: Ticket, **lock: Any) -> None:
     """These stand in line, in this order."""
     for each in places:
-        line = [*court.checker.waits.line(each.name), each.number]
+        line = [*court.checker.waits.queue(each.name), each.number]
         record = LockRecord(ns=NS, name=each.name, line=tuple(line), marks="12345678" * len(line), **lock)
         event = came(each.name, each.number, each.owner)
         court.checker.committed(put(court, record, each), [event], NOW_MS)
@@ -221,23 +221,23 @@ def test_a_place_that_changed_although_its_caller_asked(reason: str, away_ms: in
     assert court.said == (said if is_lost else [])
 
 
-def test_who_was_given_its_job_and_is_not_told_is_told_late() -> None:
+def test_a_waiter_that_was_given_its_job_and_is_not_answered_is_reported_as_late() -> None:
     court = Court()
     waits = court.checker.waits
     waits.follow(came(JOB, 1, "c1"), NOW_MS)
     waits.follow(Event(at_ms=NOW_MS, kind=ACQUIRED, ns=NS, job=JOB, owner="c1", token=1, ticket=1), NOW_MS)
-    waits.told_late(JOB, 1, "c1", NOW_MS, NOW_MS + TELL_MS_MAX)
+    waits.answered_late(JOB, 1, "c1", NOW_MS, NOW_MS + ANSWER_LATE_MS_MAX)
     assert court.said == []
-    waits.told_late(JOB, 1, "c1", NOW_MS, NOW_MS + TELL_MS_MAX + 1)
+    waits.answered_late(JOB, 1, "c1", NOW_MS, NOW_MS + ANSWER_LATE_MS_MAX + 1)
     assert [promise for promise, _ in court.said] == ["queue:one-wake"]
 
 
 def test_a_server_that_asks_without_end_is_noticed() -> None:
     court = Court()
-    for number in range(PLACES_MAX):
+    for number in range(TICKETS_MAX):
         court.checker.waits.takes(came(JOB, number, "c1"))
     assert court.said == []
-    court.checker.waits.takes(came(JOB, PLACES_MAX, "c1"))
+    court.checker.waits.takes(came(JOB, TICKETS_MAX, "c1"))
     assert "a server asks without end" in court.said[0][1]
 
 

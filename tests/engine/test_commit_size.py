@@ -161,7 +161,7 @@ def _long_claim(number: int, length: int) -> Acquire:
     )
 
 
-def test_a_batch_whose_text_is_too_long_is_written_in_parts_and_one_command_that_is_too_long_is_told() -> None:
+def test_a_batch_whose_text_is_too_long_is_written_in_parts_and_one_command_that_is_too_long_is_reported() -> None:
     store = ShortTexts(ManualClock())
     lengths = [100] * 20 + [1_000] * 20 + [11_000] + [10] * 20
     commands = [_long_claim(number, length) for number, length in enumerate(lengths)]

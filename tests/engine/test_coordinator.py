@@ -226,7 +226,7 @@ def test_a_claim_that_was_not_written_is_not_decided_anew_for_a_caller_that_has_
 
 
 @pytest.mark.fault("F-130")
-def test_a_claim_that_may_have_been_written_is_told_as_unknown_though_others_then_wrote_and_its_caller_has_gone(
+def test_a_claim_that_may_have_been_written_is_reported_as_unknown_though_others_then_wrote_and_its_caller_has_gone(
     world: World,
 ) -> None:
     gone: list[str] = []
@@ -514,7 +514,7 @@ def test_an_answer_that_changes_nothing_writes_nothing(world: World, command: Co
 
 
 @pytest.mark.fault("F-012")
-def test_looking_does_not_write_the_expiry_it_sees_so_it_does_not_tell_of_it_either(world: World) -> None:
+def test_looking_does_not_write_the_expiry_it_sees_so_it_does_not_report_it_either(world: World) -> None:
     world.one(acquire("a1"))
     world.clock.now_ms = 10_000
     status = world.one(Inspect(ns=NS, name=JOB))
@@ -686,7 +686,7 @@ def test_an_error_after_a_lost_reply_never_says_that_nothing_was_done(
 
 
 @pytest.mark.fault("F-269")
-def test_what_was_committed_is_told_though_whoever_follows_commits_fails(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_committed_is_reported_though_whoever_follows_commits_fails(caplog: pytest.LogCaptureFixture) -> None:
     def fails(events: Sequence[Event], last_seq: int) -> None:
         raise ZeroDivisionError("a fault")
 
@@ -741,7 +741,7 @@ def test_a_release_whose_commit_went_through_unheard_is_released(world: World) -
     assert done.until_ms == 5_000
 
 
-def test_a_heartbeat_whose_commit_went_through_unheard_is_renewed_and_told_once(world: World) -> None:
+def test_a_heartbeat_whose_commit_went_through_unheard_is_renewed_and_reported_once(world: World) -> None:
     world.one(acquire("a1"))
     world.clock.now_ms = 9_000
     world.loses_reply()
@@ -849,7 +849,7 @@ class ThenFailing(FaultyStore):
         "the commit is too large",
     ],
 )
-def test_a_write_that_may_have_happened_is_never_told_as_not_done(world: World, failure: str, other: bool) -> None:
+def test_a_write_that_may_have_happened_is_never_reported_as_not_done(world: World, failure: str, other: bool) -> None:
     world.one(acquire("bad"))
     world.one(acquire("worse", "another"))
     failing = ThenFailing(world.store, failure)
@@ -889,7 +889,7 @@ def test_what_the_store_says_did_not_happen_is_not_tried_again(world: World) -> 
 
 
 @pytest.mark.promise("audit")
-def test_what_was_committed_is_told_in_order_one_commit_at_a_time(world: World) -> None:
+def test_what_was_committed_is_reported_in_order_one_commit_at_a_time(world: World) -> None:
     world.coordinator.run([acquire("a1"), release("a1"), acquire("a2")])
     world.one(renew("a2"))
     world.one(BREAK)
@@ -897,14 +897,14 @@ def test_what_was_committed_is_told_in_order_one_commit_at_a_time(world: World) 
     assert told == [[("acquired", "a1"), ("released", "a1"), ("acquired", "a2")], [("broken", "a2")]]
 
 
-def test_what_was_not_committed_is_not_told(world: World) -> None:
+def test_what_was_not_committed_is_not_reported(world: World) -> None:
     world.store.before_commit.append(lambda: granted(world.other.one(acquire("a2"))))
     world.one(acquire("a1"))
     assert not world.told
 
 
 @pytest.mark.promise("audit")
-def test_what_was_committed_unheard_is_not_told_and_is_in_history_all_the_same(world: World) -> None:
+def test_what_was_committed_unheard_is_not_reported_and_is_in_history_all_the_same(world: World) -> None:
     """Whoever must not miss one follows the store's events."""
     world.loses_reply()
     world.one(acquire("a1"))

@@ -61,7 +61,7 @@ def test_an_event_that_comes_between_two_looks_is_not_taken_for_a_pruned_one(loo
 
 @pytest.mark.promise("events:told")
 @pytest.mark.parametrize("looks", range(4))
-def test_a_gap_is_told_before_the_first_event_that_is_left_whenever_others_prune(looks: int) -> None:
+def test_a_gap_is_reported_before_the_first_event_that_is_left_whenever_others_prune(looks: int) -> None:
     store = BusyStore()
     for number in range(6):
         store.claim(f"job-{number}")
@@ -100,7 +100,7 @@ def test_looking_at_an_empty_history_writes_nothing(tmp_path: Path, is_pruned: b
 
 @pytest.mark.promise("events:told")
 @pytest.mark.fault("F-076")
-def test_a_list_ends_before_a_gap_and_the_next_one_tells_of_it() -> None:
+def test_a_list_ends_before_a_gap_and_the_next_one_reports_it() -> None:
     store = MemoryStore(ManualClock())
     store.commit({}, {}, [event("job") for _ in range(5)])
     store.number_from(20)
@@ -179,7 +179,7 @@ def test_the_position_of_a_time_is_before_its_first_event(log: MemoryStore, kept
 @pytest.mark.promise("events:told")
 @pytest.mark.parametrize("kept", [16, 4, 0])
 @pytest.mark.parametrize("wish", [None, {}, {"name": "a"}])
-def test_a_page_tells_of_what_was_pruned_after_its_position_and_of_nothing_else(
+def test_a_page_reports_what_was_pruned_after_its_position_and_nothing_else(
     log: MemoryStore, kept: int, wish: dict[str, str] | None
 ) -> None:
     log.prune(keep=kept, before_ms=0)

@@ -106,7 +106,7 @@ def let_go(session: str, name: str) -> Release:
 
 @pytest.mark.promise("deadlock")
 @pytest.mark.parametrize("wait", [True, False], ids=["waiting", "polling"])
-def test_a_circle_that_never_was_is_not_told(world: World, wait: bool) -> None:
+def test_a_circle_that_never_was_is_not_reported(world: World, wait: bool) -> None:
     """B lets y go before it asks for x. Read in two halves, it holds y and asks for x."""
     world.opened("a", "b")
     world.others.run([ask("a", "x"), ask("b", "y"), ask("b", "z")])
@@ -119,7 +119,9 @@ def test_a_circle_that_never_was_is_not_told(world: World, wait: bool) -> None:
     assert isinstance(outcome, outcomes.Granted)
 
 
-def test_a_fault_of_a_rule_on_records_of_two_moments_is_not_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_a_rule_on_records_of_two_moments_is_not_reported(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The two sessions are always opened together, and a rule that relies on it never sees one without the other."""
 
     def needs_both(rule: Rule) -> Rule:
@@ -141,7 +143,7 @@ def test_a_fault_of_a_rule_on_records_of_two_moments_is_not_told(world: World, m
     assert isinstance(world.torn(command, lambda: None, lambda: world.others.run(both)), outcomes.Status)
 
 
-def test_a_fault_that_is_of_one_moment_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_is_of_one_moment_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(draft: Draft, command: Inspect) -> Outcome:
         draft.get("session/one")
         draft.get("session/two")

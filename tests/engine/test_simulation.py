@@ -28,7 +28,7 @@ from dibs.stores.port import Conflict
 from dibs.testing import simulation
 from dibs.testing.checker import Checker
 from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
-from dibs.testing.line_checker import NS
+from dibs.testing.queue_checker import NS
 from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
 from dibs.testing.simulation import EPISODE, EpisodeSettings, StoreLink, World
 from dibs.testing.timeline import START_MS
@@ -62,7 +62,7 @@ promises = pytest.mark.promise(
     "slot:number",
     "pool:change",
     "pool:pause",
-    "excl:kin",
+    "excl:related",
     "queue:newest",
     "webhook:ordered",
     "webhook:at-least-once",
@@ -224,7 +224,7 @@ def test_a_fault_that_is_brought_back_is_found(fault: Fault, monkeypatch: pytest
     assert episode(failed.settings).found is None, "nor without it"
 
 
-def are_strangers_kin(draft: object, one: str | None, other: str | None) -> bool:
+def are_strangers_related(draft: object, one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
 
 
@@ -241,7 +241,7 @@ PLANTED: list[tuple[Any, str, Any, str]] = [
     (leases, "capped_ms", lambda at_ms, ends_ms: at_ms, "max-hold"),
     (groups, "_older", lambda *_: [], "queue:newest"),
     (capacity.Owners, "fits", fits_into_every_pool, "excl"),
-    (related, "are_related", are_strangers_kin, "excl"),
+    (related, "are_related", are_strangers_related, "excl"),
     (acquire, "over_held", lambda *_: None, "quota"),
     (DeliveryPlan, "failed", lambda plan, *told: plan.done(*told[:-1]), "webhook:ordered"),
 ]

@@ -247,7 +247,7 @@ def test_history_is_pruned_by_age() -> None:
     assert [event.job for event in world.store.events(0, 10)] == ["new"]
 
 
-def test_a_store_that_fails_is_told_and_the_next_round_goes_on() -> None:
+def test_a_store_that_fails_is_reported_and_the_next_round_goes_on() -> None:
     world = World()
     world.acquire("a", ttl_ms=1_000)
     world.stay_up(1_000)

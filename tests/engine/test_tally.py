@@ -119,7 +119,7 @@ def fail(world: World, name: str, retry_ms: int = 0, **terms: Any) -> None:
 
 @pytest.mark.fault("F-274")
 @pytest.mark.promise("events:told")
-def test_after_a_copy_with_as_many_events_took_over_all_is_counted_anew_and_told() -> None:
+def test_after_a_copy_with_as_many_events_took_over_all_is_counted_anew_and_reported() -> None:
     """Two histories with one beginning, whose numbers are the same."""
     before, after = World(), World()
     told: list[Event] = []
@@ -281,7 +281,7 @@ def test_places_in_lines_and_open_sessions_are_counted_whoever_made_them() -> No
     assert (world.tally.waiting, world.tally.sessions) == (0, 0)
 
 
-def test_what_others_wrote_is_told_on_and_our_own_is_not() -> None:
+def test_what_others_wrote_is_passed_on_and_our_own_is_not() -> None:
     world = World()
     told: list[str] = []
     world.tally._on_read = lambda events: told.extend(event.job for event in events)

@@ -242,7 +242,7 @@ def test_a_retry_with_the_same_key_goes_on_waiting_though_the_first_connection_i
     assert isinstance(retry.answer, Granted)
 
 
-def test_time_over_tells_the_position_of_now_and_a_ticket_to_come_back_with(server: WaitingServer) -> None:
+def test_time_over_gives_the_position_of_now_and_a_ticket_to_come_back_with(server: WaitingServer) -> None:
     lease = server.hold()
     first = server.caller(owner="first")
     server.decide()
@@ -425,7 +425,7 @@ def test_a_look_is_no_claim_in_the_counts(server: WaitingServer) -> None:
     assert before - metrics._waited == {NotCurrent: 1}  # it was counted as a claim when it was decided
 
 
-def test_a_hand_over_that_nobody_told_of_is_found_when_places_are_kept(server: WaitingServer) -> None:
+def test_a_hand_over_that_nobody_reported_is_found_when_places_are_kept(server: WaitingServer) -> None:
     lease = server.hold()
     (caller,) = server.in_line(1)
     server.elsewhere.one(Release(ns="d", name="job", principal="h", lease_id=lease))
@@ -630,7 +630,7 @@ class OneBadPlace(WaitingServer):
 @pytest.mark.fault("F-037")
 @pytest.mark.promise("queue:fifo")
 @pytest.mark.parametrize("raises", [False, True], ids=["is the answer", "is raised"])
-def test_a_place_that_cannot_be_kept_is_told_and_costs_nobody_else_a_place(
+def test_a_place_that_cannot_be_kept_is_reported_and_costs_nobody_else_a_place(
     caplog: pytest.LogCaptureFixture, raises: bool
 ) -> None:
     server = OneBadPlace()

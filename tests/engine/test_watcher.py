@@ -95,7 +95,7 @@ def test_a_store_that_fails_is_asked_again_after_a_pause(world: World, caplog: p
     assert caplog.text.count("does not report news") == 1
 
 
-def test_what_is_known_already_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_already_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our own commits end the wait, too. By then they are counted."""
     monkeypatch.setattr(watcher_module, "WATCH_MS", 20)
     world = World()
@@ -122,7 +122,7 @@ def test_a_store_that_can_only_be_looked_at_gets_no_thread() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_store_that_fails_or_tells_of_nothing_is_asked_again_only_after_a_pause(
+def test_a_store_that_fails_or_reports_nothing_is_asked_again_only_after_a_pause(
     monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     monkeypatch.setattr(watcher_module, "SWEEP_LATE_MS_MAX", 50)

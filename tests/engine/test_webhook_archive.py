@@ -22,7 +22,7 @@ from dibs.stores.memory import MemoryStore
 @pytest.mark.promise("webhook:gap")
 @pytest.mark.fault("F-073")
 @pytest.mark.parametrize(("kept", "oldest"), [(40, None), (5, 61)])
-def test_an_import_brings_webhooks_along_and_what_was_pruned_before_it_was_sent_is_told(
+def test_an_import_brings_webhooks_along_and_what_was_pruned_before_it_was_sent_is_reported(
     kept: int, oldest: int | None
 ) -> None:
     old, new = MemoryStore(wall_ms), MemoryStore(wall_ms)

@@ -265,7 +265,7 @@ def test_dead_letters_are_sent_again_on_request(deployment: Deployment) -> None:
 
 
 @pytest.mark.promise("webhook:gap")
-def test_history_that_was_pruned_is_told_to_the_target(deployment: Deployment) -> None:
+def test_history_that_was_pruned_is_reported_to_the_target(deployment: Deployment) -> None:
     deployment.hook()
     deployment.tell(20)
     deployment.store.prune(keep=5, before_ms=0)

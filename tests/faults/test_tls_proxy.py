@@ -149,7 +149,7 @@ PLACES = {
 NGINX_FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
-def test_a_waiter_is_given_the_job_and_a_stream_tells_of_it_at_once(proxied: Proxied) -> None:
+def test_a_waiter_is_given_the_job_and_a_stream_reports_it_at_once(proxied: Proxied) -> None:
     lease = proxied.ask("POST", "/locks/job/acquire", {})["lease_id"]
     got: list[Any] = []
     waiting = threading.Thread(

@@ -79,7 +79,7 @@ def test_a_server_is_killed_and_started_again(tmp_path: Path) -> None:
         (("--restart", "true"), "--kill PID and --restart COMMAND go together"),
     ],
 )
-def test_what_cannot_be_is_told_before_anybody_races(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
+def test_what_cannot_be_is_reported_before_anybody_races(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
     done = dibs_here(clean_env(tmp_path), tmp_path, "verify", f"sqlite://{tmp_path}/store.db", *words)
     assert done.returncode == 64
     assert says in done.stderr

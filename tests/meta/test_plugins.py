@@ -6,12 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import zipfile
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.full
 
@@ -116,7 +114,7 @@ def test_embedded_claims_and_the_sdk_need_no_plugin(tmp_path: Path, gone: tuple[
 
 
 @pytest.mark.parametrize("gone", EACH_AND_ALL, ids="-".join)
-def test_a_server_answers_without_an_plugin(tmp_path: Path, gone: tuple[str, ...]) -> None:
+def test_a_server_answers_without_a_plugin(tmp_path: Path, gone: tuple[str, ...]) -> None:
     done = python(WITHOUT.format(gone=gone) + SERVER, tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -257,3 +255,50 @@ def test_a_package_adds_routes(tmp_path: Path) -> None:
     paths = installed(tmp_path, "acme_routes", ROUTES, entries)
     done = python(OPEN_ROUTES, tmp_path, paths=paths)
     assert done.returncode == 0, done.stderr
+
+
+# A package of somebody else: the command of the page, and a store.
+PAGE = Path(__file__).parents[2] / "docs/how-to/add-a-command-or-route.md"
+STORE = """
+from dibs.stores.sqlite import open_url as open_file
+
+def open_url(url, opening):
+    return open_file("sqlite:" + url.partition(":")[2], opening)
+"""
+ACME_ENTRIES = """
+[dibs.commands]
+hello = acme_dibs:HELLO
+[dibs.stores]
+acme = acme_dibs:open_url
+[dibs.parts]
+issue-tracker = acme_dibs:HELLO
+"""
+
+
+@pytest.mark.fault("F-531")
+def test_a_wheel_that_pip_installs_brings_a_store_and_the_command_of_the_page(tmp_path: Path) -> None:
+    shown = PAGE.read_text(encoding="utf-8").partition("```python run\n")[2].partition("```")[0]
+    wheel, site, info = tmp_path / "acme_dibs-1.0-py3-none-any.whl", tmp_path / "site", "acme_dibs-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("acme_dibs.py", shown + STORE)
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: acme-dibs\nVersion: 1.0\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/entry_points.txt", ACME_ENTRIES)
+        file.writestr(f"{info}/RECORD", "")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site), str(wheel)]
+    subprocess.run(pip, check=True, timeout=120, capture_output=True)
+    claimed, greeted, wrong, listed, tracked = commands(
+        ["claim", "issue-1", "--owner", "ann", "--url", "acme:jobs.db"],
+        ["hello", "issue-1", "--url", "acme:jobs.db"],
+        ["hello", "issue-1", "--url", "acne:jobs.db"],
+        ["help", "all"],
+        ["claim", "github://acme/app/issues/42", "--url", "acme:jobs.db"],
+        folder=tmp_path, paths=(str(site),),
+    )  # fmt: skip
+    assert claimed[0] == 0, claimed
+    assert "Claimed issue-1" in claimed[1]
+    assert (tmp_path / "jobs.db").exists()
+    assert greeted == (0, "Hello, ann.\n")
+    assert (wrong[0], "acne" in wrong[1]) == (64, True)
+    assert "  hello   greet an owner" in listed[1]
+    assert tracked[0] == 0, tracked  # what dibs' own plugins are called cannot be replaced

@@ -222,16 +222,16 @@ class World:
         """Whether the session has all of it already, by a claim above it, or its parent or child by one of it."""
         above = [hold.wish for hold in self.holds if within(job, hold.job)]
         own = [other for other in above if wish.session and other.session == wish.session]
-        return any(wish.shared or not other.shared for other in own) or self.kin_cover(wish, job)
+        return any(wish.shared or not other.shared for other in own) or self.related_cover(wish, job)
 
-    def kin_cover(self, wish: Wish, job: str) -> bool:
+    def related_cover(self, wish: Wish, job: str) -> bool:
         if (wish.session, job) in self.covered_before:
             return True
         if self.about(job).pool:
             return False
         at_or_above = [hold.wish for hold in self.holds if job == hold.job or within(job, hold.job)]
-        kin = [other for other in at_or_above if self.are_related(wish.session, other.session)]
-        return any(wish.shared or not other.shared for other in kin)
+        related = [other for other in at_or_above if self.are_related(wish.session, other.session)]
+        return any(wish.shared or not other.shared for other in related)
 
     def otherwise(self, wish: Wish, job: str) -> bool:
         """Whether the same session waits for the same job in the other mode, or for other units."""
@@ -355,7 +355,7 @@ class World:
                     slots = 0 if any(world.paused(job) for job in wish.jobs) else wish.slots
                     polled[session] = (_with(wish, key=None, slots=slots), at_ms)
                     # A parent that ends its claim takes its child's cover away. Others may end theirs first.
-                    covered = {(session, job) for job in wish.jobs if world.kin_cover(wish, job)}
+                    covered = {(session, job) for job in wish.jobs if world.related_cover(wish, job)}
                     world.covered_before |= covered
         for facts in world.facts.values():
             if facts.pool and not facts.slots:

@@ -164,7 +164,7 @@ def told_or_free(machine: Machine, chance: random.Random, words: tuple[str, ...]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("claim", "job", "-q"), ("claim", "job", "-q", "--wait", "5s")])
-def test_at_whatever_moment_it_is_interrupted_it_is_told_or_free(words: tuple[str, ...], machine: Machine) -> None:
+def test_at_whatever_moment_it_is_interrupted_it_is_reported_or_free(words: tuple[str, ...], machine: Machine) -> None:
     chance = random.Random(7)
     for _ in range(250):
         told_or_free(machine, chance, words, machine.look)

@@ -135,7 +135,7 @@ def test_the_token_opens_the_server_to_anything_that_speaks_http(server: ServerP
 
 
 @pytest.mark.parametrize("token", [None, "wrong"])
-def test_without_the_right_token_nothing_is_told_or_changed(
+def test_without_the_right_token_nothing_is_shown_or_changed(
     server: ServerProcess, tmp_path: Path, token: str | None
 ) -> None:
     status, body = ask(server, "POST", f"/locks/{JOB}/acquire", {}, token)
@@ -152,7 +152,7 @@ def test_without_the_right_token_nothing_is_told_or_changed(
     assert dibs(clean_env(tmp_path, DIBS_URL=server.url), "history", JOB).exit == 1
 
 
-def test_a_server_that_is_gone_is_told_with_exit_69_and_what_to_do(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_server_that_is_gone_is_reported_with_exit_69_and_what_to_do(server: ServerProcess, tmp_path: Path) -> None:
     env = clean_env(tmp_path, DIBS_URL=server.url)
     assert dibs(env, "claim", JOB).exit == 0
     server.kill()
@@ -219,13 +219,13 @@ def test_a_tokens_file_that_others_can_read_is_refused(env: dict[str, str], tmp_
     assert "chmod 600" in refused.err
 
 
-def test_an_address_in_use_is_told_with_exit_69(server: ServerProcess, env: dict[str, str]) -> None:
+def test_an_address_in_use_is_reported_with_exit_69(server: ServerProcess, env: dict[str, str]) -> None:
     refused = dibs(env, "serve", "--bind", server.url.removeprefix("http://"))
     assert refused.exit == 69, refused
     assert "in use" in refused.err
 
 
-def test_a_state_folder_that_cannot_be_made_is_told_with_exit_69(tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_made_is_reported_with_exit_69(tmp_path: Path) -> None:
     in_the_way = tmp_path / "a file"
     in_the_way.write_text("")
     for words in (("claim", JOB), ("owner", JOB), ("list",)):
@@ -288,7 +288,7 @@ def on_a_small_disk(tmp_path: Path, script: str) -> dict[str, Step]:
     return {each.stem: Step(int(each.read_text()), each.with_suffix("").read_text()) for each in steps.glob("*.exit")}
 
 
-def test_a_full_disk_is_told_changes_nothing_and_is_over_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_changes_nothing_and_is_over_when_there_is_room(tmp_path: Path) -> None:
     steps = on_a_small_disk(tmp_path, FULL)
     assert steps["before"].exit == 0, steps
     assert steps["full"].exit == 69, steps
@@ -300,7 +300,7 @@ def test_a_full_disk_is_told_changes_nothing_and_is_over_when_there_is_room(tmp_
     assert [(event["event"], event["fencing_token"]) for event in events] == [("acquired", 1)]
 
 
-def test_a_disk_that_cannot_be_written_is_told_and_can_still_be_read(tmp_path: Path) -> None:
+def test_a_disk_that_cannot_be_written_is_reported_and_can_still_be_read(tmp_path: Path) -> None:
     steps = on_a_small_disk(tmp_path, READ_ONLY)
     assert steps["before"].exit == 0, steps
     assert steps["look"].exit == 0, steps
@@ -308,7 +308,7 @@ def test_a_disk_that_cannot_be_written_is_told_and_can_still_be_read(tmp_path: P
     assert "cannot be written" in steps["write"].said
 
 
-def test_a_state_folder_that_cannot_be_written_is_told_with_exit_69(tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_written_is_reported_with_exit_69(tmp_path: Path) -> None:
     if os.geteuid() == 0:  # who may write everywhere, but for a disk that nobody can write
         refused = on_a_small_disk(tmp_path, READ_ONLY_AND_EMPTY)["write"]
     else:

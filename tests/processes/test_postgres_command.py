@@ -28,7 +28,7 @@ def schema(postgres_schema: Callable[[], Schema]) -> Schema:
     return postgres_schema()
 
 
-def test_a_claim_goes_around_and_history_tells(schema: Schema, tmp_path: Path) -> None:
+def test_a_claim_goes_around_and_history_shows_it(schema: Schema, tmp_path: Path) -> None:
     env = clean_env(tmp_path, DIBS_URL=schema.url)
     claimed = dibs(env, "claim", "issue-1842", "--json")
     assert claimed.exit == 0, claimed

@@ -68,7 +68,7 @@ def test_all_streams_closed_still_gives_the_exit_code(env: dict[str, str]) -> No
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_under_stdout_is_told_on_stderr(env: dict[str, str]) -> None:
+def test_a_full_disk_under_stdout_is_reported_on_stderr(env: dict[str, str]) -> None:
     with open("/dev/full", "w") as full:
         done = dibs(env, "claim", "issue-1", stdout=full)
     assert done.returncode == 70
@@ -113,7 +113,7 @@ def test_a_url_that_is_none_says_what_one_looks_like_and_exits_with_64(env: dict
     assert b"Traceback" not in done.stderr
 
 
-def test_no_server_at_all_is_told_at_once_with_what_to_do(env: dict[str, str]) -> None:
+def test_no_server_at_all_is_reported_at_once_with_what_to_do(env: dict[str, str]) -> None:
     done = dibs(env | {"DIBS_URL": "http://127.0.0.1:1"}, "claim", "issue-1")
     assert done.returncode == 69
     assert b"Do not begin the work" in done.stderr

@@ -19,7 +19,7 @@ LIVES = 60
 LIMIT_S = 280
 
 
-def test_told_and_random_lives_of_the_model_keep_the_promises(need_program: Callable[[str], str]) -> None:
+def test_given_and_random_lives_of_the_model_keep_the_promises(need_program: Callable[[str], str]) -> None:
     need_program("node")
     if not (ROOT / "build" / "quint" / "made-from").exists():
         lacks = pytest.fail if os.environ.get("DIBS_REQUIRE_ALL") == "1" else pytest.skip

@@ -326,7 +326,7 @@ def test_what_it_leaves_running_ends_with_it_unless_that_is_wanted(machine: Mach
         ("{folder}", 126, "permission denied"),
     ],
 )
-def test_a_command_that_cannot_be_started_is_told_and_leaves_nothing(
+def test_a_command_that_cannot_be_started_is_reported_and_leaves_nothing(
     machine: Machine, tmp_path: Path, word: str, code: int, says: str
 ) -> None:
     ran = machine.run("run", "job", "--done=1h", "--", word.format(folder=tmp_path))

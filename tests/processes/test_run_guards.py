@@ -203,7 +203,7 @@ def test_when_all_guards_are_killed_the_job_is_kept_while_anything_of_the_comman
         assert begun.last_ns < int(out)
 
 
-def test_a_wrapper_that_was_killed_is_told_as_lost_and_its_job_is_free_at_once(
+def test_a_wrapper_that_was_killed_is_reported_as_lost_and_its_job_is_free_at_once(
     machine: Machine, tmp_path: Path
 ) -> None:
     with work(machine, tmp_path, "--ttl", "60s") as begun:

@@ -63,7 +63,7 @@ def test_the_child_has_our_input_and_its_own_words(machine: Machine) -> None:
         ("{folder}/file", 126, "permission denied"),
     ],
 )
-def test_a_command_that_cannot_be_started_is_told_and_leaves_no_session(
+def test_a_command_that_cannot_be_started_is_reported_and_leaves_no_session(
     machine: Machine, tmp_path: Path, word: str, code: int, says: str
 ) -> None:
     (tmp_path / "file").touch(mode=0o644)

@@ -60,7 +60,7 @@ def test_whoever_takes_over_sees_where_the_last_one_stopped(client: Client) -> N
 
 
 @over()
-def test_done_is_told_to_the_next_one_with_the_result(client: Client) -> None:
+def test_done_is_reported_to_the_next_one_with_the_result(client: Client) -> None:
     with client.claim("job") as claim:
         claim.done("PR 77", done=60)
         with pytest.raises(dibs.LeaseLost, match="released"):
@@ -224,7 +224,7 @@ def test_heartbeats_keep_the_job_for_longer_than_its_ttl(client: Client, monkeyp
 
 @over()
 @pytest.mark.promise("loss:told")
-def test_a_broken_claim_is_told_with_the_reason_and_ends_the_block(client: Client, due: Callable[[], None]) -> None:
+def test_a_broken_claim_is_reported_with_the_reason_and_ends_the_block(client: Client, due: Callable[[], None]) -> None:
     told: list[dibs.LeaseLost] = []
     with pytest.raises(dibs.LeaseLost) as lost, client.claim("job", ttl=60, on_lost=told.append) as claim:
         client.break_claim("job", "it hangs")
@@ -305,7 +305,7 @@ def test_a_session_holds_several_jobs_with_one_heartbeat(client: Client) -> None
 
 @over("sqlite")
 @pytest.mark.promise("loss:told")
-def test_a_claim_that_is_taken_out_of_a_session_is_told(client: Client) -> None:
+def test_a_claim_that_is_taken_out_of_a_session_is_reported(client: Client) -> None:
     with client.session(ttl=10) as session, session.claim("keep") as keep:
         with pytest.raises(dibs.LeaseLost, match="taken away"), session.claim("job") as claim:
             client.break_claim("job", "it hangs")

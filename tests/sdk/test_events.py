@@ -47,7 +47,7 @@ async def told_async(events: AsyncIterator[JobEvent], count: int) -> list[tuple[
 
 @over()
 @pytest.mark.promise("events:ordered")
-def test_events_are_told_in_order_from_the_past_on_and_as_they_happen(client: Client) -> None:
+def test_events_are_reported_in_order_from_the_past_on_and_as_they_happen(client: Client) -> None:
     happen(client, "a", "b")
     with client.events(since=3600) as events:
         assert told(events, 4) == [("a", "acquired"), ("a", "released"), ("b", "acquired"), ("b", "released")]
@@ -64,7 +64,7 @@ def test_events_are_told_in_order_from_the_past_on_and_as_they_happen(client: Cl
 
 
 @over()
-def test_without_a_beginning_only_what_is_new_is_told(client: Client) -> None:
+def test_without_a_beginning_only_what_is_new_is_reported(client: Client) -> None:
     happen(client, "old")
     events = client.events()
 

@@ -181,7 +181,7 @@ def test_several_and_claims_of_a_session_fail_together_and_a_lock_only_releases(
 
 
 @over("memory")
-def test_a_reason_is_cut_and_mended_and_a_retry_time_may_not_be_nonsense(connect: Connect) -> None:
+def test_a_reason_is_cut_and_cleaned_and_a_retry_time_may_not_be_nonsense(connect: Connect) -> None:
     client = connect()
     with client.claim("job") as claim:
         for wrong in (-1, float("nan"), 8 * 86_400):

@@ -64,7 +64,7 @@ def test_a_row_that_is_not_from_dibs_is_called_so(body: dict[str, Any], ask: Cal
     ],
     ids=range(10),
 )
-def test_whatever_comes_is_told_as_an_error_of_ours_and_in_time(answer: bytes) -> None:
+def test_whatever_comes_is_reported_as_an_error_of_ours_and_in_time(answer: bytes) -> None:
     began_s = time.monotonic()
     with (
         ScriptedServer([answer]) as server,

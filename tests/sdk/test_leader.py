@@ -71,7 +71,7 @@ def test_the_next_candidate_leads_as_soon_as_the_leader_resigns(client: Client) 
 
 @over()
 @pytest.mark.promise("elect:one-leader")
-def test_a_loss_is_told_at_once(client: Client) -> None:
+def test_a_loss_is_reported_at_once(client: Client) -> None:
     told: list[dibs.LeaseLost] = []
     with pytest.raises(dibs.LeaseLost), client.leader("deploys", on_lost=told.append) as leader:
         client.break_claim("election:deploys", "stuck")

@@ -164,7 +164,7 @@ def test_an_error_after_a_refused_end_is_a_failure_all_the_same(client: Client) 
 
 
 @over("memory")
-def test_a_reason_that_is_no_text_is_told_as_text(client: Client) -> None:
+def test_a_reason_that_is_no_text_is_reported_as_text(client: Client) -> None:
     with client.claim("job") as claim:
         claim.fail(ValueError("no route"))  # type: ignore[arg-type]  # what people hand over
     assert client.history("job")[-1].document["reason"] == "no route"

@@ -98,7 +98,7 @@ def refusals() -> list[type[dibs.DibsError]]:
     return [*answers._BY_CODE.values(), *answers._NOT_CLAIMED.values()]
 
 
-def test_help_tells_what_a_decorator_gives() -> None:
+def test_help_says_what_a_decorator_gives() -> None:
     assert inspect.signature(dibs.exclusive).return_annotation == "Callable[[F], F] | SkippingDecorator"
 
 
@@ -148,7 +148,7 @@ def test_the_job_functions_have_the_signatures_that_they_were_first_described_wi
 
 @pytest.mark.fault("F-296")
 @pytest.mark.usefixtures("at_home")
-def test_an_owner_is_a_name_that_tells_whether_it_is_live_and_its_metadata() -> None:
+def test_an_owner_is_a_name_that_says_whether_it_is_live_and_its_metadata() -> None:
     lease = dibs.claim_job("job", "agent-7", "runner=1")
     assert 60_000 < (lease.remaining_ms or 0) <= 120_000
     owner = dibs.get_job_owner("job")

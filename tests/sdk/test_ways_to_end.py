@@ -235,7 +235,7 @@ def test_an_exclusive_function_ends_as_a_claim_does(client: dibs.Client, is_asyn
         assert seen(client, name) == expected("claim", end), end
 
 
-def test_a_loss_is_told_by_every_block_and_is_no_failure_of_the_one_around_it(client: dibs.Client) -> None:
+def test_a_loss_is_reported_by_every_block_and_is_no_failure_of_the_one_around_it(client: dibs.Client) -> None:
     for number, (block, around) in enumerate((block, around) for block in BLOCKS for around in ("claim", "RLock")):
         name, outer = tried_once(client, named(block, number)), tried_once(client, f"outer {number}")
         with pytest.raises(dibs.LeaseLost), BLOCKS[around](client, outer), BLOCKS[block](client, name) as claim:

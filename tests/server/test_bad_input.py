@@ -99,7 +99,7 @@ def test_a_body_must_say_that_it_is_json(server: Server, name: str, kind: str | 
         assert_error(reply, 415, "invalid_input")
 
 
-def test_a_body_beyond_the_limit_is_413_whether_or_not_its_length_is_told(server: Server, name: str) -> None:
+def test_a_body_beyond_the_limit_is_413_whether_or_not_its_length_is_given(server: Server, name: str) -> None:
     body = b'{"x":"' + b"x" * BODY_BYTES_MAX + b'"}'
     assert_error(server.ask("POST", f"/locks/{name}/acquire", body, headers=JSON), 413, "invalid_input")
     chunks: Any = iter([body[: len(body) // 2], body[len(body) // 2 :]])  # http.client sends these chunked

@@ -151,7 +151,7 @@ def test_a_broken_chunk_gets_400(server: Server, name: str) -> None:
     assert server.ask("GET", f"/locks/{name}").json["status"] == "free"
 
 
-def test_a_broken_body_behind_a_good_request_is_told_after_its_answer(server: Server, name: str) -> None:
+def test_a_broken_body_behind_a_good_request_is_reported_after_its_answer(server: Server, name: str) -> None:
     broken = (
         request("POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n") + b"zz\r\n"
     )
@@ -487,7 +487,7 @@ def test_a_server_that_may_open_no_more_files_says_so(
 
 
 @pytest.mark.fault("F-322")
-def test_a_proxy_that_nobody_named_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_proxy_that_nobody_named_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     told = {"X-Forwarded-For": "198.51.100.7"}
     with running(tmp_path, proxies=("127.0.0.2",)) as server:
         assert server.ask("GET", "/healthz").status == 200

@@ -290,7 +290,7 @@ def test_only_an_operator_breaks_a_claim_and_the_owner_is_told_why(server: Serve
     assert server.ask("POST", path, {"reason": "again"}, who="operator").json["broken"] == []
 
 
-def test_history_tells_the_newest_events_and_can_be_read_on(server: Server, name: str) -> None:
+def test_history_shows_the_newest_events_and_can_be_read_on(server: Server, name: str) -> None:
     leases = [server.lease(name)]
     server.ask("POST", f"/locks/{name}/release", {"lease_id": leases[-1]})
     for _ in range(2):

@@ -42,7 +42,7 @@ def told(reader: StreamReader, count: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.promise("events:ordered")
-def test_a_stream_tells_each_event_in_order_with_the_number_of_the_store(server: Server, name: str) -> None:
+def test_a_stream_reports_each_event_in_order_with_the_number_of_the_store(server: Server, name: str) -> None:
     with StreamReader(server.port, f"/events?prefix={name}") as reader:
         assert reader.status == 200
         assert reader.headers["content-type"].startswith("text/event-stream")
@@ -73,7 +73,7 @@ def test_a_reader_that_comes_back_continues_where_it_was(server: Server, name: s
         assert told(again, 2)[0] == ("acquired", f"{name}-live")
 
 
-def test_a_stream_of_one_job_tells_only_of_it(server: Server, name: str) -> None:
+def test_a_stream_of_one_job_reports_only_that_job(server: Server, name: str) -> None:
     happen(server, name)
     with StreamReader(server.port, f"/events?name={name}&after=0") as reader:
         assert told(reader, 2) == [("acquired", name), ("released", name)]
@@ -82,7 +82,7 @@ def test_a_stream_of_one_job_tells_only_of_it(server: Server, name: str) -> None
         assert told(reader, 2) == [("acquired", name), ("released", name)]
 
 
-def test_a_position_is_told_before_anything_happens(own: Server) -> None:
+def test_a_position_is_reported_before_anything_happens(own: Server) -> None:
     happen(own, "before")
     with StreamReader(own.port, "/events") as reader:
         reader.settle()
@@ -93,7 +93,7 @@ def test_a_position_is_told_before_anything_happens(own: Server) -> None:
 
 
 @pytest.mark.promise("events:ordered")
-def test_what_another_server_commits_is_told_in_the_same_order(tmp_path: Path) -> None:
+def test_what_another_server_commits_is_reported_in_the_same_order(tmp_path: Path) -> None:
     store = MemoryStore(clock := ManualClock())
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -152,7 +152,7 @@ def test_a_hostile_name_stays_inside_its_frame(own: Server, hostile: str) -> Non
 
 
 @pytest.mark.promise("events:told")
-def test_pruned_history_is_told(own: Server) -> None:
+def test_pruned_history_is_reported(own: Server) -> None:
     for number in range(10):
         happen(own, f"job-{number}")
     own.store.prune(keep=3, before_ms=0)
@@ -169,7 +169,7 @@ def test_pruned_history_is_told(own: Server) -> None:
 
 
 @pytest.mark.promise("events:told")
-def test_a_history_that_was_pruned_whole_is_told(own: Server) -> None:
+def test_a_history_that_was_pruned_whole_is_reported(own: Server) -> None:
     happen(own, "job")
     last = own.store.events(0, 1, newest=True)[0].seq
     own.store.prune(keep=0, before_ms=0)
@@ -184,7 +184,7 @@ def test_a_history_that_was_pruned_whole_is_told(own: Server) -> None:
 
 
 @pytest.mark.promise("events:told")
-def test_a_position_beyond_the_last_event_is_told_and_not_waited_for(own: Server) -> None:
+def test_a_position_beyond_the_last_event_is_reported_and_not_waited_for(own: Server) -> None:
     happen(own, "job")
     last = own.store.events(0, 1, newest=True)[0].seq
     with StreamReader(own.port, f"/events?after={last + 1000}") as reader:
@@ -249,7 +249,7 @@ def test_a_reader_that_takes_nothing_is_told_and_cut_however_little_it_was_sent(
 
 
 @pytest.mark.promise("events:told")
-def test_history_that_is_pruned_while_it_is_read_is_told(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_that_is_pruned_while_it_is_read_is_reported(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(FEED_PAGE_MAX):
         happen(own, f"job-{number}")
     replay = own.engine.feed.replay
@@ -460,7 +460,7 @@ def test_a_watch_says_when_a_claim_ends_also_by_its_session_and_after_a_checkpoi
         assert (told["event"], told["expires_at"]) == ("renewed", renewed["expires_at"])
 
 
-def test_a_watch_tells_the_state_first_and_then_the_changes_as_octostore_does(own: Server) -> None:
+def test_a_watch_reports_the_state_first_and_then_the_changes_as_octostore_does(own: Server) -> None:
     with StreamReader(own.port, "/locks/w/watch") as reader:
         first = reader.next()
         assert first.document.keys() == {"event", "lock_name", "observed_at"}

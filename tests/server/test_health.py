@@ -232,7 +232,7 @@ PLACES = ("etcd at 10.0.0.7:2379", "PostgreSQL at db.internal:5432", "/var/lib/d
 @pytest.mark.fault("F-432")
 @pytest.mark.parametrize("kind", [StoreUnavailable, StoreFull, StoreReplaced, StoreDenied, StoreCorrupt, StoreTooNew])
 @pytest.mark.parametrize("where", PLACES)
-def test_no_trouble_of_a_store_tells_callers_where_it_is(kind: type[DibsError], where: str) -> None:
+def test_no_trouble_of_a_store_shows_callers_where_it_is(kind: type[DibsError], where: str) -> None:
     reply = answer_for_error(kind(f"{where} does not answer."))
     assert (reply.status, (reply.body or {})["code"]) == (503, "upstream_unavailable")
     assert kind_of(reply) == NOT_NOW

@@ -182,7 +182,7 @@ def test_elections_are_among_the_jobs_that_a_token_may_hold(tmp_path: Path) -> N
 
 
 @pytest.mark.fault("F-095")
-def test_every_request_with_a_token_is_charged(tmp_path: Path) -> None:
+def test_every_request_with_a_token_counts(tmp_path: Path) -> None:
     listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
     asked: list[tuple[str, str, Any, dict[str, str]]] = [

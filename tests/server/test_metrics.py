@@ -341,7 +341,7 @@ def test_labels_are_escaped() -> None:
 
 
 @pytest.mark.promise("overdue")
-def test_the_last_success_of_the_jobs_that_the_operator_names_is_told(tmp_path: Path) -> None:
+def test_the_last_success_of_the_jobs_that_the_operator_names_is_reported(tmp_path: Path) -> None:
     key = ("default", 'nightly "report"')
     with running(tmp_path, settings=ServerSettings(metric_jobs=(key, ("default", "never")))) as server:
         server.lease("secret-name")

@@ -131,7 +131,7 @@ def test_a_claim_does_not_wait_for_upkeep(tmp_path: Path) -> None:
         free.set()
 
 
-def test_a_fault_of_ours_is_told_without_its_insides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_ours_is_reported_without_its_insides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FaultyStore):
         def scan(self, prefix: str, *args: object, **more: object) -> list[object]:  # type: ignore[override]
             if prefix not in ("", "lock/", "session/", "pulse/", "credential/"):
@@ -188,7 +188,7 @@ def test_a_removed_line_is_a_revoked_token(tmp_path: Path) -> None:
         assert server.acquire("job").status == 200
 
 
-def test_a_full_store_is_told_as_full(tmp_path: Path) -> None:
+def test_a_full_store_is_reported_as_full(tmp_path: Path) -> None:
     class Full(FaultyStore):
         def read(self, keys: Iterable[str]) -> Snapshot:
             if list(keys):

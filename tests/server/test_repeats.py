@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.fault("F-111")
 @pytest.mark.promise("idem:fresh-id")
-def test_a_transfer_that_is_repeated_tells_the_heirs_lease_again(server: Server, name: str) -> None:
+def test_a_transfer_that_is_repeated_gives_the_heirs_lease_again(server: Server, name: str) -> None:
     lease = server.ask("POST", f"/locks/{name}/acquire", {}).json["lease_id"]
     asked = {"lease_id": lease, "to_owner": "heir", "fresh_lease_id": new_id()}
     first = server.ask("POST", f"/locks/{name}/transfer", asked)

@@ -204,7 +204,7 @@ def test_sessions_are_for_callers_who_are_known(server: Server, method: str, pat
         (b'{"metadata":"%b"}' % (b"x" * 1025), JSON, "agent", 400),
     ],
 )
-def test_what_is_wrong_with_opening_a_session_is_told_in_the_contracts_order(
+def test_what_is_wrong_with_opening_a_session_is_reported_in_the_contracts_order(
     server: Server, body: bytes, headers: dict[str, str], who: str | None, status: int
 ) -> None:
     reply = server.ask("POST", "/sessions", body, who=who, headers=headers)

@@ -124,7 +124,7 @@ def test_all_of_several_are_waited_for_and_had_together(server: Server, name: st
 
 
 @pytest.mark.promise("queue:fifo")
-def test_a_server_that_ends_tells_its_waiters_their_tickets_and_the_next_one_knows_them(
+def test_a_server_that_ends_gives_its_waiters_their_tickets_and_the_next_one_knows_them(
     tmp_path: Path,
 ) -> None:
     with running(tmp_path) as first:
@@ -157,7 +157,7 @@ def test_waiting_needs_no_task(fast: Server, name: str) -> None:
         poll.hang_up()
 
 
-def test_both_ways_tell_a_waiter_the_same(fast: Server, slow: Server, name: str) -> None:
+def test_both_ways_answer_a_waiter_the_same(fast: Server, slow: Server, name: str) -> None:
     told = []
     for server in (fast, slow):
         lease = server.lease(name)

@@ -172,7 +172,7 @@ def test_nothing_is_removed_if_its_text_cannot_be_kept(filled: Spoil) -> None:
 
 @STORES
 @pytest.mark.fault("F-433")
-def test_a_record_that_was_mended_is_not_damaged_any_more(filled: Spoil) -> None:
+def test_a_record_that_was_repaired_is_not_damaged_any_more(filled: Spoil) -> None:
     store, spoil = filled
     key = key_of("03")
     good = next(found for each, found in store.scan("lock/") if each == key).record

@@ -135,7 +135,7 @@ def test_what_a_webhook_was_not_sent_before_the_move_is_sent_after_it_and_nothin
 
 @pytest.mark.promise("webhook:gap")
 @pytest.mark.fault("F-073")
-def test_what_was_pruned_before_it_was_sent_is_told_as_a_gap_after_the_move(
+def test_what_was_pruned_before_it_was_sent_is_reported_as_a_gap_after_the_move(
     stores: tuple[Store, Store],
 ) -> None:
     old, new = stores

@@ -51,7 +51,7 @@ def test_it_is_remembered_until_the_tables_can_grow(schema: Schema, store: Postg
     assert store.trouble() is None
 
 
-def test_a_commit_that_was_done_is_not_told_as_failed_because_there_is_no_room_for_more(
+def test_a_commit_that_was_done_is_not_reported_as_failed_because_there_is_no_room_for_more(
     schema: Schema, store: PostgresStore
 ) -> None:
     put(store, lock("kept"))

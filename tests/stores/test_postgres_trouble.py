@@ -292,7 +292,7 @@ def test_a_lock_that_somebody_keeps_is_waited_for_just_so_long(schema: Schema) -
     store.close()
 
 
-def test_a_schema_that_is_dropped_under_its_users_is_told(schema: Schema, store: PostgresStore) -> None:
+def test_a_schema_that_is_dropped_under_its_users_is_reported(schema: Schema, store: PostgresStore) -> None:
     schema.drop()
     with pytest.raises(StoreBroken, match="lacks what dibs keeps there"):
         store.read(())
@@ -365,7 +365,7 @@ def test_what_is_wrong_with_a_url_is_named(url: str, says: str) -> None:
         open_store(url)
 
 
-def test_a_database_or_role_that_is_not_there_is_told_at_once(schema: Schema) -> None:
+def test_a_database_or_role_that_is_not_there_is_reported_at_once(schema: Schema) -> None:
     began_s = time.monotonic()
     with pytest.raises(StoreDenied, match="does not exist"):
         open_store(schema.url.replace("/postgres?", "/nothing?"))

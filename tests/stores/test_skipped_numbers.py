@@ -128,7 +128,7 @@ def test_who_follows_one_job_is_told_once_of_skipped_numbers(store: Store, after
 @GAPLESS
 @pytest.mark.promise("events:told")
 @pytest.mark.fault("F-472")
-def test_a_page_of_one_job_ends_before_skipped_numbers_and_the_next_one_tells_of_them(store: Store) -> None:
+def test_a_page_of_one_job_ends_before_skipped_numbers_and_the_next_one_reports_them(store: Store) -> None:
     wanted = EventFilter(ns="default", name="job-3")
     write(store, 0, 20)
     maintenance_of(store).number_from(FAR)

@@ -192,7 +192,7 @@ def test_a_smaller_trouble_does_not_hide_damage(store: SqliteStore) -> None:
     assert isinstance(store.trouble(), StoreCorrupt)
 
 
-def test_a_file_that_went_away_is_told_also_if_its_connection_was_lost(store: SqliteStore) -> None:
+def test_a_file_that_went_away_is_reported_also_if_its_connection_was_lost(store: SqliteStore) -> None:
     put(store, lock("a"))
     store._link._discard()
     os.rename(store.path, f"{store.path}.away")
@@ -275,7 +275,7 @@ def test_a_file_that_is_being_put_in_place_is_opened_again_so_often(
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR])
-def test_a_file_that_may_not_be_written_has_a_time_without_an_anchor_and_other_errors_are_told(
+def test_a_file_that_may_not_be_written_has_a_time_without_an_anchor_and_other_errors_are_reported(
     tmp_path: Path, code: int
 ) -> None:
     boot = ["one"]

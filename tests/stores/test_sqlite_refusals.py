@@ -215,7 +215,7 @@ def test_a_file_that_may_not_grow_is_full_and_keeps_what_it_has(path: Path) -> N
     store.close()
 
 
-def test_a_file_size_limit_of_the_process_is_told_and_what_is_there_can_be_read(path: Path) -> None:
+def test_a_file_size_limit_of_the_process_is_reported_and_what_is_there_can_be_read(path: Path) -> None:
     code = (
         "import resource, signal, sys\nfrom dibs.stores.sqlite import SqliteStore\n"
         "from dibs.testing.contract_base import lock, put\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -235,7 +235,7 @@ def test_a_file_size_limit_of_the_process_is_told_and_what_is_there_can_be_read(
 
 @pytest.mark.promise("damage:told")
 @pytest.mark.promise("durable")
-def test_a_full_disk_is_told_keeps_what_was_acknowledged_and_is_used_again_when_there_is_room(
+def test_a_full_disk_is_reported_keeps_what_was_acknowledged_and_is_used_again_when_there_is_room(
     small_disk: Path,
 ) -> None:
     ballast = small_disk / "ballast"
@@ -253,7 +253,7 @@ def test_a_full_disk_is_told_keeps_what_was_acknowledged_and_is_used_again_when_
     other.close()
 
 
-def test_a_file_that_a_newer_version_migrates_meanwhile_is_told_and_left_alone(path: Path) -> None:
+def test_a_file_that_a_newer_version_migrates_meanwhile_is_reported_and_left_alone(path: Path) -> None:
     store = SqliteStore(str(path))
     put(store, lock("x"))
     with closing(sqlite3.connect(path)) as newer:

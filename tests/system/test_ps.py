@@ -13,7 +13,7 @@ from dibs.system.ps_processes import PsProcesses, parsed_entry
 from tests.programs import wait_until
 
 
-def test_ps_and_proc_tell_the_same() -> None:
+def test_ps_and_proc_say_the_same() -> None:
     seen, known = PsProcesses(), LinuxProcesses()
     with subprocess.Popen(["sh", "-c", "read x; exit"], stdin=subprocess.PIPE) as child:
         one, other = seen.entry(child.pid), known.entry(child.pid)
@@ -71,7 +71,7 @@ def test_without_ps_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (seen.entry(1), seen.pids(), seen.children(1), seen.command(1)) == (None, [], [], None)
 
 
-def test_a_system_that_tells_nothing_proves_nothing() -> None:
+def test_a_system_that_shows_nothing_proves_nothing() -> None:
     seen = ProcessTable()
     assert seen.namespace() == ""
     assert (seen.entry(1), seen.pids(), seen.children(1), seen.command(1)) == (None, [], [], None)

@@ -48,7 +48,7 @@ def test_a_program_that_takes_too_long_is_killed_with_its_children() -> None:
     assert closed.timed_out
 
 
-def test_a_missing_program_and_a_missing_folder_are_told() -> None:
+def test_a_missing_program_and_a_missing_folder_are_reported() -> None:
     with pytest.raises(StoreUnavailable, match="not installed"):
         run_program(["no-such-program"], env=os.environ, given=b"", timeout_ms=LONG_MS)
     with pytest.raises(StoreUnavailable, match="is gone"):

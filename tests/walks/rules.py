@@ -135,7 +135,7 @@ class Walk(Walker):
         super().__init__(name)
         self.names, self.rate = THEMES[name.rpartition(" ")[0]]
         self.is_exact, self.is_bounded = name.startswith("moments"), name.startswith("bounds")
-        self.is_torn, self.has_kin = name.startswith("halves"), name.startswith("families")
+        self.is_torn, self.has_families = name.startswith("halves"), name.startswith("families")
         self.gone: list[tuple[str, Holder]] = []  # leases that there were once
         self.places: list[Ticket] = []  # and places
         self.ways: list[tuple[int, Callable[[], Command | None]]] = [
@@ -219,7 +219,7 @@ class Walk(Walker):
     # Claims
 
     def caller(self) -> dict[str, Any]:
-        principal = self.chance.choice(("team", "team", "solo" if not self.has_kin else "team"))
+        principal = self.chance.choice(("team", "team", "solo" if not self.has_families else "team"))
         mine = [each.id for each in self.found(SessionRecord) if each.principal == principal and not each.ended_ms]
         session = self.chance.choice(mine) if mine and self.chance.random() > 0.4 * self.rate else None
         return {
@@ -352,10 +352,10 @@ class Walk(Walker):
 
     def session(self) -> Command:
         known = self.found(SessionRecord)
-        principal = self.chance.choice(("team", "team", "solo" if not self.has_kin else "team"))
+        principal = self.chance.choice(("team", "team", "solo" if not self.has_families else "team"))
         if len(known) < (3 if self.rate > 0.5 else 5) or self.chance.random() < 0.2:
             parents = [each.id for each in known if each.principal == principal]
-            more = self.maybe(1 if self.has_kin else 0.5, parent=self.chance.choice(parents)) if parents else {}
+            more = self.maybe(1 if self.has_families else 0.5, parent=self.chance.choice(parents)) if parents else {}
             more |= self.maybe(0.3, process="p1") | self.maybe(0.2, metadata="m")
             if principal == "solo":
                 more |= {"payer": f"{NS}/solo", "sessions_max": self.chance.choice((0, 1))}

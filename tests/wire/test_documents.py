@@ -184,7 +184,7 @@ def test_an_occupied_job_is_400_and_a_vacant_one_404() -> None:
     ("how", "words"),
     [("expired", "no heartbeat came in time"), ("broken", "by op: stuck"), ("released", "was released")],
 )
-def test_a_lost_lease_is_told_how_it_ended(how: str, words: str) -> None:
+def test_a_lost_lease_is_reported_with_how_it_ended(how: str, words: str) -> None:
     body = reply_to("", outcomes.NotCurrent(now_ms=NOW, name="job", ending=ENDING.replace(how=how))).body
     assert body is not None
     assert words in body["details"]
@@ -211,7 +211,7 @@ def test_who_is_in_line_is_told_what_held_says_and_how_to_go_on() -> None:
     assert parse_ticket("d", "job", f"{body['ticket']}.more") == (5, OTHER), "another version gave it out"
 
 
-def test_of_several_each_is_told_why_it_could_not_be_had() -> None:
+def test_of_several_each_is_reported_with_why_it_could_not_be_had() -> None:
     body = reply_to("", EXAMPLES[4]).body
     assert body is not None
     assert [(each["name"], each["status"]) for each in body["refused"]] == [
@@ -222,7 +222,7 @@ def test_of_several_each_is_told_why_it_could_not_be_had() -> None:
 
 
 @pytest.mark.promise("deadlock")
-def test_a_deadlock_is_told_as_a_path_from_the_asker_back_to_it() -> None:
+def test_a_deadlock_is_reported_as_a_path_from_the_asker_back_to_it() -> None:
     reply = reply_to("", outcomes.Deadlock(now_ms=NOW, name="job", cycle=("me", "job", "agent-7", "mine")))
     assert reply.body is not None
     assert (reply.status, reply.body["code"]) == (409, "deadlock")
@@ -234,7 +234,7 @@ def test_a_deadlock_is_told_as_a_path_from_the_asker_back_to_it() -> None:
     ("verb", "status", "count"),
     [("session-open", 201, 1), ("session-keep", 200, None), ("session-show", 200, 1)],
 )
-def test_a_session_is_told_by_what_was_asked(verb: str, status: int, count: int | None) -> None:
+def test_a_session_is_described_by_what_was_asked(verb: str, status: int, count: int | None) -> None:
     reply = reply_to(verb, lease_outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(SESSION_LEASE,)))
     assert reply.body is not None
     assert reply.status == status
@@ -248,7 +248,7 @@ def test_the_end_of_a_session_has_no_document() -> None:
     assert (reply.status, reply.body) == (204, None)
 
 
-def test_a_holder_id_is_the_same_for_the_same_owner_and_tells_nothing() -> None:
+def test_a_holder_id_is_the_same_for_the_same_owner_and_reveals_nothing() -> None:
     again = HOLDER.replace(lease_id=OTHER, token=9)
     assert parts.holder_id(HOLDER) == parts.holder_id(again)
     assert parts.holder_id(HOLDER) != parts.holder_id(HOLDER.replace(owner="agent-8"))

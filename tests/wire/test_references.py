@@ -157,7 +157,7 @@ def test_what_only_looks_like_a_reference_is_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["#42", "!42", "GH-42", "PROJ-42", "ENG-42", "https://ghe.example.com/a/b/issues/7"])
-def test_what_the_surroundings_do_not_tell_is_not_guessed(name: str) -> None:
+def test_what_the_surroundings_do_not_say_is_not_guessed(name: str) -> None:
     assert reference_of(name) is None
 
 

@@ -87,7 +87,7 @@ def test_of_many_jobs_a_few_are_named_with_what_is_in_the_way() -> None:
     assert said.endswith(" and 3 more")
 
 
-def test_an_end_that_this_version_does_not_know_is_still_told() -> None:
+def test_an_end_that_this_version_does_not_know_is_still_reported() -> None:
     assert ended({"owner": "w1", "how": "absorbed", "at": _FAILED["at"]}, None).startswith("w1, absorbed on 2025")
 
 

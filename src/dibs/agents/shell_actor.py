@@ -256,7 +256,7 @@ def runner(pid: int) -> _Process | None:
 
 def _runner_of_git() -> _Process | None:
     """The process that runs the git that runs this hook: skips the hook's shell, git, and the shells of git's aliases.
-    Without a git, it is the process that runs the hook's command by hand."""
+    If no git runs it, this is the process in which somebody typed the hook's command."""
     found = look(os.getppid())
     run_by = None
     for _ in range(_STEPS_MAX):

@@ -30,7 +30,7 @@ from dibs.agents.mcp import INSTRUCTIONS, INVALID_PARAMS, Methods, ProtocolError
 from dibs.agents.tools import TOOLS, Tool
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
-from dibs.base.plugins import part
+from dibs.base.plugins import PARTS, plugin
 from dibs.base.terminal import log_lines
 from dibs.client.settings import Settings
 from dibs.sdk.async_transport import open_transport
@@ -281,7 +281,7 @@ def run(settings: Settings, *, finds: FindsSession, action_llama: bool = False) 
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     tools: tuple[Tool, ...] = TOOLS
     if action_llama:
-        tools = (*TOOLS, *(part("action-llama-tools", "dibs mcp --action-llama") or ()))
+        tools = (*TOOLS, *(plugin(PARTS, "action-llama-tools", "dibs mcp --action-llama") or ()))
     asyncio.run(_serve(settings, tools, finds))
 
 

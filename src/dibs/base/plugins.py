@@ -14,20 +14,25 @@ from dibs.base.errors import InvalidInput, MissingExtra
 PARTS = "dibs.parts"  # the group of what our own plugins do inside commands and clients
 
 
-def plugin(group: str, word: str, what: str) -> Any | None:
-    """The object that is registered for a word; None if there is none. Raises InvalidInput if it cannot be loaded, or
-    if several packages have the word, and MissingExtra if a part of dibs is not installed. `what` says what the word
-    stands for."""
+def plugin(group: str, word: str, what: str | None = None) -> Any | None:
+    """The object that is registered for a word; None if there is none. `what` says what the word stands for, in the
+    messages. Raises InvalidInput if the object cannot be loaded, or if several packages have the word.
+
+    A word of dibs' own wheel may lack its package. Then this is None without `what`, and MissingExtra with it: whoever
+    says what it is for cannot do without."""
     from dibs.base.shipped import ENTRY_POINTS
 
     own = ENTRY_POINTS.get(group, {}).get(word)
     if own is not None:
         found = _loaded(own)
-        if found is None:
-            package = ".".join(own.split(".")[:2])
-            needs = f"{what[:1].upper()}{what[1:]} needs {package}, which is not installed. Install dibs as a whole."
-            raise MissingExtra(needs)
-        return found[0]
+        if found is not None:
+            return found[0]
+        if what is None:
+            return None
+        package = ".".join(own.split(".")[:2])
+        needs = f"{what[:1].upper()}{what[1:]} needs {package}, which is not installed. Install dibs as a whole."
+        raise MissingExtra(needs)
+    what = f"{word} ({group})" if what is None else what
     from importlib.metadata import entry_points
 
     entries = list(entry_points(group=group, name=word))
@@ -60,20 +65,6 @@ def registered(group: str, first: str | None = None) -> list[str]:
 
     words = dict.fromkeys(each.name for each in entry_points(group=group) if each.name not in own)
     return [word for word in words if first is None or first in (word, word.partition(".")[0])]
-
-
-def part(word: str, what: str | None = None) -> Any | None:
-    """The part of a command or client that a plugin of dibs' own wheel is. Without the plugin: None, or MissingExtra if
-    `what` was asked for, which needs it."""
-    return shipped(PARTS, word) if what is None else plugin(PARTS, word, what)
-
-
-def shipped(group: str, word: str) -> Any | None:
-    """The object that dibs' own wheel registers for a word; None if that part of it is not installed."""
-    from dibs.base.shipped import ENTRY_POINTS
-
-    found = _loaded(ENTRY_POINTS[group][word])
-    return None if found is None else found[0]
 
 
 def _loaded(target: str) -> tuple[Any] | None:

@@ -82,9 +82,9 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
     status = body.get("status") if body is not None else None
     own = _OWN_FIELDS.get(verb)
     if body is not None and reply.status < 300 and own is not None and own not in body:
-        from dibs.base.plugins import part
+        from dibs.base.plugins import PARTS, plugin
 
-        completed = part("octostore-answers")
+        completed = plugin(PARTS, "octostore-answers")
         body = body if completed is None else completed(verb, body)
     reply.body = body
     said_no = verb in _CLAIMS and str(status) in CLAIM_REPLIES

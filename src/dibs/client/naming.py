@@ -62,10 +62,10 @@ class Namespaces:
         found = self._place(inside)
         if found is None:
             if inside and self._folder is not None and root_around(self._env, self._folder) is not None:
-                from dibs.base.plugins import part
+                from dibs.base.plugins import PARTS, plugin
 
                 # Raises MissingExtra: without a resolver such a name would keep nobody out.
-                part(RESOLVER, "A path:, repo: or branch: name in a git work tree, without a namespace,")
+                plugin(PARTS, RESOLVER, "A path:, repo: or branch: name in a git work tree, without a namespace,")
             return self._usual
         wanted = [name for name in names if isinstance(name, str)]
         if len(inside) == len(wanted):
@@ -139,9 +139,9 @@ def surroundings(env: Mapping[str, str], folder: str | None) -> Surroundings | N
     """The work tree around a folder; None outside of one, and without a resolver."""
     if folder is None or root_around(env, folder) is None:
         return None
-    from dibs.base.plugins import part
+    from dibs.base.plugins import PARTS, plugin
 
-    resolver = part(RESOLVER)
+    resolver = plugin(PARTS, RESOLVER)
     found: Surroundings | None = None if resolver is None else resolver(env, folder)
     return found
 

@@ -62,7 +62,7 @@ class Servers:
         return sorted(turned, key=lambda each: max(0, self.away.get(each.url, 0) - now_ms))
 
     def answered(self, address: ServerAddress, now_ms: int) -> None:
-        """Stay with this one."""
+        """Note that a server answered: the client stays with it."""
         if address is not self._first:
             self._first, self._picked_ms = address, now_ms
         self.away.pop(address.url, None)

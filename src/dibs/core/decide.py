@@ -28,7 +28,7 @@ Who may have it, and until when: `holds/`
 Who waits: `waiting/`
     queue.py      who is served when, and the one way in which a waiter is given the job
     groups.py     of a group only the newest waits
-    tickets.py    places in a line; a refused ask that counts as waiting; what an owner is told of those who wait
+    tickets.py    places in a queue; a refused ask that counts as waiting; the waiters that an owner has heard of
     wait_graph.py who waits for whom
     deadlock.py   would waiting ever end; places that a loss of their session closed a circle with
 

@@ -68,8 +68,9 @@ RLOCK_TTL_MS_DEFAULT = 30 * 60 * 1000
 UPSTREAM_MS_MAX = 10_000  # their scripts give up after ten seconds, too
 UPSTREAM_REQUESTS_MAX = 8
 
-# Waiting. A waiter that does not ask for TICKET_MS loses its place; a server asks for those it keeps waiting every
-# TICKET_KEEP_MS. A refused poll counts as waiting, for deadlock detection, for WANT_MS: agents think between two asks.
+# Waiting. A waiter that is silent for TICKET_MS loses its place; a server asks every TICKET_KEEP_MS on behalf of the
+# callers that wait at it. A refused poll counts as waiting, for deadlock detection, for WANT_MS: agents think between
+# two asks.
 TICKET_MS = 15_000
 TICKET_KEEP_MS = 5_000
 REGRANT_MS = 1_000  # for how long a lease is as good as new, if its TTL is at least twelve times as long

@@ -227,7 +227,7 @@ class Status(JobOutcome):
 
     lock: LockRecord
     seen: bool  # False when the store has no record of the job
-    waiting: int = 0  # how many are in the line
+    waiting: int = 0  # how many are in the queue
     overlapping: tuple[Blocker, ...] = ()  # in a tree: other claims that block it, those that end first
     unnamed: int = 0  # how many more there are
     closure: Closure | None = None

@@ -109,7 +109,7 @@ class TreeQueue:
         return [names.at[each] for each in names.near(name)]
 
     def remove(self, name: str, number: int) -> bool:
-        """Take a place out of the line. False if it is not there."""
+        """Take a place out of the queue. False if it is not there."""
         entry = self._entries.get(number)
         if entry is None or entry.name != name:
             return False

@@ -55,7 +55,7 @@ def resolve(future: asyncio.Future[Any], result: object) -> bool:
 
 
 class Batcher(EngineThread):
-    """Commands and answers are on the event loop's thread. This starts the other thread.
+    """Commands come and answers go on the event loop's thread. The batcher starts the other thread.
 
     `run` decides a batch on that other thread. `run_at_once` decides a batch on the loop, while `is_quick` says so; a
     command that would have to wait has the result Busy, and `run` decides it. `deliver` brings a call onto the loop

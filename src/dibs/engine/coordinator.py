@@ -221,7 +221,7 @@ class _CommitGroup:
         }
 
     def answers(self, decided: dict[int, Result]) -> dict[int, Result]:
-        """Return what callers are told of what was decided."""
+        """The results that callers get of what was decided."""
         return {index: _gone() if index in self._instead else result for index, result in decided.items()}
 
     def find_gone(self, is_gone: Callable[[Command], bool]) -> bool:
@@ -323,7 +323,7 @@ class Coordinator:
                 self._run(group, results)
                 todo = [*sorted(group.left), *todo[size:]]
             except Exception as error:
-                if not isinstance(error, DibsError):  # of who was told of a commit
+                if not isinstance(error, DibsError):  # raised by a listener to commits
                     _log(error)
                 results.update({index: error for index in todo if index not in results})
                 break
@@ -381,8 +381,8 @@ class Coordinator:
             self._sleep(self._fraction() * min(2**conflicts, limits.CONFLICT_PAUSE_MS_MAX) / 1000)
 
     def _is_answer(self, group: _CommitGroup, error: Exception) -> bool:
-        """Return whether the error is the answer of the only command. Else the group is tried again, or half of it.
-        Raises an error that is everyone's."""
+        """Return whether the error is the answer of the only command. Otherwise the group is tried again, or half of
+        it. Raises an error that is everyone's."""
         goes_on = group.may_find_out(error)
         if concerns_all(error) and not isinstance(error, StoreFailure):
             if not goes_on:

@@ -124,9 +124,9 @@ class CredentialAdmin:
         return reply
 
     def replace_own(self, digest: str) -> str:
-        """A new token in the place of the caller's own, which is over then. It ends when the old one would have. One
-        that the store does not know (of STATIC_TOKENS) becomes one of the store first, which then says that it is
-        over."""
+        """Replace the caller's own token by a new one, which ends when the old one would have. The old one ends at
+        once. A token that the store does not know (of STATIC_TOKENS) is first put into the store, so that the store can
+        refuse it."""
         by, role, ns = self._by, self._caller.role, self._caller.namespace
         self._run(rules.CreateToken(digest=digest, name=by, by=by, role=role, namespace=ns))
         token = new_secret()

@@ -1,8 +1,9 @@
-"""The place where the batches of a server are decided: a coordinator on a store that is watched.
+"""Decides the batches of a server: a coordinator on a store that is watched.
 
 A batch is decided by `run`, on a thread that may wait, or by `run_at_once`, on the event loop (`engine/batcher.py`
 chooses). Each batch, and each answer of the store, tells `engine/liveness.py` that this server can serve; in return the
-rules are told up to when it vouches. Upkeep (`engine/sweeper.py`) is decided beside the batches, and sends the beats.
+rules get the time up to which it vouches. Upkeep (`engine/sweeper.py`) is decided beside the batches, and sends the
+beats.
 """
 
 from __future__ import annotations

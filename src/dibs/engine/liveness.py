@@ -101,7 +101,7 @@ class Liveness(EngineThread):
 
     def failed(self, asked_ms: int) -> None:
         """The store failed: until it accepts a beat, nobody can renew at this server. A short silence before it belongs
-        to the gap: those who could not renew in it had no time to since."""
+        to the gap: owners that could not renew during the silence had no time to do so since."""
         now_ms = self.tick()
         with self._lock:
             self._is_cut_off = True

@@ -168,7 +168,7 @@ class Tally:
                 if known is not None and events and events[0].seq == at:
                     if is_same(events[0], known):
                         events = events[1:]
-                    else:  # the store has another past; whoever waits here is told of the events from this one on
+                    else:  # the store has another past: waiters here are notified of the events from this one on
                         self._begin(at - 1)
                         self.reported_seq = at - 1
                 if events:

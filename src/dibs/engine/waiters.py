@@ -260,7 +260,8 @@ class Waiters:
             self._later(0, self._withdraw, waiter)  # after the other answers: it may have asked again here
 
     def on_undelivered(self, command: Command, result: Result) -> None:
-        """The caller of a claim was gone when the answer came. Without a request key nobody can ask for what it got."""
+        """The caller of a claim was gone when the answer came. Without a request key nobody can ask for what the claim
+        got, so it is undone."""
         if not isinstance(command, Acquire | AcquireAny | AcquireAll) or command.request_key is not None:
             return
         if isinstance(result, Granted | GrantedAll):

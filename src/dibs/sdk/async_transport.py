@@ -195,7 +195,7 @@ IDLE_MAX = 8
 ASKING, LEAVING, WAITING, WATCHING = "asking", "leaving", "waiting", "watching"
 THREADS = {ASKING: 4, LEAVING: 4, WAITING: 64, WATCHING: 64}
 TRIES = 3
-EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a time
+EMBEDDED_SLICE_SECONDS = 1  # how long a waiter keeps a thread before another waiter gets it
 
 
 class AsyncTransport:

@@ -116,7 +116,7 @@ class Claims(Handle, Generic[C, D]):
 
         With `nested`, a block inside a block of the same thread or task, client and session that has the job already
         gets the same lease, and asks nobody: its terms are those of the outer one. The last of them to end releases it.
-        Inside a shared claim, only a shared one can be had."""
+        Inside a shared claim, only a shared one is granted."""
         terms = ClaimTerms(
             owner=owner,
             ttl=ttl,

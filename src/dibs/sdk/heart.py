@@ -273,7 +273,7 @@ class Watchdog:
             return [heart for heart in self._hearts if heart.transports is transports and not heart.hold.is_over]
 
     def renew_soon(self, transports: TransportPool, renew: Callable[[], object]) -> None:
-        """Have a thread of a client call `renew`, which has a hold that is watched."""
+        """Have a thread of a client call `renew`. The client has a hold that is watched."""
         self._threads_of(transports).add(renew)
         self._news.wake()
 

@@ -99,7 +99,7 @@ LINGERING.after = {UNREADABLE: LINGERING}
 
 
 class RequestObserver(Protocol):
-    """Is told of each request: when its turn begins, and when it is answered."""
+    """Notified of each request: when its turn begins, and when it is answered."""
 
     def begin(self, call: HttpRequest) -> None: ...
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from dibs.base.errors import InvalidInput
-from dibs.base.plugins import part, plugin, shipped
+from dibs.base.plugins import PARTS, plugin
 from dibs.server.routes.table import Table
 
 Api = Any  # dibs.server.handlers.Api, which knows the settings, which know these
@@ -54,9 +54,9 @@ def open_routes(api: Api, words: Iterable[str]) -> list[PluginRoutes]:
 
 
 def shared_routes(api: Api) -> Table:
-    opened = [opens(api) for word in _ALWAYS if (opens := shipped(GROUP, word)) is not None]
+    opened = [opens(api) for word in _ALWAYS if (opens := plugin(GROUP, word)) is not None]
     return [route for each in opened for route in each.routes()]
 
 
 def metrics_document() -> Any | None:
-    return part("octostore-metrics")
+    return plugin(PARTS, "octostore-metrics")

@@ -61,7 +61,7 @@ class RecordCorrupt(StoreCorrupt):
 
 
 def concerns_all(error: BaseException) -> bool:
-    """Return whether the store itself cannot be used. Else the error is that of one record or command."""
+    """Return whether the store itself cannot be used. Otherwise the error is about one record or command."""
     return isinstance(error, DibsError) and not isinstance(error, RecordCorrupt | InvalidInput)
 
 

@@ -1,7 +1,8 @@
 """Checks every commit of a simulated store, and every answer, against the promises.
 
-It keeps a dumb model of its own, made from events and answers alone: who lives, who waits, what each client was told.
-It knows the promises and none of the rules, and says what it found in a list: code under test may swallow errors.
+It keeps a dumb model of its own, made from events and answers alone: who lives, who waits, what was answered to each
+client. It knows the promises and none of the rules, and says what it found in a list: code under test may swallow
+errors.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from dibs.core.records import (
 )
 from dibs.engine.coordinator import Result
 from dibs.stores.port import Versioned
-from dibs.testing.line_checker import NS, LineChecker, LineRecords, covers, overlap
+from dibs.testing.queue_checker import NS, QueueChecker, QueueRecords, covers, overlap
 
 Puts = Mapping[str, Stored | None]
 
@@ -62,8 +63,8 @@ class Finding(NamedTuple):
     step: int
 
 
-class Told(NamedTuple):
-    """What the owner of a lease was told last."""
+class Reported(NamedTuple):
+    """The last answer to the owner of a lease."""
 
     client: str
     until_ms: int  # 0: as long as its session
@@ -86,13 +87,13 @@ class Checker:
         self._records = records
         self._live: defaultdict[str, dict[int, Event]] = defaultdict(dict)
         self._over_ms: dict[tuple[str, int], int] = {}  # when the end of each lease was written, by token
-        self.waits = LineChecker(say, self._now)
+        self.waits = QueueChecker(say, self._now)
         self._tokens: dict[str, int] = {}
         self._commits = 0
         self._made: dict[str, str] = {}  # every id of a lease or place that was ever written, and its job
         self._by_key: dict[tuple[str, str], Holder] = {}  # the first lease of each request key, by job
         self._ends: defaultdict[str, list[int]] = defaultdict(list)  # tokens, in the order they ended
-        self._told: dict[tuple[str, str], Told] = {}
+        self._reported: dict[tuple[str, str], Reported] = {}
         self._free_ms: dict[str, int] = {}
         self._granted_ms: dict[str, int] = {}  # when its last grant was written, which is later than it says
         self._let_go: set[tuple[str, str]] = set()
@@ -100,8 +101,10 @@ class Checker:
         self._withdrawn: set[str | None] = set()  # keys of claims that their clients have withdrawn
         self._breaks: dict[str, int] = {}  # by reason: in which commit
         self.asking: set[str] = set()  # the asks whose callers are there, by their fresh ids
-        self._stood: defaultdict[tuple[str, int], set[str]] = defaultdict(set)  # which asks were told of a place
-        self._sessions: dict[str, int] = {}  # until when the worker of each was told that it lasts; 0: it ends it
+        self._stood: defaultdict[tuple[str, int], set[str]] = defaultdict(set)  # which asks were given a place
+        self._sessions: dict[
+            str, int
+        ] = {}  # by the last answer to its worker: until when it lasts; 0: the worker ends it
         self._few: dict[str, tuple[int, int, int]] = {}  # by record: what LIMITED holds, waits for, and has open in it
         self._pools: dict[str, int] = {}
         self._slots: dict[str, int] = {}  # as many as the first of its owners asked for
@@ -179,17 +182,17 @@ class Checker:
         if isinstance(command, AcquireTerms):
             self.waits.heard(client, command, result)
         if isinstance(result, Granted | Renewed | Transferred):
-            self._told_of(client, result.name, result.lease)
+            self._note_lease(client, result.name, result.lease)
         elif isinstance(result, GrantedAll):
             for each in result.grants:
-                self._told_of(client, each.name, each.lease)
+                self._note_lease(client, each.name, each.lease)
         elif isinstance(result, Refused) and isinstance(command, AcquireTerms) and command.request_key:
             for each in result.left:
-                self._told_of(client, each.name, each.lease)
+                self._note_lease(client, each.name, each.lease)
             spent = [each.ending for each in result.outcomes if isinstance(each, KeySpent)]
             if len(spent) == len(result.outcomes) and all(each is not None and each.how in LOST for each in spent):
                 own = [(job, hold) for job, hold in self._leases() if hold.request_key == command.request_key]
-                left = [job for job, hold in own if (job, hold.lease_id) not in self._told]
+                left = [job for job, hold in own if (job, hold.lease_id) not in self._reported]
                 if left:
                     self._say("all-or-nothing", f"{client} was told that its claim is lost, and has {left}.")
         elif isinstance(result, NotCurrent) and isinstance(command, Renew | Release):
@@ -206,18 +209,18 @@ class Checker:
                 self._say("session", f"{client}'s session was over while it was kept.")
 
     def _lost(self, client: str, command: Renew | Release, now_ms: int) -> None:
-        """Who was told of a lease, and now that it has none: somebody ended it, or its time is over."""
+        """A client that was given a lease, and is told now that it has none: somebody ended it, or its time is over."""
         mine = command.name, command.lease_id or ""
-        told = self._told.get(mine)
-        if told is not None and now_ms < told.until_ms and mine not in self._let_go and mine not in self._ended_by:
-            early_ms = told.until_ms - now_ms
+        known = self._reported.get(mine)
+        if known is not None and now_ms < known.until_ms and mine not in self._let_go and mine not in self._ended_by:
+            early_ms = known.until_ms - now_ms
             said = f"{client} was told that its lease of {command.name} is lost, {early_ms} ms before its end"
             self._say("lease:never-early", f"{said}, and nobody had ended it.")
 
-    def _told_of(self, client: str, job: str, lease: Holder) -> None:
+    def _note_lease(self, client: str, job: str, lease: Holder) -> None:
         # Without credit for outages. The answer's own deadline may be earlier: that of its session, or a ceiling.
         until_ms = min(lease.renewed_ms + lease.ttl_ms, lease.expires_ms) if lease.ttl_ms else 0
-        self._told[job, lease.lease_id] = Told(client, until_ms)
+        self._reported[job, lease.lease_id] = Reported(client, until_ms)
         if self._granted_ms.get(job, 0) < self._free_ms.get(job, 0) < lease.renewed_ms:
             self._say("excl", f"{job} was shown as free in the middle of {client}'s lease.")
         if self._tokens.get(job, 0) < lease.token:
@@ -233,24 +236,24 @@ class Checker:
         """Return whether there is a lease or a place with this id. A place that was given up is none any more."""
         if lease_id not in self._made:
             return False
-        places = [found.record for found in self._records.values() if isinstance(found.record, Ticket)]
-        return lease_id in [*[hold.lease_id for _, hold in self._leases()], *[each.lease_id for each in places]]
+        tickets = [found.record for found in self._records.values() if isinstance(found.record, Ticket)]
+        return lease_id in [*[hold.lease_id for _, hold in self._leases()], *[each.lease_id for each in tickets]]
 
     def answered(self, command: Command, result: Result) -> None:
         """A server has this result for a command."""
         is_denied = isinstance(result, BaseException) and not getattr(result, "unknown", False)
         if isinstance(command, Break) and is_denied and command.reason in self._breaks:
-            self._say("idem:acquire", f"A break of {command.name} was written and told as not done: {result}")
+            self._say("idem:acquire", f"A break of {command.name} was written and reported as not done: {result}")
         if isinstance(result, Status) and not result.lock.holders:
             self._free_ms[result.name] = result.now_ms
         if not isinstance(command, AcquireTerms):
             return
         if isinstance(result, Held | Queued):
-            for told in result.blockers:
-                over_ms = self._over_ms.get((told.name, told.holder.token))
+            for blocker in result.blockers:
+                over_ms = self._over_ms.get((blocker.name, blocker.holder.token))
                 if over_ms is not None and over_ms < result.now_ms:
-                    said = f"{command.owner} was told that {told.holder.owner} has {told.name}, whose lease had ended"
-                    self._say("excl", f"{said} {result.now_ms - over_ms} ms before.")
+                    said = f"{command.owner} was told that {blocker.holder.owner} has {blocker.name}"
+                    self._say("excl", f"{said}, whose lease had ended {result.now_ms - over_ms} ms before.")
         if isinstance(result, Queued):
             self._stood[result.name, result.ticket].add(command.fresh_lease_id)
         if isinstance(result, Granted | GrantedAll):
@@ -259,12 +262,12 @@ class Checker:
                     self._say("excl", f"A server answered with a lease of {each.name} that was never written.")
         elif is_denied and not getattr(command, "ticket", 0) and self._has_something(command.fresh_lease_id):
             job = self._made[command.fresh_lease_id]
-            self._say("idem:acquire", f"A claim of {job} was written and told as not done: {result}")
+            self._say("idem:acquire", f"A claim of {job} was written and reported as not done: {result}")
 
     def look(self, now_ms: int, well_since_ms: int | None) -> None:
         """From time to time: nobody waits for what is free."""
         records = [found.record for found in self._records.values() if found.record is not None]
-        self.waits.look(LineRecords(records, self._closed), now_ms, well_since_ms)
+        self.waits.look(QueueRecords(records, self._closed), now_ms, well_since_ms)
 
     def alive(self, now_ms: int) -> None:
         """The store answers a server."""
@@ -291,8 +294,8 @@ class Checker:
                 self._session_over(key, record, puts, now_ms)
             elif isinstance(record, Ticket):
                 self._made.setdefault(record.lease_id, record.name)
-                if record.number not in self.waits.line(record.name):
-                    self._say("queue:fifo", f"Place {record.number} of {record.name} is in no line.")
+                if record.number not in self.waits.queue(record.name):
+                    self._say("queue:fifo", f"Place {record.number} of {record.name} is in no queue.")
             few = _few_of(record)
             if any(few):
                 self._few[key] = few
@@ -311,25 +314,25 @@ class Checker:
             self._pools[event.job] = 0 if said == "paused" else int(said.partition(" ")[0])
 
     def _job_event(self, event: Event, commit: Sequence[Event], puts: Puts, now_ms: int) -> None:
-        job, live, line = event.job, self._live[event.job], self.waits.line(event.job)
+        job, live, queue = event.job, self._live[event.job], self.waits.queue(event.job)
         if event.kind == kinds.ACQUIRED:
             if event.token <= self._tokens.get(job, 0):
                 self._say("token:rises", f"Token {event.token} of {job} came after {self._tokens[job]}.")
             self._tokens[job] = max(event.token, self._tokens.get(job, 0))
             is_moved = any(each.kind == kinds.TRANSFERRED and each.job == job for each in commit)  # its owner decides
-            kin = self._kin(event, live, puts) if live else []
-            is_of_kin = bool(live) and all(kin)
+            related = self._related(event, live, puts) if live else []
+            is_related = bool(live) and all(related)
             written = self._now(lock_key(NS, job), puts)
             if not live and isinstance(written, LockRecord):
                 self._slots[job] = written.slots
-            if live and not is_of_kin and not self._fits(event, live, is_moved=is_moved):
+            if live and not is_related and not self._fits(event, live, is_moved=is_moved):
                 owners = " and ".join(sorted(each.owner for each in live.values()))
                 self._say("excl", self._too_many(event, live, owners))
             if not is_moved:
                 if any(until_ms > event.at_ms and covers(name, job) for name, until_ms in self._closed.items()):
                     self._say("closed", f"{event.owner} was given {job}, which is closed.")
-                if not any(kin):  # its family keeps others out anyway
-                    self._in_turn(event, {number: place.mode for number, place in line.items()}, puts)
+                if not any(related):  # its family keeps others out anyway
+                    self._in_turn(event, {number: arrival.mode for number, arrival in queue.items()}, puts)
                 self._may(event, written)
         elif event.kind in kinds.OWNERSHIP_ENDS:
             if event.token not in live:
@@ -340,8 +343,8 @@ class Checker:
         elif event.kind == kinds.QUEUED:
             self.waits.takes(event)
         elif event.kind == kinds.LEFT:
-            place = self._now(ticket_key(NS, job, event.ticket), {})
-            is_own = isinstance(place, Ticket) and self._is_let_go(job, place)
+            ticket = self._now(ticket_key(NS, job, event.ticket), {})
+            is_own = isinstance(ticket, Ticket) and self._is_let_go(job, ticket)
             if event.reason == "left" and not is_own and not self.asking.isdisjoint(self._stood[job, event.ticket]):
                 self._say("queue:fifo", f"{event.owner}'s place for {job} was given up while it waited.")
         self._follow(event, now_ms)
@@ -354,7 +357,7 @@ class Checker:
         return f"{event.owner} was given {units} units of {event.job}: {owners} had {taken} of its {slots} slots."
 
     def _fits(self, event: Event, live: dict[int, Event], *, is_moved: bool) -> bool:
-        """Whether a new owner is allowed beside those who are there."""
+        """Return whether a new owner is allowed beside those who are there."""
         if is_moved and event.slot_numbers:
             return True
         units = [len(each.slot_numbers) for each in (event, *live.values())]
@@ -364,7 +367,7 @@ class Checker:
             return sum(units) <= self._slots[event.job]
         return not any(EXCLUSIVE in (event.mode, each.mode) for each in live.values())
 
-    def _kin(self, event: Event, live: dict[int, Event], puts: Puts) -> list[bool]:
+    def _related(self, event: Event, live: dict[int, Event], puts: Puts) -> list[bool]:
         """Of each owner, whether it is of the parent or a child of the new one's session."""
         records = [self._now(lock_key(NS, event.job), each) for each in ({}, puts)]
         # One that begins and ends in the same commit is known by its end.
@@ -391,12 +394,12 @@ class Checker:
         ):
             self._say("access", f"{event.owner} was given {event.job}, whose list names {' and '.join(before.acl)}.")
 
-    def _in_turn(self, event: Event, line: dict[int, str], puts: Puts) -> None:
+    def _in_turn(self, event: Event, queue: dict[int, str], puts: Puts) -> None:
         """Nobody is overtaken by a later place, or by a newcomer."""
         newcomer = not event.ticket and not event.job.startswith("path:")
         passed = [
             number
-            for number, mode in line.items()
+            for number, mode in queue.items()
             if (newcomer or number < event.ticket) and EXCLUSIVE in (mode, event.mode)
         ]
         if passed:
@@ -432,7 +435,7 @@ class Checker:
         before = next((holder for holder in holders if holder.token == event.token), None)
         if before is None:  # it began in the same commit
             return
-        told = self._told.get((event.job, before.lease_id))
+        known = self._reported.get((event.job, before.lease_id))
         is_broken = event.kind == kinds.BROKEN and event.reason is not None
         if is_broken and self._breaks.setdefault(event.reason or "", self._commits) != self._commits:
             self._say("idem:acquire", f"One break of {event.job} was done twice.")
@@ -444,12 +447,12 @@ class Checker:
         if event.kind != kinds.EXPIRED or before.session is not None or 0 < before.ends_ms <= event.at_ms:
             self._ended_by.add((event.job, before.lease_id))
         is_own = self._is_let_go(event.job, before) or self._sessions.get(before.session or "") == 0
-        if event.kind != kinds.RELEASED or told is None or is_own:
+        if event.kind != kinds.RELEASED or known is None or is_own:
             return
-        self._say("excl", f"{told.client}'s lease of {event.job} was given back, but not by {told.client}.")
+        self._say("excl", f"{known.client}'s lease of {event.job} was given back, but not by {known.client}.")
 
     def _had_its_chance(self, loss: str, before: Holder | SessionRecord, now_ms: int) -> None:
-        """Who was live when nobody could serve has time to renew when somebody can: once since its last renewal."""
+        """A lease that was live while nobody could serve has time to renew afterwards: once since its last renewal."""
         for began_ms, ended_ms in self._outages:
             is_live = before.renewed_ms < began_ms < before.expires_ms - PULSE_LATE_MS
             if not is_live or any(before.renewed_ms < each < began_ms for each in self._recorded):
@@ -468,9 +471,9 @@ class Checker:
         job = lock.name
         if {holder.token for holder in lock.holders} != self._live[job].keys():
             self._say("audit", f"{job} is held by {[each.owner for each in lock.holders]}, and events say otherwise.")
-        line = sorted(self.waits.line(job))
-        if list(lock.line) != line or len(lock.marks) != 8 * len(lock.line):
-            self._say("queue:fifo", f"The line of {job} is {lock.line}, and events say {line}.")
+        queue = sorted(self.waits.queue(job))
+        if list(lock.line) != queue or len(lock.marks) != 8 * len(lock.line):
+            self._say("queue:fifo", f"The queue of {job} is {lock.line}, and events say {queue}.")
         for holder in lock.holders:
             self._holder(key, job, holder, puts)
         if lock.line and not lock.holders and not (lock.delay_until_ms or lock.parked or lock.done):
@@ -480,8 +483,8 @@ class Checker:
                 said = f"{job} is free, and {head.owner}, who is first in line, was not given it: a lost wake-up."
                 self._say("queue:fifo", said)
         if lock.groups and len(lock.line) > 1:
-            places = [self._now(ticket_key(NS, job, number), puts) for number in lock.line]
-            groups = [each.replaces for each in places if isinstance(each, Ticket) and each.replaces]
+            tickets = [self._now(ticket_key(NS, job, number), puts) for number in lock.line]
+            groups = [each.replaces for each in tickets if isinstance(each, Ticket) and each.replaces]
             if len(groups) > len(set(groups)):
                 self._say("queue:newest", f"{len(groups)} of one group wait for {job}.")
         taken = [number for holder in lock.holders for number in holder.slot_numbers]
@@ -496,12 +499,12 @@ class Checker:
 
     def _holder(self, key: str, job: str, holder: Holder, puts: Puts) -> None:
         self._made.setdefault(holder.lease_id, job)
-        told = self._told.get((job, holder.lease_id))
+        known = self._reported.get((job, holder.lease_id))
         is_own = (job, holder.lease_id) in self._let_go
         lasts = holder.session is not None and not holder.ttl_ms  # as long as its session
-        if told is not None and holder.expires_ms < told.until_ms and not lasts and not is_own:
-            cut_ms = told.until_ms - holder.expires_ms
-            self._say("lease:never-early", f"{told.client}'s lease of {job} was cut by {cut_ms} ms.")
+        if known is not None and holder.expires_ms < known.until_ms and not lasts and not is_own:
+            cut_ms = known.until_ms - holder.expires_ms
+            self._say("lease:never-early", f"{known.client}'s lease of {job} was cut by {cut_ms} ms.")
         ends_ms = self._ceilings.setdefault(holder.lease_id, holder.ends_ms)
         if holder.ends_ms != ends_ms or 0 < ends_ms < max(holder.renewed_ms, holder.expires_ms):
             self._say("max-hold", f"{holder.owner}'s lease of {job} goes on after its ceiling.")
@@ -525,7 +528,7 @@ class Checker:
                 self._say("tree", f"{each.owner} has {other} and {holder.owner} has {job}.")
 
     def _session_over(self, key: str, session: SessionRecord, puts: Puts, now_ms: int) -> None:
-        """What it had is given back in the same step. Of very many jobs the rest follows."""
+        """All that a session had is given back in the same step; of very many jobs, the rest follows."""
         before = self._now(key, {})
         holds = before.holds if isinstance(before, SessionRecord) else ()
         if isinstance(before, SessionRecord) and not before.ended_ms and session.how == EXPIRED:
@@ -539,7 +542,7 @@ class Checker:
 
 
 def _few_of(record: Stored | None) -> tuple[int, int, int]:
-    """What the principal with limits holds, waits for, and has open in one record."""
+    """Count what the principal with limits holds, waits for, and has open in one record."""
     if isinstance(record, LockRecord):
         return sum([each.principal == LIMITED for each in record.holders]), 0, 0
     if getattr(record, "principal", "") != LIMITED:

@@ -224,7 +224,7 @@ class EventContract(ContractBase):
             assert woken == [True]
 
     @pytest.mark.parametrize("whose", ["its own", "another connection's"])
-    def test_who_waits_for_a_record_to_go_is_told_when_it_is_deleted(
+    def test_who_waits_for_a_record_to_go_is_woken_when_it_is_deleted(
         self, connect: Connect, store: Store, whose: str
     ) -> None:
         writer = store if whose == "its own" else connect()

@@ -77,7 +77,7 @@ class RaceContract(ContractBase):
             assert len(won) == 1
             assert record_of(stores[0], name) == lock(name, token=won[0])
 
-    def test_a_thread_that_must_not_wait_is_answered_or_told_that_the_store_is_busy(self, connect: Connect) -> None:
+    def test_a_thread_that_must_not_wait_is_answered_or_learns_that_the_store_is_busy(self, connect: Connect) -> None:
         first, second = connect(), connect()
         at_once = first.at_once()
         if at_once is None:
@@ -280,7 +280,7 @@ class LeaseContract(ContractBase):
         assert isinstance(release(FaultyStore(store, ["lost after"]), mine.lease.lease_id), Released)
         assert [each.kind for each in store.events(0, 10)] == ["acquired", "released"]
 
-    def test_a_refused_commit_is_told_and_changes_nothing(self, store: Store) -> None:
+    def test_a_refused_commit_is_reported_and_changes_nothing(self, store: Store) -> None:
         with pytest.raises(StoreUnavailable) as caught:
             acquire(FaultyStore(store, ["refused"]))
         assert not caught.value.unknown
@@ -317,7 +317,7 @@ class TroubleContract(ContractBase):
             for _ in range(3):
                 assert isinstance(store.trouble(), StoreFull)
                 with suppress(StoreUnavailable):
-                    store.commit({}, {}, ())  # there may be room for nothing
+                    store.commit({}, {}, ())  # even this may not fit
             assert record_of(store, "before") == lock("before")
         finally:
             make_room()

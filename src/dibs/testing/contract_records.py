@@ -66,7 +66,7 @@ class RecordContract(ContractBase):
         store.commit({b: now[b]}, puts, ())  # a record that is not compared may be as old as it likes
         assert store.read([b]).records[b].record == puts[b]
 
-    def test_reading_no_keys_tells_the_time(self, store: Store) -> None:
+    def test_reading_no_keys_gives_the_time(self, store: Store) -> None:
         snapshot = store.read(())
         assert snapshot.records == {}
         assert snapshot.now_ms > 0
@@ -172,8 +172,8 @@ class RecordContract(ContractBase):
     def test_one_commit_takes_a_decision_of_many_records_and_events(self, connect: Connect, store: Store) -> None:
         names = [f"job-{number:05}" for number in range(self.many)]
         keys = [key_of(name) for name in names]
-        told = tuple(event(name) for name in names)
-        seq = put(store, *[lock(name) for name in names], events=told)
+        written = tuple(event(name) for name in names)
+        seq = put(store, *[lock(name) for name in names], events=written)
         for each in (store, connect()):
             assert all(found.record for found in each.read(keys).records.values())
             assert [key for key, _ in each.scan("lock/", limit=self.many + 1)] == keys

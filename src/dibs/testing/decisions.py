@@ -1,10 +1,10 @@
-"""What is true of every decision, whatever was asked: its answer says what it writes. The promise `answer`.
+"""Checks of every decision, whatever was asked: its answer says what it writes. The promise `answer`.
 
-A lease that was told is in the records, as it was told. A place that was told is in all its lines, where it was told to
-be. A refusal changes nothing but what was due: holds whose time is over, places that nobody asks for or that can never
+A lease in an answer is in the records, as the answer says. A place in an answer is in all its queues, at that position.
+A refusal changes nothing but what was due: holds whose time is over, places that nobody asks for or that can never
 be served, those who are served then, and what a session wants (`tickets.note_want`).
 
-`dibs simulate` looks at every decision so, and the tests do (`tests/conftest.py`).
+`dibs simulate` checks every decision in this way, and so do the tests (`tests/conftest.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REFUSALS = (
     lease_outcomes.EffectRefused,
     *(lease_outcomes.NotFound, lease_outcomes.NotClosed),
 )
-# Why a place may leave its line whatever is asked: it is not the asker's doing.
+# Why a place may leave its queue whatever is asked: it is not the asker's doing.
 DUE = ("stopped asking", "session ended", "done", "parked", "forbidden", "pool changed", "deadlock")
 
 
@@ -44,12 +44,12 @@ def wrong(view: View, command: Command, decision: Decision) -> str | None:
     """Return what the answer says that the writes do not, or the other way round, as a sentence. None: they agree."""
     before, after = _draft(view, {}), _draft(view, decision.writes)
     with suppress(Missing):  # what the decision did not look at cannot be said
-        for told in (*_leases(decision.outcome), *[each for one in decision.handed for each in _leases(one.outcome)]):
-            ns = getattr(command, "ns", None) or _ns_of(decision, told.lease)
-            if (says := _not_held(after, ns, told.name, told.lease)) is not None:
+        for each in (*_leases(decision.outcome), *[lease for one in decision.handed for lease in _leases(one.outcome)]):
+            ns = getattr(command, "ns", None) or _ns_of(decision, each.lease)
+            if (says := _not_held(after, ns, each.name, each.lease)) is not None:
                 return says
     with suppress(Missing):
-        if isinstance(decision.outcome, Queued) and (says := _not_in_line(after, decision.outcome)) is not None:
+        if isinstance(decision.outcome, Queued) and (says := _not_in_queue(after, decision.outcome)) is not None:
             return says
     with suppress(Missing):
         if (says := _waits_for_itself(before, after, decision)) is not None:
@@ -67,8 +67,8 @@ def check(view: View, command: Command, decision: Decision) -> None:
 
 @contextmanager
 def checked(look: Callable[[View, Command, Decision], None] = check) -> Iterator[None]:
-    """Meanwhile `look` looks at every decision of this process, and nothing else does: a simulated world takes the same
-    course in a test, where others look too, and raise."""
+    """Meanwhile `look` checks every decision of this process, and nothing else does. So a simulated world takes the
+    same course in a test, where other checks would raise."""
     before = decide_module.CHECKS.copy()
     decide_module.CHECKS[:] = [look]
     try:
@@ -100,9 +100,9 @@ def _not_held(after: Draft, ns: str, name: str, lease: Holder) -> str | None:
     lock = after.lock(ns, name)
     found = next((each for each in lock.holders if each.lease_id == lease.lease_id), None)
     if found is None:
-        return f"{lease.owner} is told that it has {name}, and has it not."
+        return f"{lease.owner} is told that it has {name}, and does not have it."
     if _but(shown(after, found), lease, "wanted", "delays_release") != lease:
-        return f"{lease.owner} is told of its lease of {name} {lease}, and it is {found}."
+        return f"{lease.owner} is told that its lease of {name} is {lease}, and it is {found}."
     session = after.session(lease.session) if lease.session is not None else None
     if session is not None and lock_key(ns, name) not in session.holds:
         return f"The session of {lease.owner} does not know that it has {name}."
@@ -111,7 +111,7 @@ def _not_held(after: Draft, ns: str, name: str, lease: Holder) -> str | None:
     return None
 
 
-# Of its session; of those who wait; and of the contract of its claim, which no answer shows.
+# Fields that change with the session, with those who wait, and with the contract of the claim, which no answer shows.
 _SHOWN = ("expires_ms", "heard_ms", "active_ms", "wanted", "delays_release")
 
 
@@ -119,26 +119,27 @@ def _but(record: Stored | Holder, other: Stored | Holder, *fields: str) -> objec
     return record.replace(**{field: getattr(other, field) for field in fields})
 
 
-def _not_in_line(after: Draft, told: Queued) -> str | None:
-    ticket = after.ticket(told.ns, told.name, told.ticket)
-    if ticket is None or ticket.lease_id != told.ticket_id:
-        return f"Place {told.ticket} of {told.name} is told, and there is none."
+def _not_in_queue(after: Draft, answer: Queued) -> str | None:
+    ticket = after.ticket(answer.ns, answer.name, answer.ticket)
+    if ticket is None or ticket.lease_id != answer.ticket_id:
+        return f"Place {answer.ticket} of {answer.name} is in the answer, and there is none."
     for part in parts_of(ticket):
-        if part.number not in after.lock(told.ns, part.name).line:
-            return f"Place {part.number} is not in the line of {part.name}."
-        if in_tree(part.name) and not after.tree_queue(told.ns).has(part.number):
-            return f"Place {part.number} of {part.name} is not in the line of its tree."
+        if part.number not in after.lock(answer.ns, part.name).line:
+            return f"Place {part.number} is not in the queue of {part.name}."
+        if in_tree(part.name) and not after.tree_queue(answer.ns).has(part.number):
+            return f"Place {part.number} of {part.name} is not in the queue of its tree."
     now = queued(after, ticket)
     for field in ("position", "delay_until_ms", "paused", "closure"):
-        if getattr(now, field) != getattr(told, field):
-            return f"The {field} of place {told.ticket} of {told.name} is told as {getattr(told, field)}: {now}."
-    if [each.holder.lease_id for each in now.blockers] != [each.holder.lease_id for each in told.blockers]:
-        return f"Place {told.ticket} of {told.name} waits for others than it is told."
+        if getattr(now, field) != getattr(answer, field):
+            said = getattr(answer, field)
+            return f"The {field} of place {answer.ticket} of {answer.name} is {said} in the answer: {now}."
+    if [each.holder.lease_id for each in now.blockers] != [each.holder.lease_id for each in answer.blockers]:
+        return f"Place {answer.ticket} of {answer.name} waits for others than the answer says."
     return None
 
 
 def _waits_for_itself(before: Draft, after: Draft, decision: Decision) -> str | None:
-    """A session that got a job may be waited for by somebody for whom it waits. Then the grant should be refused."""
+    """A session that got a job may wait for somebody who waits for it. Such a grant should be refused."""
     for new in decision.writes.values():
         if not isinstance(new, LockRecord) or not new.holders:
             continue
@@ -155,7 +156,7 @@ def _waits_for_itself(before: Draft, after: Draft, decision: Decision) -> str | 
 
 def _changed(before: Draft, command: Command, decision: Decision) -> str | None:
     served = {each.lease.lease_id for one in decision.handed for each in _leases(one.outcome)}
-    served |= {each.lease.lease_id for each in _leases(decision.outcome)}  # what it still has, and is told again
+    served |= {each.lease.lease_id for each in _leases(decision.outcome)}  # what it still has, and is answered again
     for event in decision.events:
         if event.kind not in _DUE_EVENTS:
             return f"A refusal brought the event {event.kind} of {event.job}."
@@ -196,10 +197,10 @@ def _changed_lock(before: Draft, old: LockRecord, new: Stored | None, served: se
         return f"{got[0].owner} got {old.name} without a place."
     numbers = set(old.line)
     if any(number not in numbers for number in new.line) or list(new.line) != sorted(new.line):
-        return f"The line of {old.name} was {old.line} and is {new.line}."
+        return f"The queue of {old.name} was {old.line} and is {new.line}."
     settings = ("groups", "pooled", "next_ticket") + (() if got else ("acl", "done", "slots", "max_attempts"))
     changed = [field for field in settings if getattr(old.by_kind(), field) != getattr(new, field)]
-    return f"{changed[0]} of {old.name} is another." if changed else None
+    return f"{changed[0]} of {old.name} changed." if changed else None
 
 
 def _changed_ticket(
@@ -212,11 +213,11 @@ def _changed_ticket(
     left = [each for each in decision.events if each.kind == kinds.LEFT and each.ticket == old.number]
     reasons = [each.reason for each in left if each.job == old.name]
     if "answered" in reasons and old.principal == getattr(command, "principal", None):
-        # With its own ticket it is its last answer. Else it is another ask, which only the job can end.
+        # With its own ticket it is its last answer. Otherwise it is another ask, which only the job can end.
         own = old.lease_id == getattr(command, "ticket_id", None)
         about = decision.outcome.outcomes if isinstance(decision.outcome, outcomes.Refused) else (decision.outcome,)
         if own or not all(isinstance(each, ABOUT_THE_ASK) for each in about):
             return None
     if "granted otherwise" in reasons or (reasons and all(reason in DUE for reason in reasons)):
         return None
-    return f"Place {old.number} of {old.name} left the line: {', '.join(map(str, reasons))}."
+    return f"Place {old.number} of {old.name} left the queue: {', '.join(map(str, reasons))}."

@@ -75,6 +75,6 @@ class Meetings:
 
 
 def table(counts: Counter[Pair]) -> str:
-    """How often each two met, the rarest first."""
+    """Show how often each two met, the rarest first."""
     rows = sorted([(counts[pair], *pair) for pair in PAIRS])
     return "\n".join([f"{count:9,}  {one} + {other}" for count, one, other in rows])

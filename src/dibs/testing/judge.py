@@ -23,7 +23,7 @@ CLAIMS = ("claim", "claim_any", "claim_all", "heir")
 # Calls after which a lease may be over although its time is not.
 ENDS = ("release", "transfer", "break", "session_end")
 PAUSE, KILL = "pause", "kill"  # of a server: no calls, but a reader of the record wants to know
-PLACE_S = 10  # a place in line lasts longer than this without a question
+PLACE_S = 10  # a place in the queue lasts longer than this without a question
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Violation:
 class Life:
     """A lease of one job, as its clients know it. A claim of several jobs has one id for all its leases."""
 
-    grant: RecordedCall  # the answer that told of it first
+    grant: RecordedCall  # the first answer that gave it
     beats: list[RecordedCall] = field(default_factory=list)  # answers after which its time counts anew, by their end
     ends: list[RecordedCall] = field(default_factory=list)  # what may have ended it before its time
 
@@ -80,7 +80,7 @@ class Life:
 
 
 class Turn(NamedTuple):
-    """A claim that was served: its first question, the answer that told of a place in line if one did, the grant."""
+    """A claim that was served: its first question, the answer with a place in the queue if there was one, the grant."""
 
     asked: RecordedCall
     place: RecordedCall | None
@@ -165,7 +165,7 @@ def _two_owners(lives: list[Life]) -> Iterator[Violation]:
 
 
 def _tokens(lives: list[Life]) -> Iterator[Violation]:
-    """Who asks after another was answered gets a larger token."""
+    """A client that asks after another was answered gets a larger token."""
     seen: dict[int, RecordedCall] = {}
     for life in lives:
         other = seen.setdefault(life.grant.token, life.grant)
@@ -214,9 +214,9 @@ def _keys(run: Sequence[RecordedCall]) -> Iterator[Violation]:
 
 
 def _places(run: Sequence[RecordedCall]) -> Iterator[Violation]:
-    """Who asks after another was told of its place in line is served after it, if that one kept asking."""
+    """A client that asks after another was given its place in the queue is served after it, if that one kept asking."""
     asked: dict[tuple[str, str], RecordedCall] = {}  # by job and key: the first question
-    waits: dict[tuple[str, str], tuple[RecordedCall, float]] = {}  # the answer that told of a place; the last answer
+    waits: dict[tuple[str, str], tuple[RecordedCall, float]] = {}  # the answer with a place; the last answer
     served: dict[str, list[Turn]] = defaultdict(list)
     for call in sorted(run, key=lambda call: call.ended):
         if call.call not in ("claim", "leave") or not call.key:
@@ -263,7 +263,7 @@ def _lost_early(run: Sequence[RecordedCall], lives: dict[tuple[str, str], Life])
 
 
 def _reads(run: Sequence[RecordedCall], by_job: dict[str, list[Life]]) -> Iterator[Violation]:
-    """What is shown of a job is not older than what was answered before the question."""
+    """An answer about a job is not older than what was answered before the question."""
     shown: dict[str, list[RecordedCall]] = defaultdict(list)
     for call in run:
         if call.call == "show" and call.outcome == OK:

@@ -30,7 +30,7 @@ from dibs.wire.documents import Reply, reply_for_error
 
 
 class Asking(Protocol):
-    """What a racer needs of a transport."""
+    """The part of a transport that a racer needs."""
 
     def ask(self, asked: Ask) -> Reply: ...
 
@@ -152,7 +152,7 @@ class Racer(RaceThread):
 
 
 class SdkRacer(RaceThread):
-    """A client of the SDK, which sends its own heartbeats. `held` is a time in which it was told of no loss."""
+    """A client of the SDK, which sends its own heartbeats. `held` is a time in which no loss was reported to it."""
 
     def __init__(self, name: str, client: Client, *common: Any) -> None:
         super().__init__(name, *common)

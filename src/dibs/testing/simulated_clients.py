@@ -23,7 +23,7 @@ from dibs.engine.waiters import Waiter
 from dibs.testing.checker import LIMITED, LIMITS, Finding
 from dibs.testing.features import FEATURES, Pair
 from dibs.testing.judge import UNKNOWN, RecordedCall
-from dibs.testing.line_checker import NS
+from dibs.testing.queue_checker import NS
 from dibs.testing.simulation import EPISODE, FAULTS, EpisodeSettings, SimulatedServer, World
 from dibs.testing.workload import RaceTerms, Stage, Steps, Workload
 from dibs.wire.codes import NOT_NOW, kind_of
@@ -166,7 +166,7 @@ class Request:
             self.client.answered(None, self._way_ms)
 
     def _note_hang_up(self) -> None:
-        """Who hangs up leaves the line. So the judge must not expect that a place is kept that was told before."""
+        """A caller that hangs up leaves the queue. So the judge must not expect that its place is kept."""
         if isinstance(self.command, commands.Acquire) and self._wait_ms:
             at, line = self._sent_ms / 1000, {"job": self.command.name, "key": self.command.request_key or ""}
             self.client.note(**line, client=self.client.name, call="leave", began=at, ended=at, outcome=UNKNOWN)
@@ -304,7 +304,7 @@ class Episode(NamedTuple):
 
 def episode(settings: EpisodeSettings) -> Episode:
     log = logging.getLogger("dibs")
-    before, log.disabled = log.disabled, True  # a server tells of every fault
+    before, log.disabled = log.disabled, True  # a server logs every fault
     try:
         world = World(settings, SimulatedClient)
         found = world.run()

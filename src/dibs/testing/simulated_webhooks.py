@@ -24,7 +24,7 @@ HOOK = Webhook(id="hook", ns="default", principal="local", url="http://simulated
 
 
 class HookTarget:
-    """What it has answered of each job is never sent before what it has not."""
+    """A target that checks the order: no event of a job comes before an earlier one that it has not answered."""
 
     def __init__(
         self, store: Store, chance: Random, strikes: Callable[[str, float], bool], say: Callable[[str, str], None]

@@ -36,10 +36,10 @@ from dibs.testing.checker import Checker, Finding
 from dibs.testing.decisions import checked, wrong
 from dibs.testing.features import Meetings, features_of
 from dibs.testing.judge import UNKNOWN, RecordedCall, judge
-from dibs.testing.line_checker import NS
+from dibs.testing.queue_checker import NS
 from dibs.testing.simulated_webhooks import HookTarget, SimulatedDeliveries
 from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Timer
-from dibs.testing.workload import KIN, POOL, PREFIX, SHARED, TWOS
+from dibs.testing.workload import POOL, PREFIX, RELATED, SHARED, TWOS
 
 EPISODE = 4_000  # operations of one world
 HOOKED = 0.25  # the share of worlds with a webhook
@@ -54,7 +54,7 @@ FAULTS = (
 )
 HOME_MS_MAX = 300_000  # how long it may take until nothing is left
 LATENCIES_MS = (0, 0, 1, 1, 2, 5)
-PLACELESS = frozenset(("done-marks", "attempts", "access-lists"))  # for these, places go whose callers come again
+TAKING_PLACES = frozenset(("done-marks", "attempts", "access-lists"))  # for these, places go whose callers come again
 
 
 # Jobs that only some features need.
@@ -63,7 +63,7 @@ KINDS = {
     "path:a": {"trees"},
     SHARED: {"shared", "share"},
     POOL: {"pools", "smaller-pools"},
-    KIN: {"nested-sessions"},
+    RELATED: {"nested-sessions"},
     f"{PREFIX}0": {"prefix-closures"},
     **{job: {"slots"} for job in TWOS},
 }
@@ -303,7 +303,7 @@ class SimulatedServer:
         self.well_since_ms = max(self.world.time.now_ms + for_ms, self.well_since_ms)
 
     def is_able(self) -> bool:
-        """Whether it could serve until now, since it was well."""
+        """Return whether it could serve until now, since it was well."""
         is_there = self.is_started and not (self.is_dead or self.is_cut_off or self.world.is_full)
         return is_there and max(self.stopped_until_ms, self.well_since_ms) <= self.world.time.now_ms
 
@@ -353,16 +353,16 @@ class SimulatedServer:
                 claim = self._gone.get(each.lease_id)
                 if claim is None or each.lease_id in [holder.lease_id for holder in before]:
                     continue
-                if not self._has_place(record.name, served.get((record.name, each.token), 0), each.lease_id):
-                    told = self.world.checker.waits.refused.get(claim.request_key or "", "")
-                    also = f" It was told `{told}` elsewhere meanwhile." if told else ""
+                if not self._has_ticket(record.name, served.get((record.name, each.token), 0), each.lease_id):
+                    refused = self.world.checker.waits.refused.get(claim.request_key or "", "")
+                    also = f" It was told `{refused}` elsewhere meanwhile." if refused else ""
                     said = f"{claim.owner} had hung up before {self.name} read the store, and was given {record.name}."
                     self.world.say("queue:no-dead-grant", said + also)
 
-    def _has_place(self, job: str, number: int, ticket_id: str) -> bool:
-        """Whether it was handed the job as the place that it had in the store before: whoever comes serves that."""
-        place = self.world.store._records.get(ticket_key(NS, job, number), ABSENT).record
-        return isinstance(place, Ticket) and place.lease_id == ticket_id
+    def _has_ticket(self, job: str, number: int, ticket_id: str) -> bool:
+        """Return whether it got the job for the place that it had in the store before: any server serves that."""
+        ticket = self.world.store._records.get(ticket_key(NS, job, number), ABSENT).record
+        return isinstance(ticket, Ticket) and ticket.lease_id == ticket_id
 
     def _later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
         return self.world.time.later(int(seconds * 1000), self.loop, call, *args)
@@ -403,7 +403,7 @@ class SimulatedServer:
             self.batcher.after(self.waiters.on_events, left)
 
     def hear(self) -> None:
-        """Its watcher was told of news."""
+        """Its watcher was notified."""
         try:
             self.tally.catch_up(self.decider.store)
         except DibsError:
@@ -423,7 +423,7 @@ class SimulatedServer:
 
 
 def _is_news(event: Event) -> bool:
-    """Whether it may concern somebody who waits."""
+    """Return whether it may concern somebody who waits."""
     return event.kind == kinds.OPENED or (bool(event.ticket) and event.kind in (kinds.ACQUIRED, kinds.LEFT))
 
 
@@ -480,7 +480,7 @@ class World:
             new = [call for call in self.calls if call.began * 1000 >= self._failed_over_ms or call.outcome == UNKNOWN]
             calls = [call for call in new if call.key not in old]
             wrongs = judge(sorted(calls, key=lambda call: (call.began, call.number)))
-            if self.features & PLACELESS:  # the checker knows why a place went, and the judge does not
+            if self.features & TAKING_PLACES:  # the checker knows why a place went, and the judge does not
                 wrongs = [wrong for wrong in wrongs if wrong.promise != "queue:fifo"]
             for wrong in wrongs[:1]:
                 self.say(wrong.promise, wrong.says)
@@ -493,7 +493,7 @@ class World:
 
     def check_answers(self, results: Sequence[Result]) -> None:
         """Of a wrong answer that stands. What a server remembers of the store may be of different moments, and what it
-        decides by that has a conflict: nobody is told, and nothing is written."""
+        decides by that has a conflict: nothing is answered, and nothing is written."""
         for outcome, says in self._wrong:
             if any(result is outcome for result in results):
                 self.say("answer", says)
@@ -558,13 +558,13 @@ class World:
         if able and self.strikes("cut-off", 0.06):
             for server in chance.sample(able, chance.choice((1, 1, len(able)))):
                 server.is_cut_off = True
-                self.time.later(chance.choice((300, 2_000, 6_000)), None, self._mend, server)
+                self.time.later(chance.choice((300, 2_000, 6_000)), None, self._repair, server)
                 server.fell_ill(6_000)
         if able and self.strikes("clock", 0.03):
             chance.choice(able).jump(chance.choice((400, 1_500, 5_000)))
         if self.strikes("full", 0.02):
             self.is_full = True
-            self.time.later(chance.choice((500, 4_000)), None, self._mend, None)
+            self.time.later(chance.choice((500, 4_000)), None, self._repair, None)
             for server in able:
                 server.fell_ill(4_000)
 
@@ -576,7 +576,7 @@ class World:
             self.checker.learn(self.store.lose(commits), self.time.now_ms)
             self.store.arrive()
 
-    def _mend(self, server: SimulatedServer | None) -> None:
+    def _repair(self, server: SimulatedServer | None) -> None:
         if server is None:
             self.is_full = False
         else:
@@ -647,7 +647,7 @@ class World:
         return [*held, *left, *[client.name for client in self.clients if not client.is_home]]
 
     def _check_waiting(self) -> None:
-        """Nobody waits for what is free, or is told late."""
+        """Nobody waits for what is free, or is answered late."""
         now_ms = self.time.now_ms
         able = [each for each in self.servers if each.is_able()]
         well_ms = min([each.well_since_ms for each in able], default=None)
@@ -655,7 +655,7 @@ class World:
         for request in self.waiting:
             place, server = request.place, request.server
             if place is not None and server in able:
-                self.checker.waits.told_late(*place, request.client.name, server.well_since_ms, now_ms)
+                self.checker.waits.answered_late(*place, request.client.name, server.well_since_ms, now_ms)
 
     def _check_counts(self) -> None:
         """Whoever knows all events counts what there is."""

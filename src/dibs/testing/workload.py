@@ -1,4 +1,4 @@
-"""What a client does that races for a few jobs on purpose, for `dibs verify` on real servers and `dibs simulate`.
+"""The life of a client that races for a few jobs on purpose, for `dibs verify` on real servers and `dibs simulate`.
 
 It claims jobs, in line or not, in sessions or not; renews, releases, looks; repeats what came too late; falls silent
 and dies. What else it does depends on the features of its race (`features.py`): an operator also breaks, closes and
@@ -28,7 +28,7 @@ Steps = Generator[Ask | int, Any, Any]
 
 
 class Stage(Protocol):
-    """Where a client acts."""
+    """The surroundings of a client: they send, wait and record for it."""
 
     chance: Random
 
@@ -38,7 +38,7 @@ class Stage(Protocol):
     def is_over(self) -> bool: ...
 
     def strikes(self, fault: str, share: float) -> bool:
-        """Tell whether this goes wrong now."""
+        """Return whether this goes wrong now."""
 
     def fresh_id(self) -> str:
         """A UUID."""
@@ -56,9 +56,10 @@ class Stage(Protocol):
         """Let another thread of this client live that life, at the same time."""
 
 
-SHARED, POOL, KIN = "shared", "pool", "kin"  # jobs that several may have at once: the judge knows one owner at a time
+# Jobs that several may have at once: the judge knows one owner at a time. With other names a seed is another run.
+SHARED, POOL, RELATED = "shared", "pool", "kin"
 TWOS = ("two-1", "two-2")  # jobs of two slots each
-SEVERAL = frozenset((SHARED, POOL, KIN, *TWOS))
+SEVERAL = frozenset((SHARED, POOL, RELATED, *TWOS))
 PLAIN = ("job-", "lab/")  # how the names of the others begin that are in no tree
 PREFIX = "lab/"  # what is closed as a whole
 GROUPS = ("g", "h")
@@ -76,7 +77,7 @@ _GRANTS = {"acquire": "acquired", "acquire-any": "acquired", "acquire-all": "acq
 
 
 def verdict(asked: Ask, reply: Reply) -> tuple[str, str]:
-    """What an answer says for the judge, and why."""
+    """Translate an answer for the judge: its outcome and code."""
     body = reply.body or {}
     code = str(body.get("code") or "")
     is_unsaid = asked.verb == "renew" and is_over(reply) and code != "lease_not_current"  # nothing about the job
@@ -90,7 +91,7 @@ def verdict(asked: Ask, reply: Reply) -> tuple[str, str]:
 
 
 class RaceTerms(NamedTuple):
-    """What clients of a race want: which jobs, for how long, how patiently, and with which features (`features.py`).
+    """The terms of a race: which jobs, for how long, how patiently, and with which features (`features.py`).
     `operates`: it may use what operators may."""
 
     jobs: Sequence[str]
@@ -116,7 +117,7 @@ class Workload:
         ways += [self._in_session] * bool(on & {"two-asks", "share", "groups"})
         ways += [self._any] * ("claim-any" in on)
         ways += [self._all] * ("claim-all" in on and len(self._plain) > 1)
-        ways += [self._family] * ("nested-sessions" in on and KIN in terms.jobs)
+        ways += [self._family] * ("nested-sessions" in on and RELATED in terms.jobs)
         ways += [self._operate] * terms.operates
         self._ways = ways
 
@@ -246,7 +247,7 @@ class Workload:
         return int(self._stage.now() * 1000)
 
     def _ask_all(self, flow: Generator[Any, Any, Any]) -> Steps:
-        """What a flow returns; None if its client was tired of it."""
+        """Run a flow and return its result; None if its client grew tired of it."""
         answer: Any = None
         while True:
             try:
@@ -267,7 +268,7 @@ class Workload:
                     return None
 
     def _by_session(self, asked: Ask) -> Steps:
-        """What its session got by a claim without an answer: it renews that instead of claiming again."""
+        """Renew what the session got by a claim without an answer, instead of claiming again."""
         if asked.verb != "acquire" or asked.name in SEVERAL or "mode" in asked.document or self._chance.random() < 0.5:
             return []
         reply = yield from self._ask(Ask("renew", asked.name, {"session_id": self._session}))
@@ -423,10 +424,10 @@ class Workload:
             return False
         parent, until, died = self._session, self._session_until, False
         borne: set[str] = set()
-        leases = yield from self._claim(Ask("acquire", KIN, self._document("acquire", [KIN], borne)), borne)
+        leases = yield from self._claim(Ask("acquire", RELATED, self._document("acquire", [RELATED], borne)), borne)
         if (yield from self._open_session(parent_id=parent)):
             self._parent = parent
-            ways = [lambda: self._one(KIN), self._one]
+            ways = [lambda: self._one(RELATED), self._one]
             ways += [self._all] * ("claim-all" in self._terms.features and len(self._plain) > 1)
             died = yield from self._chance.choice(ways)()
             if not died:
@@ -515,10 +516,10 @@ class Workload:
             line["session"] = document.get("session_id", "")
             got = _leases(reply)
             for each in [each for each in got if each["name"] not in SEVERAL]:
-                told = {"job": each["name"]} | _told(each)
+                lease = {"job": each["name"]} | _lease_fields(each)
                 if each.get("held_before") or each["owner"] != document["owner"]:  # an earlier ask got it
-                    told["key"] = ""
-                self._stage.note(**line | told)
+                    lease["key"] = ""
+                self._stage.note(**line | lease)
             for job in () if got else document.get("names", [asked.name]):
                 if job not in SEVERAL:
                     self._stage.note(**line | {"job": job})
@@ -536,14 +537,17 @@ class Workload:
                 "ended": ended if outcome == OK else began + UNANSWERED_BREAK_S,
             }
         elif asked.verb == "renew" and outcome == OK:
-            line |= _told(body) | {"call": "renew" if lease_id else "claim", "session": document.get("session_id", "")}
+            line |= _lease_fields(body) | {
+                "call": "renew" if lease_id else "claim",
+                "session": document.get("session_id", ""),
+            }
         else:
             line["lease"] = document.get("lease_id", lease_id)
         self._stage.note(**line)
         may_share = self._terms.features & {"share", "shared"}  # an heir is not told whether it is the only owner
         if asked.verb == "transfer" and outcome == OK and not may_share:
             heir = {"owner": document["to_owner"], "session": document.get("to_session", "")}
-            self._stage.note(**line | _told(body) | {"call": "heir"} | heir)
+            self._stage.note(**line | _lease_fields(body) | {"call": "heir"} | heir)
 
 
 def _leases(reply: Reply | None) -> list[Document]:
@@ -554,6 +558,6 @@ def _leases(reply: Reply | None) -> list[Document]:
     return found
 
 
-def _told(lease: Document) -> Document:
-    """What the judge wants to know of a lease: nobody else has it for so long after it was asked for."""
+def _lease_fields(lease: Document) -> Document:
+    """The fields of a lease that the judge needs: nobody else has the job for that long after it was asked for."""
     return {"lease": lease["lease_id"], "token": lease["fencing_token"], "ttl": lease["remaining_ms"] / 1000}

@@ -155,8 +155,8 @@ _KIND_OF_STATUS = {
 
 
 def kind_of_word(word: str) -> str | None:
-    """The kind of a reply's status or of an error's code, where no HTTP status says more; None for a yes. The word of a
-    newer server counts as a no that waiting does not change."""
+    """The kind of a reply's status or of an error's code, where no HTTP status says more; None for a yes. A word that
+    only a newer server knows counts as a no that waiting does not change."""
     return _KIND_OF_WORD.get(word, NEVER_LIKE_THIS)
 
 

@@ -84,7 +84,7 @@ def test_whoever_is_killed_at_any_call_leaves_all_or_nothing_on_sqlite(runs: Run
 
 @pytest.mark.promise("damage:told")
 @pytest.mark.parametrize("fault", [pytest.param("EIO", marks=pytest.mark.slow), "EIO+", "ENOSPC+"])
-def test_a_call_that_fails_is_told_and_the_same_process_goes_on(runs: Runs, tmp_path: Path, fault: str) -> None:
+def test_a_call_that_fails_is_reported_and_the_same_process_goes_on(runs: Runs, tmp_path: Path, fault: str) -> None:
     found = runs("sqlite", str(tmp_path), fault, *(COMMANDS if SOAK else ["HandOver"]))
     for each in found:
         if each["operation"] == "NewStore":

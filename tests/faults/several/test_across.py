@@ -94,7 +94,7 @@ def test_what_a_silent_session_held_goes_to_who_waits_at_another_server(
 
 
 @pytest.mark.promise("audit")
-def test_all_servers_tell_one_history(clients: list[Client]) -> None:
+def test_all_servers_show_one_history(clients: list[Client]) -> None:
     def work(client: Client) -> None:
         for _ in range(5):
             with client.claim("busy", wait=20):

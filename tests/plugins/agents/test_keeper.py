@@ -82,7 +82,7 @@ async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(
 
 
 @pytest.mark.promise("loss:told")
-async def test_a_claim_that_was_broken_is_told_with_the_next_answer_once(store: Store, mode: str) -> None:
+async def test_a_claim_that_was_broken_is_reported_with_the_next_answer_once(store: Store, mode: str) -> None:
     async with store.agent("agent-7", mode) as agent:
         await agent.call("claim_job", job="a")
         await agent.call("claim_job", job="b")
@@ -97,7 +97,7 @@ async def test_a_claim_that_was_broken_is_told_with_the_next_answer_once(store: 
         assert (await agent.call("heartbeat_job", job="a"))["yours"] is False
 
 
-async def test_a_loss_is_told_with_a_tool_error_too(store: Store) -> None:
+async def test_a_loss_is_reported_with_a_tool_error_too(store: Store) -> None:
     async with store.agent("agent-7") as agent:
         await agent.call("claim_job", job="a")
         store.ask("break", "a", reason="stuck")
@@ -106,7 +106,7 @@ async def test_a_loss_is_told_with_a_tool_error_too(store: Store) -> None:
         assert "Stop the work" in said
 
 
-async def test_a_broken_claim_can_be_claimed_anew_and_the_loss_is_told_beside(store: Store) -> None:
+async def test_a_broken_claim_can_be_claimed_anew_and_the_loss_is_reported_beside(store: Store) -> None:
     async with store.agent("agent-7") as agent:
         first = await agent.call("claim_job", job="a")
         store.ask("break", "a", reason="stuck")
@@ -116,7 +116,7 @@ async def test_a_broken_claim_can_be_claimed_anew_and_the_loss_is_told_beside(st
         assert [each["job"] for each in second["lost"]] == ["a"]
 
 
-async def test_a_session_that_was_ended_is_told_and_the_next_claim_opens_another(store: Store) -> None:
+async def test_a_session_that_was_ended_is_reported_and_the_next_claim_opens_another(store: Store) -> None:
     async with store.agent("agent-7") as agent:
         await agent.call("claim_job", job="a")
         [session] = store.sessions()

@@ -150,7 +150,7 @@ async def test_a_handshake_without_what_it_needs_is_refused(client: Lines, param
         (b'{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"_meta":5}}', "a", INVALID_PARAMS),
     ],
 )
-async def test_what_is_no_request_is_told_so_and_the_connection_goes_on(
+async def test_what_is_no_request_is_refused_and_the_connection_goes_on(
     client: Lines, line: bytes, key: str | None, code: int
 ) -> None:
     await client.begin()

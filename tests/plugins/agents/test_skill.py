@@ -142,7 +142,7 @@ def test_where_one_of_two_files_was_changed_nothing_is_written(tmp_path: Path, m
     assert os.listdir(tmp_path / ".claude") == []
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, _, err = typed("skill", "install", "--to", str(tmp_path / "file"))
     assert code == 64

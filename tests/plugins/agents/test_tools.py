@@ -208,7 +208,7 @@ async def test_any_of_several_passes_over_what_is_held_and_what_one_has(store: S
         assert "already" in own["message"]
 
 
-async def test_what_is_done_is_told_with_its_result_and_may_be_claimed_again(store: Store, mode: str) -> None:
+async def test_what_is_done_is_reported_with_its_result_and_may_be_claimed_again(store: Store, mode: str) -> None:
     async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
         await first.call("claim_job", job="issue-42")
         released = await first.call("release_job", job="issue-42", done=True, result="pull request 97")

@@ -239,7 +239,7 @@ def test_the_number_of_public_leaders_is_bounded_and_exact(public: Server) -> No
         assert resign(public, room, token).status == 200
 
 
-def test_a_stream_tells_the_state_and_every_change(public: Server) -> None:
+def test_a_stream_reports_the_state_and_every_change(public: Server) -> None:
     room = new_room(public)
     with StreamReader(public.port, f"/elections/{room}/watch", who=None) as stream:
         first = stream.next()

@@ -180,7 +180,7 @@ def two_and_two(gate: Gate, key: str, *holders: str) -> tuple[str, str]:
 
 
 @pytest.mark.promise("deadlock")
-def test_a_wait_in_a_circle_is_told_with_the_circle(gate: Gate, key: str) -> None:
+def test_a_wait_in_a_circle_is_reported_with_the_circle(gate: Gate, key: str) -> None:
     r1, r2 = two_and_two(gate, key, "A1", "B1")
     assert gate.acquire("A1", r2)[1]["holder"] == "B1"
     status, body = gate.acquire("B1", r1)

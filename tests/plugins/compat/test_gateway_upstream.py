@@ -95,7 +95,7 @@ def test_without_their_gateway_it_is_said_what_is_missing(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("status", [600, 999])
-def test_a_status_that_http_does_not_have_is_told_as_no_answer(theirs: Theirs, tmp_path: Path, status: int) -> None:
+def test_a_status_that_http_does_not_have_is_reported_as_no_answer(theirs: Theirs, tmp_path: Path, status: int) -> None:
     theirs.status = status
     with running(tmp_path, gateway_ttl_ms=TTL_MS, gateway_upstream=theirs.url) as server:
         reply = server.ask("POST", "/gateway/shutdown", {"secret": "s" * 16}, who=None)

@@ -63,7 +63,7 @@ def test_a_uri_is_a_key(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", NO_URIS)
-def test_what_is_no_uri_is_no_key_and_told_so_in_their_words(key: str) -> None:
+def test_what_is_no_uri_is_no_key_and_refused_in_their_words(key: str) -> None:
     with pytest.raises(Rejected) as caught:
         check_key(key)
     assert caught.value.status == 400
@@ -111,7 +111,7 @@ def test_a_ttl_that_is_none_is_refused_and_not_guessed_at(ttl: object) -> None:
     assert told({"secret": "s", "resourceKey": KEY, "ttl": ttl}) == "invalid ttl"
 
 
-def test_the_id_of_a_run_tells_nothing_about_its_secret() -> None:
+def test_the_id_of_a_run_reveals_nothing_about_its_secret() -> None:
     one, other = session_of("a" * 36), session_of("a" * 35 + "b")
     assert one != other
     assert one == session_of("a" * 36)

@@ -236,7 +236,7 @@ def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
     assert [name for name, _ in users] == ["zoe", "ann", "bob", "eve"]
 
 
-def test_a_webhook_tells_of_its_users_own_locks(tmp_path: Path) -> None:
+def test_a_webhook_reports_its_users_own_locks(tmp_path: Path) -> None:
     with running(tmp_path, settings=ServerSettings(contract=OCTOSTORE)) as server:
         server.guard.fixed = OCTOSTORE.callers
         body = {"url": "https://hooks.example.com/x", "lock_pattern": "job-*"}
@@ -274,7 +274,7 @@ def two_bobs(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.mark.promise("webhook:scope")
 @pytest.mark.fault("F-091")
-def test_a_webhook_tells_nothing_of_a_namesake_in_another_namespace(two_bobs: Server) -> None:
+def test_a_webhook_reports_nothing_of_a_namesake_in_another_namespace(two_bobs: Server) -> None:
     body = {"url": "https://hooks.example.com/x"}
     made = two_bobs.ask("POST", "/webhooks", body, who="bob-b").json
     key = webhook_key(made["id"])

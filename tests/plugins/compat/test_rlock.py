@@ -396,7 +396,7 @@ def test_their_conflict_without_a_reason_gets_one(shell: Shell) -> None:
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 @pytest.mark.parametrize(("header", "when"), [(b"", "try again later"), (b"Retry-After: 7\r\n", "try again in 7 s")])
-def test_a_gateway_that_is_busy_or_not_up_is_told_as_try_later(
+def test_a_gateway_that_is_busy_or_not_up_is_reported_as_try_later(
     shell: Shell, status: int, header: bytes, when: str
 ) -> None:
     page = b"HTTP/1.1 %d X\r\n%sContent-Length: 6\r\n\r\n<html>" % (status, header)
@@ -455,7 +455,7 @@ def test_a_secret_goes_to_the_gateway_on_a_socket_too(shell: Shell, tmp_path: Pa
         assert server.requests[0].startswith(b"POST /gateway/locks/acquire HTTP/1.1\r\n")
 
 
-def test_a_server_that_wants_a_token_is_told_of_with_what_to_do(shell: Shell) -> None:
+def test_a_server_that_wants_a_token_is_reported_with_what_to_do(shell: Shell) -> None:
     refused = {"error": "e", "code": "authentication_required", "details": "Bearer token required"}
     with ScriptedServer([reply_of(401, refused)]) as server:
         exit_code, document = shell("rlock", KEY, DIBS_URL=server.url)

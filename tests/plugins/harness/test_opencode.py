@@ -55,7 +55,7 @@ def driven(yard: Yard, folder: Path, path: str, patience: str = "10_000") -> dic
     return found
 
 
-def test_the_plugin_refuses_a_file_of_another_session_and_tells_what_a_command_touched(
+def test_the_plugin_refuses_a_file_of_another_session_and_reports_what_a_command_touched(
     yard: Yard, tmp_path: Path, need_program: Callable[[str], str]
 ) -> None:
     node = Path(need_program("node"))

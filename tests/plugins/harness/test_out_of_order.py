@@ -197,7 +197,7 @@ def test_a_note_that_somebody_put_there_is_neither_followed_nor_opened(tmp_path:
 
 
 @pytest.mark.parametrize("is_required", [False, True])
-def test_a_state_folder_that_cannot_be_made_is_told_and_refuses_only_if_required(
+def test_a_state_folder_that_cannot_be_made_is_reported_and_refuses_only_if_required(
     yard: Yard, tmp_path: Path, is_required: bool
 ) -> None:
     (tmp_path / "file").write_text("")

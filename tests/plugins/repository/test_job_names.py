@@ -225,6 +225,6 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(env: dict[str, str
     assert exact.of("https://ann:hunter2@ci.example/job/7").endswith("job/7")
 
 
-def test_plain_names_are_told_by_their_characters() -> None:
+def test_plain_names_are_recognised_by_their_characters() -> None:
     assert all(is_plain(name) for name in ("issue-1842", "deploy:production", "", 3, None, "repo:app"))
     assert not any(is_plain(name) for name in ("a/b", "#1", "!1", "PROJ-1", "path:x"))

@@ -83,7 +83,7 @@ def test_beside_husky_both_run_and_the_first_no_counts(app: Clone) -> None:
     assert (app.folder / ".husky" / "_" / "pre-commit").read_text().endswith('/h"')
 
 
-def test_hooks_that_were_overwritten_are_told_and_can_be_put_back(app: Clone) -> None:
+def test_hooks_that_were_overwritten_are_reported_and_can_be_put_back(app: Clone) -> None:
     app.must("dibs hook install -q")
     assert "BAD" not in app.must("dibs doctor").out
     husky(app)  # git looks elsewhere now
@@ -141,6 +141,6 @@ def test_a_call_by_hand_counts_as_in_place(app: Clone, place: str) -> None:
     assert status(app)[1]["pre-commit"] == "called"
 
 
-def test_a_hook_that_is_not_executable_is_told(app: Clone) -> None:
+def test_a_hook_that_is_not_executable_is_reported(app: Clone) -> None:
     app.must("dibs hook install -q; chmod -x .git/hooks/pre-commit")
     assert status(app) == (1, {"pre-commit": "not executable", "pre-push": "in place"})

@@ -181,7 +181,7 @@ def test_a_plain_name_asks_git_for_nothing_and_a_path_once(shells: Shells) -> No
     assert (shells.folder / "asked").read_text().split() == ["rev-parse", "config"]
 
 
-def test_a_repository_that_git_does_not_tell_of_is_an_error_and_not_another_namespace(shells: Shells) -> None:
+def test_a_repository_that_git_does_not_report_is_an_error_and_not_another_namespace(shells: Shells) -> None:
     """In a container, root finds a work tree of somebody else's; or there is no git. A claim in `default` would keep
     out nobody who claims with git."""
     folder = repository(shells, "one")

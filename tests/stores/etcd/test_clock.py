@@ -129,7 +129,7 @@ def write(store: EtcdStore) -> None:
 
 
 @pytest.mark.promise("lease:never-early")
-def test_a_newcomer_whose_wall_clock_is_an_hour_ahead_tells_the_time_of_the_others(world: World) -> None:
+def test_a_newcomer_whose_wall_clock_is_an_hour_ahead_has_the_time_of_the_others(world: World) -> None:
     first = world.open(Machine(world))
     assert now_of(first) == world.store_ms()
     world.passed_ms += 60_500
@@ -150,7 +150,7 @@ def test_processes_of_one_machine_agree_to_the_millisecond_however_long_nobody_a
 @pytest.mark.fault("F-038")
 @pytest.mark.promise("lease:never-early")
 @pytest.mark.parametrize("silence_ms", [0, 400, 3 * HOUR_MS, 3 * HOUR_MS + 1, 3 * HOUR_MS + 900])
-def test_a_lone_process_on_another_machine_tells_the_time_of_the_others_however_long_nobody_asked(
+def test_a_lone_process_on_another_machine_has_the_time_of_the_others_however_long_nobody_asked(
     world: World, silence_ms: int
 ) -> None:
     first = world.open(Machine(world))

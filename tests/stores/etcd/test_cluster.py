@@ -72,7 +72,7 @@ def count_up(store: EtcdStore, tally: list[int]) -> None:
             return
 
 
-def test_a_member_that_is_killed_is_not_missed_and_two_are_told(three: Cluster) -> None:
+def test_a_member_that_is_killed_is_not_missed_and_two_are_reported(three: Cluster) -> None:
     store = EtcdStore(three.location("killed"))
     put(store, lock("before"))
     leader = three.leader()
@@ -240,7 +240,7 @@ def test_tls_with_a_client_certificate_and_no_other_way_in(etcd_program: str, ke
 
 
 @pytest.mark.fault("F-434")
-def test_a_url_without_tls_at_a_port_with_it_is_told_so_at_once(etcd_program: str, keys: Path) -> None:
+def test_a_url_without_tls_at_a_port_with_it_is_reported_at_once(etcd_program: str, keys: Path) -> None:
     options = ["--cert-file", f"{keys}/server.crt", "--key-file", f"{keys}/server.key"]
     with etcd.running(etcd_program, options=options, tls=keys, ca=f"{keys}/ca.crt") as cluster:
         store = EtcdStore(cluster.location().replace(tls=False, ca=None))
@@ -256,7 +256,7 @@ def test_a_url_without_tls_at_a_port_with_it_is_told_so_at_once(etcd_program: st
 
 
 @pytest.mark.fault("F-434")
-def test_a_url_with_tls_at_a_port_without_it_is_told_so(etcd_cluster: Cluster) -> None:
+def test_a_url_with_tls_at_a_port_without_it_is_reported(etcd_cluster: Cluster) -> None:
     store = EtcdStore(etcd_cluster.location().replace(tls=True))
     with pytest.raises(StoreUnavailable, match="If it speaks no TLS, write etcd:// instead of etcds://"):
         store.read(())
@@ -264,7 +264,7 @@ def test_a_url_with_tls_at_a_port_without_it_is_told_so(etcd_cluster: Cluster) -
 
 
 @pytest.mark.fault("F-434")
-def test_a_port_that_breaks_off_the_handshake_is_told_as_one_without_tls() -> None:
+def test_a_port_that_breaks_off_the_handshake_is_reported_as_one_without_tls() -> None:
     """A member that closes before it has read all of the handshake: the connection is reset."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -338,7 +338,7 @@ def test_who_may_not_is_told_without_the_password(
     store.close()
 
 
-def test_a_user_for_an_etcd_without_users_is_told_so(etcd_cluster: Cluster) -> None:
+def test_a_user_for_an_etcd_without_users_is_reported(etcd_cluster: Cluster) -> None:
     store = EtcdStore(etcd_cluster.location(user="dibs", password="x"))
     with pytest.raises(StoreDenied, match="has no users"):
         store.read(())

@@ -12,7 +12,7 @@ def test_a_number_of_any_size_comes_back_as_it_was(number: int) -> None:
     assert fields(message(number)) == {1: [number]}
 
 
-def test_ids_of_64_bits_are_not_negative_and_a_lease_that_is_gone_is_told() -> None:
+def test_ids_of_64_bits_are_not_negative_and_a_lease_that_is_gone_is_reported() -> None:
     assert StatusAnswer(message(message(0, 2**63 + 5))).member == 2**63 + 5
     assert LeaseAnswer(message(b"", 7, 2**64 - 1)).left_s is None
     assert LeaseAnswer(message(b"", 7, 60)).left_s == 60

@@ -200,7 +200,7 @@ class TestCommand:
         assert self.dibs("git", "push", "--job", "job", "--lease", claimed["data"]["lease_id"])[0] == 0
         assert capfd.readouterr().err == "42 tests passed\n"
 
-    def test_a_branch_that_moved_is_told_once_that_nothing_was_pushed(self, remote: Remote, clone: Path) -> None:
+    def test_a_branch_that_moved_is_reported_once_and_nothing_is_pushed(self, remote: Remote, clone: Path) -> None:
         _, claimed = self.dibs("claim", "job", "--url", "git:origin")
         other = remote.clone("two")
         work(other, "theirs")
@@ -218,7 +218,7 @@ class TestCommand:
             (("git", "push", "a", "b", "c", "--job", "j", "--lease", "x"), "a remote and a branch"),
         ],
     )
-    def test_what_cannot_be_pushed_is_told(self, clone: Path, words: tuple[str, ...], says: str) -> None:
+    def test_what_cannot_be_pushed_is_reported(self, clone: Path, words: tuple[str, ...], says: str) -> None:
         code, said = self.dibs(*words)
         assert code == 64
         assert says in said["error"]["message"]

@@ -166,7 +166,7 @@ def test_a_clone_whose_clock_is_an_hour_off_goes_by_what_it_watched(
     assert isinstance(acquire(second, "job", "two"), Granted)
 
 
-def test_where_the_remote_tells_no_time_the_operator_may_state_how_far_clocks_are_apart(
+def test_where_the_remote_gives_no_time_the_operator_may_state_how_far_clocks_are_apart(
     remote: Remote,
 ) -> None:
     one, two = Machine(1, told=False), Machine(2, told=False)

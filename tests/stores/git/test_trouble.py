@@ -181,7 +181,7 @@ def test_credentials_are_never_asked_for_and_never_shown(remote: Remote, http: G
         ("git+ssh://", "names no repository"),
     ],
 )
-def test_an_address_that_is_none_is_told_with_what_to_do(remote: Remote, url: str, words: str) -> None:
+def test_an_address_that_is_none_is_reported_with_what_to_do(remote: Remote, url: str, words: str) -> None:
     clone = remote.clone("one")
     with pytest.raises(InvalidInput, match=words):
         location_of(url, str(clone))

@@ -98,7 +98,7 @@ def _guard(call: Call) -> tuple[AgentGuard, HookEvent]:
 
 
 def _failed(call: Call, guard: AgentGuard | None, event: HookEvent | None, why: str) -> HookAnswer:
-    """Refuse if the repository requires the check. Else the work goes on, and the agent is notified once in its
+    """Refuse if the repository requires the check. Otherwise the work goes on, and the agent is notified once in its
     session, with the next event at which its harness listens."""
     if guard is None or event is None:
         return HookAnswer(stderr=f"dibs: the hook did nothing, because {why}")

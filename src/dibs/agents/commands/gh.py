@@ -86,7 +86,7 @@ COMMANDS = {
         summary="claim the first open issue of GitHub that nobody works on",
         about=(
             "Lists the open issues of a repository on GitHub, oldest first, through the gh program, which "
-            "must be logged in. Passes over issues that an open pull request closes, and those that are "
+            "must be logged in. Skips issues that an open pull request closes, and those that are "
             "claimed or done in dibs. Claims the first that is left, in one atomic step for each page of a "
             "hundred, and asks GitHub once more about that one before it answers. With --quiet it prints "
             "the name, a tab, and the lease id."

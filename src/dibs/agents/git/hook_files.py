@@ -144,7 +144,8 @@ def is_ours(text: bytes) -> bool:
 
 
 def _shell_of(text: bytes) -> str:
-    """The shell, with flags, by which a hook sees its old name. Empty: the hook runs by itself."""
+    """The shell, with flags, that runs an earlier hook so that its `$0` is its old name. Empty: the hook runs by
+    itself."""
     if b"$0" not in text and b"${0" not in text:
         return ""
     line = text.partition(b"\n")[0].decode("utf-8", "replace")

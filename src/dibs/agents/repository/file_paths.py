@@ -26,8 +26,8 @@ _ROOM = NAME_BYTES_MAX - len(_BEFORE)
 
 
 def nameable(path: str) -> str:
-    """The path itself if it can be part of a name. Else each part that cannot is replaced by a digest of it, and so is
-    the end of a path that is too long. Folders stay above what is in them."""
+    """The path itself if it can be part of a name. Otherwise each part that cannot is replaced by a digest of it, and
+    so is the end of a path that is too long. Folders stay above what is in them."""
     if _can_be_named(path):
         return path
     parts = [part if _can_be_named(part) else _digested(part) for part in path.split("/")]

@@ -399,7 +399,7 @@ COMMANDS = {
         Option("--for TIME", "how long it lasts, such as 2h; 30d at most"),
         Option("--reason TEXT", field="close.reason", filled=True, required="reason"),
         about=(
-            "Owners keep theirs, renew and release. Whoever asks gets the reason and the end, and may wait "
+            "Owners keep, renew and release theirs. Whoever asks gets the reason and the end, and may wait "
             "in line; lines keep their order and go on at the end. A name that ends in / stands for all "
             "names that begin with it. Of path: and repo: names, all that overlap it are closed. Closing it "
             "again changes end and reason. On a server this needs the role operator or admin."
@@ -461,7 +461,9 @@ COMMANDS = {
         export,
         STORE,
         Option("--freeze", "refuse all changes in the store from now on"),
-        Option("--to FILE", "write to this new file instead of standard output; - is a terminal", filled=True),
+        Option(
+            "--to FILE", "write to this new file instead of standard output; - writes even to a terminal", filled=True
+        ),
         about=(
             "Writes JSON lines. The copy shows one moment. It has lease ids, which prove ownership, and the "
             "secrets of webhooks: keep it private. --freeze stops all changes in the store, so nothing can "

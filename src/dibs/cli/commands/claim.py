@@ -8,7 +8,6 @@ from dibs.base.terminal import plain
 from dibs.cli.framework import flags
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
@@ -56,7 +55,7 @@ def _keep(call: Call, grant: Document, asked: Document) -> None:
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     """Send the claim, and wait in line with --wait. If a tracker knows the job, it is asked, too."""
     names: list[str] = document.get("names") or [name]
-    tracker = part("issue-tracker") if any(each.startswith(flags.TRACKED) for each in names) else None
+    tracker = flags.tracker_for(names)
     if tracker is None:
         return _ask(call, verb, name, document)
     reply: Reply = tracker.ask_tracked(call, verb, names, document, lambda asked: _ask(call, verb, name, asked))
@@ -97,7 +96,9 @@ def claim(call: Call) -> Answer:
     if call.values.get("staged"):
         if name is not None:
             raise UsageError("Give JOB or --staged, not both.")
-        staged: Any = part("staged-files", "dibs claim --staged")
+        from dibs.base.plugins import PARTS, plugin  # not for other claims: each import delays them
+
+        staged: Any = plugin(PARTS, "staged-files", "dibs claim --staged")
         answer: Answer = staged.claim_staged(call)
         return answer
     if name is None:

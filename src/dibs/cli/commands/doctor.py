@@ -10,11 +10,11 @@ from dibs.base import build_kind
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
+from dibs.base.plugins import PARTS, plugin
 from dibs.base.redact import without_secrets
 from dibs.cli.commands.config import in_effect
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.job_names import here
-from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command, Option
 from dibs.cli.text.words import plain
@@ -348,7 +348,7 @@ def doctor(call: Call) -> Answer:
         namespace = here(call) if call.said("namespace") is None else None
         if namespace is not None:
             found.good("repo", f"path: and repo: names are in the namespace {namespace}")
-        if (hooks := part("git-hooks")) is not None:
+        if (hooks := plugin(PARTS, "git-hooks")) is not None:
             hooks.diagnose(found, call.env)
         if not addresses:
             _dead_socket(found, call)
@@ -400,8 +400,8 @@ COMMANDS = {
         ),
         about=(
             "Shows which store or server is used and why, whether it answers, and with which token. Of a "
-            "server also its version, clock and speed. Tells of parked jobs, of those who wait for more "
-            "than ten minutes, and of tokens that end within a week. For a git store it also tests what the "
+            "server also its version, clock and speed. Reports parked jobs, those who wait for more "
+            "than ten minutes, and tokens that end within a week. For a git store it also tests what the "
             "remote allows, on refs that it deletes again, and suggests a prefix and a TTL. --set-aside "
             "removes a record or an event that cannot be read, after its text is in a new file of this folder. "
             "After a record, all new fencing tokens are above the present time in milliseconds."

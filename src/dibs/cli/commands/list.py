@@ -135,7 +135,7 @@ COMMANDS = {
         Option("--for TIME", "with --watch: stop after this long"),
         about=(
             "Lists the jobs that are held or parked, by name, with numbers by value: issue-2 before "
-            "issue-10. A terminal's width cuts long names and leaves columns out. With --watch a terminal "
+            "issue-10. A narrow terminal cuts long names and leaves columns out. With --watch a terminal "
             "shows the board of `dibs top`; in a pipe each job that has changed gets a new line, with "
             "--json a document, whose `status` is free if the job left the list. `dibs watch` shows every "
             "event."

@@ -9,7 +9,6 @@ from dibs.base.terminal import plain
 from dibs.cli.framework import flags
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import DOUBTFUL, UsageError, taken_by_equals
-from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, combined, failure, is_failure, yes
 from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
 from dibs.cli.text.claim import ceiling, field, waited_for
@@ -160,7 +159,7 @@ def failure_fields(call: Call) -> Document:
 
 
 def _released(call: Call, name: str, document: Document, transport: Transport) -> Answer:
-    tracker = part("issue-tracker") if name.startswith(flags.TRACKED) else None
+    tracker = flags.tracker_for([name])
     if tracker is not None:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         tracker.withdraw_before_release(call, name, proven)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from dibs.base.plugins import PARTS, plugin
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.client.settings import servers_at
@@ -50,7 +50,7 @@ def _chosen(call: Call) -> dict[str, Any]:
     given = {option.key: value for option in OPTIONS if (value := _value(call, option)) is not None}
     chosen: dict[str, Any] = {}
     if given.pop("octostore", False):
-        octostore: Any = part("octostore", "--octostore")
+        octostore: Any = plugin(PARTS, "octostore", "--octostore")
         chosen |= octostore.settings_from(os.environ)
     if given.get("system"):
         from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
@@ -90,7 +90,7 @@ def _value(call: Call, option: Option) -> Any:
             raise UsageError(f"{named} takes a whole number, at least {least}, not {text!a}.")
         return int(text)
     if key == "rlock_ttl":
-        protocol: Any = part("gateway", named)
+        protocol: Any = plugin(PARTS, "gateway", named)
         return protocol.ttl_seconds(text, named) * 1000
     if option.value == "TIME":
         length_ms = parse_duration(text, named)
@@ -229,7 +229,7 @@ OPTIONS = (
     Option(
         "--drain TIME",
         "how long SIGTERM lets those who hold something go on, with no new claims; 0 to end at once (default "
-        f"{limits.DRAIN_MS_DEFAULT // 1000}s while other servers stand on the store, else 0)",
+        f"{limits.DRAIN_MS_DEFAULT // 1000}s while other servers share the store, else 0)",
         env="DIBS_DRAIN",
     ),
     Option(
@@ -255,7 +255,7 @@ OPTIONS = (
     Option("--open-metrics", "answer /metrics without a token", env="DIBS_OPEN_METRICS"),
     Option(
         "--metric-jobs NAMES",
-        "jobs whose last success metrics tell, as NAMESPACE/NAME with commas between, "
+        "jobs whose last success metrics show, as NAMESPACE/NAME with commas between, "
         f"{limits.METRIC_JOBS_MAX} at most (default none)",
         env="DIBS_METRIC_JOBS",
     ),

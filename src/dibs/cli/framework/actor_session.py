@@ -29,7 +29,7 @@ from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import digest, new_id
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.registry import AGENT_SESSIONS, AGENT_SIGNS, part
+from dibs.cli.framework.registry import AGENT_SESSIONS, AGENT_SIGNS
 from dibs.cli.framework.result import body_of
 from dibs.client.transport import is_over
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
@@ -41,7 +41,9 @@ def agent_here(env: Mapping[str, str], *, claims: bool) -> Any:
     """The coding agent whose command this is, an `Agent` of the plugin. DIBS_ACTOR, even empty, turns this off."""
     if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in AGENT_SIGNS):
         return None
-    shell = part("agent-shell")
+    from dibs.base.plugins import PARTS, plugin  # only for agents: each import delays a claim
+
+    shell = plugin(PARTS, "agent-shell")
     return None if shell is None else shell.agent_here(env, claims=claims)
 
 
@@ -51,7 +53,9 @@ def agent_named(env: Mapping[str, str], name: str | None) -> Any:
     # A sign that is no session's id may stand for any.
     if not name or not (name in signs or any(env.get(sign) for sign in AGENT_SIGNS[len(AGENT_SESSIONS) :])):
         return None
-    shell = part("agent-shell")
+    from dibs.base.plugins import PARTS, plugin  # only for agents: each import delays a claim
+
+    shell = plugin(PARTS, "agent-shell")
     return None if shell is None else shell.agent_named(env, name)
 
 

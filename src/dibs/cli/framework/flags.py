@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from dibs.base.cheap import Any
+from dibs.base.cheap import Any, Sequence
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import is_id, new_id
 from dibs.base.jsontext import is_unicode
@@ -151,7 +151,8 @@ REPLACES = Option("--replaces GROUP", field="acquire.replaces")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
 KEEP = Option("--keep", "start a background process that sends heartbeats, and releases when the calling process ends")
 KEEP_FOR = Option("--keep-for PID", "like --keep, until this process ends (default: the parent of dibs)")
-TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/tracked_claim.py`)
+_TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/tracked_claim.py`)
+
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
 CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET, REPLACES)
@@ -400,3 +401,13 @@ def open_request(call: Call) -> Document:
     put(document, "ttl_ms", _ttl_ms(call, "session time", "a session lives", *bounds))
     put(document, "metadata", call.values.get("metadata"))
     return document
+
+
+def tracker_for(names: Sequence[str]) -> Any | None:
+    """The plugin that asks a tracker, if one of these jobs is an issue; None if none is, or without the plugin."""
+    for name in names:
+        if name.startswith(_TRACKED):
+            from dibs.base.plugins import PARTS, plugin  # not for other jobs: each import delays a claim
+
+            return plugin(PARTS, "issue-tracker")
+    return None

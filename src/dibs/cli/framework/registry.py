@@ -58,7 +58,7 @@ _COMMANDS = {
     "webhook show": ("webhook", "show how the deliveries of a webhook stand"),
     "webhook remove": ("webhook", "remove a webhook"),
     "webhook replay": ("webhook", "send dead letters again, or all events after one"),
-    "webhook test": ("webhook", "send a delivery that is about nothing, now"),
+    "webhook test": ("webhook", "send a test delivery now"),
     "doctor": ("doctor", "check the settings, and say what is wrong"),
     "config show": ("config", "show the settings that apply, and where each comes from"),
     "config get": ("config", "print one setting"),
@@ -165,10 +165,3 @@ def summary_of(name: str) -> str:
     from dibs.base.shipped import SUMMARIES
 
     return SUMMARIES.get(name, "")
-
-
-def part(word: str, flag: str | None = None) -> Any | None:
-    """The part of a command that a plugin of dibs' own wheel is. Without it: None, or MissingExtra if a `flag` asks."""
-    from dibs.base.plugins import part
-
-    return part(word, flag)

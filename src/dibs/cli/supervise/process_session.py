@@ -17,8 +17,7 @@ from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
 from dibs.cli.commands.wait import wait_in_queue
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import TRACKED, flag_of, given_ms, milliseconds, open_request, seconds, terms
-from dibs.cli.framework.registry import part
+from dibs.cli.framework.flags import flag_of, given_ms, milliseconds, open_request, seconds, terms, tracker_for
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
 from dibs.client.embedded import EmbeddedTransport
 from dibs.client.flow import StillWaiting, drive, ending_of, patiently
@@ -390,7 +389,7 @@ def claim(
     call = session.call
     document = {"owner": call.settings.owner} | terms(call)
     wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
-    tracker = part("issue-tracker") if job.startswith(TRACKED) else None
+    tracker = tracker_for([job])
     while True:
         document["session_id"] = session.id
         sent_ms = steady_ms()

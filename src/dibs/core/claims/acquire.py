@@ -231,7 +231,7 @@ def never_parked(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Job
 
 def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Holder | None:
     """The verdict on a newcomer's claim on a refreshed lock: why it is refused; or the hold that its caller has
-    (`grant_again`); None if it can be granted now. It writes nothing: what a claim is not told of does not change.
+    (`grant_again`); None if it can be granted now. It writes nothing: a claim changes only what its answer reports.
 
     The checks come in the order of the code: does the caller have it, can it ever have it, can it have it now?"""
     mine = own_claim(lock, ask) if lock.holders else None
@@ -308,8 +308,8 @@ def was_held_before(ask: AcquireTerms, mine: Holder) -> bool:
 
 
 def grant_again(draft: Draft, ask: AcquireTerms, name: str, mine: Holder) -> outcomes.Granted:
-    """Claiming a held job again gives the same lease, never with a shorter TTL. Who shows a lease that was renewed a
-    moment ago is told without a write: a server asks so for a waiter that another has served."""
+    """Claiming a held job again gives the same lease, never with a shorter TTL. A caller that shows a lease which was
+    renewed a moment ago is answered without a write: so a server asks for a waiter that another server has served."""
     lock = draft.lock(ask.ns, name)
     mine = held_by(lock, mine.lease_id, None, None) or mine  # as it is after what was served since the verdict
     held_before = was_held_before(ask, mine)

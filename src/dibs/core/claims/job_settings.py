@@ -1,8 +1,8 @@
 """Commands about a job that claim nothing: its access list, its pool, closing and opening it, freeing it.
 
 The rules are in `holds/access.py`, `holds/capacity.py` and `holds/closures.py`. Here is what all these commands do
-around them: what is over is ended first, and the line hears of the change in the same decision. Who can never be served
-as it is now leaves the line, and the others are served as far as possible.
+around them: what is over is ended first, and the queue is looked at in the same decision. A waiter that can never be
+served as it is now leaves the queue, and the others are served as far as possible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dibs.core.waiting.queue import advance, drop_unfit, present_lock
 
 
 def set_acl(draft: Draft, command: SetAcl) -> Outcome:
-    """Replace or remove a job's access list, for its owner or an admin. Whom it does not allow leaves the line."""
+    """Replace or remove a job's access list, for its owner or an admin. Waiters that it does not allow leave the
+    queue."""
     if not command.ahead and not draft.knows(command.ns, command.name):
         return NotFound(now_ms=draft.now_ms, name=command.name)
     lock = present_lock(draft, command.ns, command.name)
@@ -78,6 +79,6 @@ def free(draft: Draft, command: Free) -> Outcome:
     if lock.parked or draft.now_ms < lock.delay_until_ms:
         draft.put(lock.replace(parked=False, failures=0, delay_until_ms=0))
         draft.emit(events.FREED, lock.ns, lock.name, by=command.principal)
-        advance(draft, command.ns, (command.name,))  # the line waits until a delay is over
+        advance(draft, command.ns, (command.name,))  # the queue waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)

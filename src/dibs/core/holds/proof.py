@@ -3,8 +3,8 @@
 A lease id proves it, or the session or the request key of the claim. The credential alone does not: two workers with
 one credential exclude each other. For an admin the lease id is enough, whoever took it.
 
-A principal is a name in a namespace. A job is in one namespace, so the name is enough there. A session belongs to the
-namespace in which it was opened: a credential for another namespace has no access to it, even with the same name. A
+A principal is a name in a namespace. A job is in one namespace, so for a hold the name is enough. A session belongs to
+the namespace in which it was opened: a credential for another namespace has no access to it, even with the same name. A
 credential for all namespaces is the same principal in each.
 """
 

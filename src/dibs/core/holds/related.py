@@ -1,4 +1,4 @@
-"""Related sessions, a parent and its children: the promise `excl:kin`.
+"""Related sessions, a parent and its children: the promise `excl:related`.
 
 An agent and its subagent are one worker for everybody else: claims of a session and of its parent do not exclude each
 other (`exclusion.py`), and neither waits for what the other has (`waiting/wait_graph.py`). Two children of one parent

@@ -6,10 +6,10 @@ Every decision looks at the mark, and every commit compares what was looked at: 
 mark was set and comes after it is a conflict. Reading stays possible. Nothing expires meanwhile, and the time counts
 as an outage afterwards, so nobody loses a lease because of the move.
 
-**A store that is frozen to be moved gives up its name.** Whoever goes on has a name of its own and names the ones
-before: the store that it is imported into, and also the old one, if it is thawed. A client that knows the old name
+**A store that is frozen to be moved gives up its name.** A store that goes on from it has a new name and lists the
+ones before: the store that it is imported into, and also the old one, if it is thawed. A client that knows the old name
 goes on with whichever of the two it hears first, and from then on takes the other for what it is, another store. A
-copy of a store that was not frozen names nobody.
+copy of a store that was not frozen lists none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sweeping: what is due on a record although nobody asks for it.
 
 Every rule ends what is over in the records that it looks at. A sweep does the same for those that nobody looks at: it
-ends holds, sessions, places and closures whose time is over, serves lines that an earlier decision left, writes later
+ends holds, sessions, places and closures whose time is over, serves queues that an earlier decision left, writes later
 deadlines after an outage, and forgets records that are idle.
 """
 

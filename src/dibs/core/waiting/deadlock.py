@@ -1,6 +1,6 @@
 """Finds deadlocks: claims whose wait would never end. The promise `deadlock`.
 
-Who waits for whom is in `wait_graph.py`. A session waits for the jobs in whose lines it has places, and for its last
+Who waits for whom is in `wait_graph.py`. A session waits for the jobs in whose queues it has places, and for its last
 claim that was refused while it held something else (`SessionRecord.want`), for at most WANT_MS. Such a want waits only
 for those whom the claim met: a later owner took a job that the session could have had, and a later place is met by its
 next claim. A place waits for the owners of the job, for all places ahead, and for what their sessions will hold then.
@@ -44,7 +44,7 @@ def find_own_cycle(draft: Draft, session: SessionRecord) -> tuple[str, ...]:
 
 def closed_by(draft: Draft, ticket: Ticket) -> tuple[str, ...]:
     """The cycle in which this place of a session waits for that session, or for itself, by way of others who stand in
-    lines; else empty. Wants do not count: whoever polls is told of the circle when it polls again."""
+    queues; empty without one. Wants do not count: a session that polls is refused when it polls again."""
     session = draft.session(ticket.session) if ticket.session is not None else None
     if session is None or session_over(draft, session):
         return ()
@@ -114,7 +114,7 @@ def _free(needs: dict[Node, list[Need]]) -> set[Node]:
 # Circles that a loss closes.
 #
 # A place of a session waits for nothing in the line of a job that the session holds, and for nothing but the
-# session's own earlier place in a line where it has one: when that place is served, the session has the job. When the
+# session's own earlier place in a queue where it has one: when that place is served, the session has the job. When the
 # session loses this hold or this earlier place, however that happens, the place waits for everybody ahead of it. A hold
 # that its owner shares is lost for a place that wants the job alone: it waits for its own session, too. So a loss can
 # close a circle, as a new wait (`acquire.py`, `several.py`), a grant that passes a line (`closed_circle`) and a
@@ -146,7 +146,7 @@ def leave_circles(draft: Draft, losses: list[tuple[str, str, str]]) -> dict[str,
 
 
 def _stuck(draft: Draft, ids: set[str]) -> set[str]:
-    """Those of these sessions whose wait would never end, as far as lines tell."""
+    """Those of these sessions whose wait would never end, as far as queues show."""
     sessions = [session for session in map(draft.session, sorted(ids)) if session is not None]
     if not sessions:
         return set()

@@ -1,7 +1,7 @@
 """The graph of waits: who waits for whom. `deadlock.py` looks for circles in it.
 
 A session connects the jobs that it holds with those that it waits for, so sessions are nodes. Claims that are asked for
-now, refused claims that count as waiting (`SessionRecord.want`) and places in a line are nodes, too.
+now, refused claims that count as waiting (`SessionRecord.want`) and places in a queue are nodes, too.
 
 A node has **needs**: other nodes that must let go before it gets what it waits for. These are the needs of a place or a
 claim for one job, each with a function of its own below:
@@ -61,7 +61,7 @@ class Need:
 
 
 class Wanted:
-    """One job that a node waits for, and how. `number` is its place in the line, or one of the two above."""
+    """One job that a node waits for, and how. `number` is its place in the queue, or one of the two above."""
 
     __slots__ = (
         *("at_ms", "fits", "in_tree", "lock", "mode", "name", "ns", "number", "of_slots", "session", "slots", "units"),
@@ -219,12 +219,12 @@ class WaitGraph:
                 return ticket
         return None
 
-    # Who comes first: the line.
+    # Who comes first: the queue.
 
     def _line_of(self, wanted: Wanted) -> tuple[list[Ticket], list[Ticket]]:
         """The places ahead, and those of them whose sessions may not let go once they have the job."""
         if wanted.number == NONE and covered(self._draft, wanted.lock, wanted.mode, wanted.session):
-            return [], []  # it is granted past the line
+            return [], []  # it is granted past the queue
         line = self._line(wanted)
         ahead = list(self._ahead(wanted, line))
         return ahead, self._successors(wanted, line, ahead)
@@ -307,8 +307,8 @@ class WaitGraph:
         return [_sessions_need([(each.session, each.owner) for each in others if self.waits(each.session)])]
 
     def _has_slots(self, wanted: Wanted) -> bool:
-        """Return whether the job has the slots of which some are wanted. Else its owners have it otherwise: alone,
-        shared, or in another number of slots."""
+        """Return whether the job has as many slots as the claim names. Otherwise its owners have it in another way:
+        alone, shared, or in another number of slots."""
         return wanted.of_slots and wanted.lock.slots == wanted.slots
 
     def _job_free_needs(self, wanted: Wanted, counted: list[Ticket]) -> list[Need]:

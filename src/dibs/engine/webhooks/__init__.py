@@ -44,7 +44,7 @@ _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_")
 
 
 class TargetRefused(InvalidInput):
-    """A webhook may not lead there."""
+    """The URL of a webhook, or an address behind it, is not allowed."""
 
 
 class TargetPolicy(Record):

@@ -437,7 +437,7 @@ class WebhookDispatcher:
         await self._elsewhere(lambda: self.rounds.sender.check(url))
 
     async def test(self, webhook: Webhook) -> DeliveryResult:
-        """Send a delivery that is about nothing, now. For any event loop."""
+        """Send a test delivery now. For any event loop."""
         event = Event(at_ms=wall_ms(), kind=TEST)
         return await self._elsewhere(lambda: self.rounds.send(webhook, event, 1))
 

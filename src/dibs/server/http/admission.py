@@ -2,16 +2,16 @@
 token.
 
 A connection that has shown a valid token has standing: it never goes to make room for others. When there are too many,
-in all or from one client, the oldest without standing goes and the newcomer stays, because who has a token shows it
-with its first request. Only if all have standing is the newcomer refused. Strangers never take all places.
+in all or from one client, the oldest without standing is closed and the newcomer stays: a client with a token shows it
+with its first request. Only if all have standing is the newcomer refused. Strangers never take all connections.
 
 A client is an address; of IPv6 the network, because one machine may use all its addresses; on a Unix socket, a user of
-this machine. All clients behind a proxy have one address. There is no bound for a proxy that the operator named; it
-must count itself.
+this machine. All clients behind a proxy have one address. There is no bound for a proxy that the operator named: it
+must count its clients itself.
 
 Anybody can write `X-Forwarded-For`. So it counts only if the connection comes from a proxy that the operator named, and
-only back to the first hop that is not such a proxy: what is left of that was written by strangers. `Forwarded` is not
-read. A proxy writes one of the two and may pass on the other as the client sent it.
+only back to the first hop that is not such a proxy: whatever stands left of that hop may be written by anybody.
+`Forwarded` is not read. A proxy writes one of the two and may pass on the other as the client sent it.
 """
 
 from __future__ import annotations

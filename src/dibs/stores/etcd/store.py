@@ -249,7 +249,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
             self._wide.wait(wide, 0 if isinstance(self._trouble, StoreFull) else None)
         except StoreFull:
             # It cannot be finished while etcd has no room. If nothing of it is written, the answer shows the moment
-            # before it; no other commit comes between. Else who reads is told so.
+            # before it; no other commit comes between. Otherwise the reader gets the error.
             if is_begun:
                 raise
             return False

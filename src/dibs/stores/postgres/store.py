@@ -151,7 +151,7 @@ class PostgresStore(Store, Maintenance):
 
     def _admit(self, link: PostgresConnection, until_ms: int) -> None:
         """Raise LinkBehind for a new connection that does not lead to the store that this process knows."""
-        with suppress(QueryRefused):  # so will be what it is wanted for, with the reason
+        with suppress(QueryRefused):  # the statement that needs the connection is refused, too, and says why
             self._asked(link, self._queries.read, (b"{}", b"{}"), until_ms)
             if self._last_event is not None:
                 self._look_for(self._last_event, link, until_ms)

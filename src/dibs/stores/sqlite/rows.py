@@ -294,11 +294,11 @@ def kept_by(expect: Mapping[str, int], puts: Puts, before: Written, now_ms: int)
 #
 # A steady clock is named by the boot it counts from (`base/clock.py`). Every process of the machine reads the same
 # anchor and the same steady clock, so they agree to the millisecond. A wall clock that is stepped moves nothing, and
-# time spent suspended counts. Steady time means nothing across two boots, nor on the machine a file was copied from:
-# for a clock that the file does not know, an anchor is made that is not before the last time the file knows of, and
-# those of other clocks stay as they are. That time may be UNWRITTEN_MS behind the last renewal, so a wall clock that
-# came up in the past begins that much later. A wall clock within that very second is taken as it is: time may then be
-# less than a second behind the last renewal. So a wall clock that came up in the past only makes leases last longer.
+# time spent suspended counts. Steady time means nothing across two boots, nor on the machine a file was copied from. So
+# for a clock that the file does not know, an anchor is made, not before the last time that the file knows of. The
+# anchors of other clocks stay as they are. That last time may be UNWRITTEN_MS behind the last renewal, so a wall clock
+# that came up in the past begins that much later. A wall clock within that very second is taken as it is: time may then
+# be less than a second behind the last renewal. So a wall clock that came up in the past only makes leases last longer.
 
 
 class LeaseClock:

@@ -41,7 +41,7 @@ def verify(call: Call) -> Answer:
     between = f", {len(faults):,} servers paused or killed" if faults else ""
     counted = f"{len(run) - len(faults):,} operations{between}, {len(wrong):,} violations"
     document: Document = {"operations": len(run) - len(faults), "faults": len(faults), "record": path}
-    document["violations"] = [told(each) for each in wrong]
+    document["violations"] = [violation_document(each) for each in wrong]
     if not wrong:
         return yes(document, f"{counted}\n  The record is {plain(path)}.", quiet=counted)
     shortest = min(wrong, key=lambda each: (len(each.window(run)), each.calls[-1].ended))
@@ -49,7 +49,7 @@ def verify(call: Call) -> Answer:
     return no(NO, document, "\n".join(lines), quiet=counted, code="violation", message=shortest.says)
 
 
-def told(wrong: Violation) -> Document:
+def violation_document(wrong: Violation) -> Document:
     return {"promise": wrong.promise, "says": wrong.says, "calls": [each.number for each in wrong.calls]}
 
 
