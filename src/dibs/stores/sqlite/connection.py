@@ -19,7 +19,6 @@ from __future__ import annotations
 from _thread import RLock, get_ident
 
 from dibs.base.cheap import Callable, sqlite3
-from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.codec import FORMAT
 from dibs.stores.forks import listen
@@ -100,6 +99,7 @@ class SqliteConnection:
         opened: Callable[[sqlite3.Connection, str, int, Anchor], None],
         spoilt: Callable[[], None],
         clock: Callable[[], str],
+        steady_ms: Callable[[], int],
         *,
         folders: bool = True,
         stays: bool = False,
@@ -120,6 +120,7 @@ class SqliteConnection:
         self._opened = opened
         self._spoilt = spoilt
         self._clock = clock
+        self._steady_ms = steady_ms
         self._folders = folders
         self._frozen = False  # opened as if it could not change: so it is opened afresh each time
         self._was_missing = False  # whether there was no file when the last opening began
@@ -128,7 +129,7 @@ class SqliteConnection:
         self._unsettled = False
         self._forking = False
         self._closed = False
-        self._identity = opener.Identity(path, stays=stays)
+        self._identity = opener.Identity(path, steady_ms, stays=stays)
         listen(self)
 
     @property
@@ -261,7 +262,7 @@ class SqliteConnection:
         does not: a full quota may still have a few bytes."""
         if isinstance(self.trouble, StoreCorrupt):
             return False
-        if self.writing_bytes >= self._failed_bytes // 2 or steady_ms() - self._failed_ms > TROUBLE_MS:
+        if self.writing_bytes >= self._failed_bytes // 2 or self._steady_ms() - self._failed_ms > TROUBLE_MS:
             return True
         from dibs.stores.sqlite.errors import is_full
 
@@ -288,7 +289,7 @@ class SqliteConnection:
                 self.trouble = self._damage = ours
             elif is_lasting(error) and not isinstance(self.trouble, StoreCorrupt):
                 self.trouble = ours
-                self._failed_bytes, self._failed_ms = self.writing_bytes, steady_ms()
+                self._failed_bytes, self._failed_ms = self.writing_bytes, self._steady_ms()
             raise ours from error
 
     def _settle(self) -> None:

@@ -94,6 +94,7 @@ class SqliteStore(Store, Maintenance):
             self._opened,
             self._forget,
             self._clock.name,
+            steady_ms,
             folders=make_folders,
             stays=checkpoint_pages is not None,
         )
