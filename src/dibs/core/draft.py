@@ -204,9 +204,10 @@ class Draft:
         return found if isinstance(found, Pulse) else None
 
     def put(self, record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> None:
-        self.writes[_key(record)] = record
-        if isinstance(record, Meta):
-            self._meta = record
+        key = _key(record)
+        self.writes[key] = record
+        if key == META_KEY:
+            self._meta = None
 
     def drop(self, record: LockRecord | Ticket | SessionRecord | Tree | Pulse) -> None:
         self.writes[_key(record)] = None
