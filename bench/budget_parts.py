@@ -11,8 +11,8 @@ come out are decided on a store that writes down each call and its result. Then 
 over the results that were written down, the store with the calls that were written down, on a second file in the same
 state.
 
-The stores have a clock that stands still: a store looks at its file (`FileBelow`) after so many milliseconds, and under
-valgrind every request would take longer than that. What one look costs is counted apart.
+The stores have a clock that stands still. A store looks at its file (`FileBelow`), and writes its time apart from the
+events', after so many milliseconds, and under valgrind every request would take longer. A look is counted apart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 
 import uvloop
 
-from dibs.base.clock import steady_ms
+from dibs.base.clock import steady_ms, wall_ms
 from dibs.core.limits import CHECKPOINT_PAGES
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
@@ -186,7 +186,7 @@ class Budget:
     def __init__(self, folder: Path, count: int) -> None:
         self._meter = Meter()
         self._count = count
-        self._now_ms = steady_ms()
+        self._now_ms, self._opened_ms = steady_ms(), wall_ms()
         self._path = folder / "second.db"
         self._first = self._open(folder / "first.db")
         self._second = self._open(self._path)
@@ -196,7 +196,12 @@ class Budget:
 
     def _open(self, path: Path) -> Store:
         """As a server does, but for the clock."""
-        return SqliteStore(str(path), checkpoint_pages=CHECKPOINT_PAGES, steady_ms=lambda: self._now_ms)
+        return SqliteStore(
+            str(path),
+            checkpoint_pages=CHECKPOINT_PAGES,
+            steady_ms=lambda: self._now_ms,
+            wall_ms=lambda: self._opened_ms,
+        )
 
     def run(self, tag: str, count: int, *, measured: bool) -> None:
         self._meter.on = measured

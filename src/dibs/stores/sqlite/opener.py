@@ -66,21 +66,27 @@ class FileBelow:
             file = os.stat(self._path)
         except OSError:
             return  # the next look at the names says it
-        stamp, now_ms = (file.st_mtime_ns, file.st_size), self._steady_ms()
-        if stamp != self._stamp and now_ms - self._looked_ms >= BELOW_LOOK_MS and not self._is_older:
-            self._looked_ms = now_ms
-            found = self._look()
-            if found is not None and (self._seen is _NOTHING or self._goes_on_from(self._seen, found)):
-                self._seen = found
-                self._stamp = stamp if wall_ms() - stamp[0] // 1_000_000 >= COARSE_SETTLED_MS else None
-            elif found is not None:  # twice the same: once may be the middle of a checkpoint after a VACUUM
-                self._is_older, self._doubted = found == self._doubted, found
+        stamp = (file.st_mtime_ns, file.st_size)
+        if stamp != self._stamp and not self._is_older:
+            now_ms = self._steady_ms()
+            if now_ms - self._looked_ms >= BELOW_LOOK_MS:
+                self._looked_ms = now_ms
+                self._note(self._look(), stamp)
         if self._is_older:
             raise StoreReplaced(
                 f"{self._path} was written over with an older copy while in use, and its log goes with the newer file. "
                 "It is not used any more.\n"
                 "Stop everything that uses it, then put a copy in place with `dibs restore FILE`."
             )
+
+    def _note(self, found: tuple[str, int, int] | None, stamp: tuple[int, int]) -> None:
+        if found is None:
+            return
+        if self._seen == _NOTHING or self._goes_on_from(self._seen, found):
+            self._seen = found
+            self._stamp = stamp if wall_ms() - stamp[0] // 1_000_000 >= COARSE_SETTLED_MS else None
+        else:  # twice the same: once may be the middle of a checkpoint after a VACUUM
+            self._is_older, self._doubted = found == self._doubted, found
 
     @staticmethod
     def _goes_on_from(seen: tuple[str, int, int], found: tuple[str, int, int]) -> bool:
@@ -96,7 +102,7 @@ class FileBelow:
                 db.close()
         except sqlite3.Error as error:
             has_no_table = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
-            return _NOTHING if has_no_table and self._seen is _NOTHING else None
+            return _NOTHING if has_no_table and self._seen == _NOTHING else None
         return found
 
 
