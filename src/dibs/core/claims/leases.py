@@ -158,8 +158,9 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         # By the lease id of a claim with a key it is the ask itself, or who got the id from it.
         used=mine.used or command.lease_id is None or mine.request_key is None,
         wanted=waiting > 0 and in_tree(lock.name),
-        mode=mode,
     )
+    if mode != mine.mode:
+        kept = kept.replace(mode=mode)
     if command.metadata is not None:
         kept = kept.replace(metadata=command.metadata)
     if command.checkpoint is not None:
@@ -168,7 +169,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         kept = kept.replace(charge=retake_quota(draft, mine.charge, command.payer, "held"))
     draft.put(swap(lock, kept))
     lease = shown(draft, kept)
-    brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
+    brings = kept.metadata != mine.metadata or kept.checkpoint != mine.checkpoint
     if command.audited and not brings:
         until_ms = None if ttl_ms and not lease.ends_ms else lease.expires_ms
         draft.emit_for_hold(events.RENEWED, lock, kept, ttl_ms=ttl_ms, until_ms=until_ms)
