@@ -93,7 +93,7 @@ class FileBelow:
         return found[0] == seen[0] and found[1] >= seen[1] and found[2] >= seen[2]
 
     def _look(self) -> tuple[str, int, int] | None:
-        """None: it cannot be read now, in the middle of a checkpoint perhaps."""
+        """None: it cannot be read now, in the middle of a checkpoint perhaps. A new file has nothing to read."""
         try:
             db = connect(self._path, 0, "mode=ro&immutable=1")
             try:
