@@ -93,13 +93,9 @@ def test_trouble_stays_until_a_commit_shows_that_it_is_over(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, bytes_: int, is_over: bool
 ) -> None:
     link = store._link
-    monkeypatch.setattr(connection, "steady_ms", lambda: 5_000 + connection.TROUBLE_MS)
-    link.trouble, link._failed_bytes, link._failed_ms, link.writing_bytes = (
-        StoreUnavailable("disk"),
-        1_000,
-        5_000,
-        bytes_,
-    )
+    monkeypatch.setattr(link, "_steady_ms", lambda: 5_000 + connection.TROUBLE_MS)
+    link.trouble, link._failed_bytes, link._failed_ms = StoreUnavailable("disk"), 1_000, 5_000
+    link.writing = (("x" * (bytes_ - 9),), ("x" * 9,))
     link.committed(1)
     assert (store.trouble() is None) == is_over
 
@@ -130,7 +126,7 @@ def test_a_block_that_fails_leaves_no_transaction_and_nothing_remembered(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, error: BaseException, kept: type | None
 ) -> None:
     put(store, lock("a"))
-    store._link.writing_bytes = 77
+    store._link.writing = (("x" * 77,), ())
     is_told = isinstance(error, sqlite3.Error)
     with pytest.raises(DibsError if is_told else type(error)) as told:
         fail(store, error)

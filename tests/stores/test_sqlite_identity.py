@@ -338,6 +338,50 @@ def test_checkpoints_of_others_are_not_taken_for_an_older_copy(
     assert of_a_server.trouble() is None
 
 
+def looks_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How often a store opens the file below its log, from now on."""
+    opened: list[str] = []
+    real = identity.connect
+
+    def connect(path: str, wait_ms: int, how: str = "mode=rw") -> sqlite3.Connection:
+        if "immutable" in how:
+            opened.append(how)
+        return real(path, wait_ms, how)
+
+    monkeypatch.setattr(identity, "connect", connect)
+    return opened
+
+
+@pytest.mark.fault("F-510")
+def test_a_new_file_with_all_of_its_tables_in_the_log_is_looked_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "BELOW_LOOK_MS", 0)
+    store = SqliteStore(str(path), checkpoint_pages=1_000)
+    put(store, lock("job", token=1), events=(event("job"),))
+    os.utime(path, (1, 1))  # nobody has changed it for long
+    looks = looks_of(monkeypatch)
+    for _ in range(5):
+        store.read(())
+    assert len(looks) == 1
+    os.utime(path, (2, 2))
+    store.read(())
+    assert len(looks) == 2
+    store.close()
+
+
+def test_the_file_is_looked_at_by_the_clock_of_its_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = [steady_ms()]
+    store = SqliteStore(str(path), checkpoint_pages=1_000, steady_ms=lambda: now_ms[0])
+    looks = looks_of(monkeypatch)
+    for _ in range(5):
+        store.read(())
+        store.read(())
+        now_ms[0] += identity.BELOW_LOOK_MS
+    assert len(looks) == 5
+    store.close()
+
+
 def test_each_file_has_an_id_of_its_own_that_a_copy_keeps(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("a.db", "b.db")]
     for path in paths:

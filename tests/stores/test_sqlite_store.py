@@ -383,7 +383,7 @@ def test_trouble_is_over_when_a_commit_shows_it(
 ) -> None:
     link = store._link
     monkeypatch.setattr("dibs.stores.sqlite.errors.is_full", lambda path: full)
-    link.trouble, link.writing_bytes, link._failed_bytes = trouble, bytes_now, 1_000
+    link.trouble, link.writing, link._failed_bytes = trouble, (("x" * bytes_now,), ()), 1_000
     link._failed_ms = steady_ms() - since_ms
     assert link._is_over() == over
 

@@ -73,16 +73,16 @@ _RULES: dict[type[Any], Callable[[Draft, Any], Outcome | Ticket]] = {
 
 def decide(view: View, command: Command) -> Decision:
     """The outcome of `command`, with its writes and events. May raise `Missing`."""
-    draft = Draft(view)
-    if type(command) not in commands.UNFROZEN:
+    draft, kind = Draft(view), type(command)
+    if kind not in commands.UNFROZEN:
         frozen = draft.meta().frozen
         if frozen is not None:
             from dibs.core.upkeep.freeze import while_frozen  # rare: a store is frozen while it is moved
 
             return Decision(outcome=while_frozen(draft, command, frozen))
-    if type(command) not in _RULES:
-        _load(type(command))
-    answer = _RULES[type(command)](draft, command)
+    if kind not in _RULES:
+        _load(kind)
+    answer = _RULES[kind](draft, command)
     cycles: dict[str, tuple[str, ...]] = {}
     seen: set[str] = set()
     while losses := _losses(draft, seen):  # a place that is given up is a loss, too
@@ -117,14 +117,19 @@ def _losses(draft: Draft, seen: set[str]) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
     for key, new in draft.writes.items():
         old = draft.before(key)
+        if old is None:
+            continue  # nobody had it
         if isinstance(old, LockRecord):
             now = new if isinstance(new, LockRecord) else old.replace(holders=())
             if old.holders is not now.holders:
-                _note_holds(draft, key, old, now, seen, found)
-            if _is_smaller(old, now) and key not in seen:
+                for each in old.holders:
+                    if each.session is not None:  # few holds have one; every heartbeat comes here
+                        _note_holds(draft, key, old, now, seen, found)
+                        break
+            if (old.pooled or now.pooled) and _is_smaller(old, now) and key not in seen:
                 seen.add(key)
                 found += _around(draft, now)
-        elif isinstance(old, Ticket) and new is None and old.session is not None and key not in seen:
+        elif new is None and isinstance(old, Ticket) and old.session is not None and key not in seen:
             seen.add(key)
             _note_loss(draft, old.session, old.ns, old.name, found)
     return found
@@ -134,11 +139,8 @@ def _note_holds(
     draft: Draft, key: str, old: LockRecord, new: LockRecord, seen: set[str], found: list[tuple[str, str, str]]
 ) -> None:
     """A session that has the job in another mode has lost it for a place that wants it as it was (`own_hold`)."""
-    gone = [each for each in old.holders if each.session is not None]
-    if not gone:  # as for most jobs; every heartbeat comes here
-        return
     kept = frozenset(map(id, new.holders))
-    gone = [each for each in gone if id(each) not in kept]
+    gone = [each for each in old.holders if each.session is not None and id(each) not in kept]
     still = {(each.session, each.mode) for each in new.holders}
     for each in gone:
         mark = f"{key} {each.mode} {each.session}"
@@ -157,8 +159,6 @@ def _note_loss(draft: Draft, session_id: str, ns: str, name: str, found: list[tu
 
 def _is_smaller(old: LockRecord, new: LockRecord) -> bool:
     """Return whether a pool has fewer slots, is gone or new, or goes on: a pause was not for its owners to end."""
-    if not (old.pooled or new.pooled):
-        return False
     was, now = (each.slots if each.pooled else None for each in (old, new))
     return was != now and (not was or now is None or now < was)
 
@@ -282,24 +282,21 @@ def _load_upkeep() -> None:
 
 def keys_of(command: Command) -> list[str]:
     """Keys that the decision will look at: a hint that saves a round trip. `Missing` finds the others."""
-    if isinstance(command, commands.Beat):
-        return [records.pulse_key(command.server)]  # nothing that another server writes, unless there was a gap
     found = [records.META_KEY]
-    names: tuple[str, ...] = ()
     if isinstance(command, _ONE_JOB):
         found.append(records.lock_key(command.ns, command.name))
-        names = (command.name,)
-    elif isinstance(command, commands.AcquireAny | commands.AcquireAll | commands.Withdraw):
+        if in_tree(command.name):
+            found.append(records.tree_key(command.ns))
+    elif isinstance(command, _SEVERAL_JOBS):
         found += [records.lock_key(command.ns, name) for name in command.names]
-        names = command.names
+        if any(in_tree(name) for name in command.names):
+            found.append(records.tree_key(command.ns))
+    elif isinstance(command, commands.Beat):
+        return [records.pulse_key(command.server)]  # nothing that another server writes, unless there was a gap
     elif isinstance(command, commands.Sweep | commands.CountUsage):
         found.append(command.key)
     elif hasattr(command, "digest"):
         found += [records.REGISTER_KEY, records.CREDENTIAL_PREFIX + command.digest]
-    for name in names:
-        if in_tree(name):
-            found.append(records.tree_key(command.ns))  # type: ignore[union-attr]  # what has names has a namespace
-            break
     payer = getattr(command, "payer", None)
     if payer is not None:
         found.append(records.USAGE_PREFIX + payer)
@@ -309,4 +306,6 @@ def keys_of(command: Command) -> list[str]:
     return found
 
 
-_ONE_JOB = (commands.Acquire, commands.JobCommand)  # made once: a union would be made at every call
+# Made once: a union would be made at every call.
+_ONE_JOB = (commands.Acquire, commands.JobCommand)
+_SEVERAL_JOBS = (commands.AcquireAny, commands.AcquireAll, commands.Withdraw)

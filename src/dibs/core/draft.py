@@ -108,8 +108,8 @@ class Draft:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self.now_ms = view.now_ms
-        self.vouched_ms = min(view.now_ms, view.vouched_ms)
+        self.now_ms = now_ms = view.now_ms
+        self.vouched_ms = now_ms if now_ms < view.vouched_ms else view.vouched_ms
         self.writes: dict[str, Stored | None] = {}
         self.events: list[Event] = []
         self.handed: list[HandedOver] = []
@@ -121,13 +121,14 @@ class Draft:
         self._tree_queues: dict[str, TreeQueue] = {}
 
     def get(self, key: str) -> Stored | None:
-        if key in self.writes:
+        if self.writes and key in self.writes:
             return self.writes[key]
         view = self._view
+        records = view.records
         view.seen.add(key)
-        if key not in view.records:
+        if key not in records:
             view.need((key,))
-        return view.records[key]
+        return records[key]
 
     def before(self, key: str) -> Stored | None:
         """The record that the decision found under a key, whatever it has written since."""
@@ -204,9 +205,10 @@ class Draft:
         return found if isinstance(found, Pulse) else None
 
     def put(self, record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> None:
-        self.writes[_key(record)] = record
-        if isinstance(record, Meta):
-            self._meta = record
+        key = _key(record)
+        self.writes[key] = record
+        if key == META_KEY:
+            self._meta = None
 
     def drop(self, record: LockRecord | Ticket | SessionRecord | Tree | Pulse) -> None:
         self.writes[_key(record)] = None

@@ -54,7 +54,7 @@ def pulse_key(server: str) -> str:
 
 def lock_key(ns: str, name: str) -> str:
     """A namespace contains no slash, so the name begins after the first slash that follows it."""
-    return f"{LOCK_PREFIX}{ns}/{name}"
+    return f"lock/{ns}/{name}"  # LOCK_PREFIX, written out: no other key is made as often
 
 
 def ticket_key(ns: str, name: str, number: int) -> str:
@@ -254,10 +254,11 @@ class LockRecord(Kept):
     def by_kind(self) -> LockRecord:
         """The record as the rules see it. Versions up to 0.2 marked resources as done, failed or parked (`names.py`).
         Those marks count for nothing; a delay after a loss does, because a lost owner may still be writing."""
-        if not is_resource(self.name):
+        is_marked = self.done is not None or self.parked or self.failures > 0
+        if not (is_marked or self.delay_until_ms) or not is_resource(self.name):
             return self
         rests = bool(self.delay_until_ms and not (self.endings and self.endings[0].how == FAILED))
-        if self.done is None and not self.parked and not self.failures and (rests or not self.delay_until_ms):
+        if rests and not is_marked:
             return self
         return self.replace(done=None, parked=False, failures=0, delay_until_ms=self.delay_until_ms if rests else 0)
 

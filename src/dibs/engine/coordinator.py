@@ -90,21 +90,20 @@ class _Batch:
         self._view = View(now_ms=0)
         self._is_of_one_moment = True
         self._seen: list[set[str]] = []  # for each command decided, the keys it looked at
-        # These and the written records. Records that were loaded but not used are not compared.
-        self._looked: set[str] = set()
         self.versions: dict[str, int] = {}
         self.puts: dict[str, Stored | None] = {}
         self.events: list[Event] = []
         self.handed: list[HandedOver] = []
 
     def load(self, keys: Iterable[str]) -> None:
-        wanted = [key for key in keys if key not in self.versions]
-        if self.versions and self._is_of_one_moment:
+        wanted = list(keys)
+        if self.versions:
+            wanted = [key for key in wanted if key not in self.versions]
             # Before the first decision, all records can be read again, so that they are of one moment. If there are
             # many keys, or a decision already depends on them, they are compared at the end instead.
             if len(self._seen) > 1 or len(self.versions) > limits.REREAD_KEYS_MAX:
                 self._is_of_one_moment = False
-            else:
+            elif self._is_of_one_moment:
                 wanted = [*self.versions, *wanted]
         vouched = None if self._vouch is None else self._vouch()
         snapshot = self._get(wanted)
@@ -115,9 +114,10 @@ class _Batch:
         self._view.now_ms = max(self._view.now_ms, snapshot.now_ms)
         if vouched is not None:
             self._view.vouched_ms = vouched(self._view.now_ms)
+        versions, records = self.versions, self._view.records
         for key, found in snapshot.records.items():
-            self.versions[key] = found.version
-            self._view.records[key] = found.record
+            versions[key] = found.version
+            records[key] = found.record
         if not self._is_of_one_moment:
             self._view.load = self.load  # nothing is gained by deciding from the beginning
 
@@ -134,11 +134,10 @@ class _Batch:
                 except Missing as missing:
                     self.load(missing.keys)
         except Exception as error:
-            self._looked.update([key for key in seen if key in self.versions])  # else it is the one that failed
+            seen.intersection_update(self.versions)  # without the one that failed
             if concerns_all(error):
                 raise
             return error
-        self._looked |= seen.union(decision.writes)
         self._view.records.update(decision.writes)  # the next command of the batch sees them
         self.puts.update(decision.writes)
         self.events += decision.events
@@ -148,7 +147,7 @@ class _Batch:
     def commit(self) -> int | None:
         """Return the number of the store's last event after a write, else None. Raises Conflict."""
         if self.puts or self.events:
-            expect = {key: self.versions[key] for key in self._looked}
+            expect = {key: self.versions[key] for key in self._looked()}
             try:
                 return self._store.commit(expect, self.puts, self.events)
             except (Conflict, DibsError):
@@ -166,8 +165,14 @@ class _Batch:
         return [at for at, seen in enumerate(self._seen) if not changed.isdisjoint(seen)]
 
     def _changed(self) -> set[str]:
-        records = self._store.read(self._looked).records
-        return {key for key in self._looked if records[key].version != self.versions[key]}
+        looked = self._looked()
+        records = self._store.read(looked).records
+        return {key for key in looked if records[key].version != self.versions[key]}
+
+    def _looked(self) -> set[str]:
+        """The keys of records that are compared: all that a decision looked at or writes. Others that were loaded are
+        not."""
+        return set(self.puts).union(*self._seen)
 
 
 def _log(fault: Exception) -> None:
@@ -212,7 +217,10 @@ class _CommitGroup:
             self._fail_doubted()
 
     def keys(self) -> dict[str, None]:
-        return {key: None for index in self.todo for key in keys_of(self.commands[index])}
+        found: dict[str, None] = {}
+        for index in self.todo:
+            found.update(dict.fromkeys(keys_of(self.commands[index])))
+        return found
 
     def decide(self, batch: _Batch) -> dict[int, Result]:
         return {
@@ -222,6 +230,8 @@ class _CommitGroup:
 
     def answers(self, decided: dict[int, Result]) -> dict[int, Result]:
         """The results that callers get of what was decided."""
+        if not self._instead:
+            return decided
         return {index: _gone() if index in self._instead else result for index, result in decided.items()}
 
     def find_gone(self, is_gone: Callable[[Command], bool]) -> bool:
@@ -321,7 +331,7 @@ class Coordinator:
             group = _CommitGroup(commands, todo[:size], doubts)
             try:
                 self._run(group, results)
-                todo = [*sorted(group.left), *todo[size:]]
+                todo = sorted(group.left) + todo[size:]
             except Exception as error:
                 if not isinstance(error, DibsError):  # raised by a listener to commits
                     _log(error)

@@ -47,6 +47,7 @@ Found = TypeVar("Found")
 
 COUNTED = b":counted"  # a request that was counted already; no header of a request can be called so
 _CLAIMS = frozenset(("acquire", "acquire-any", "acquire-all"))
+_MAY_WAIT = (Acquire, AcquireAll)  # made once: a union would be made for every request
 _BEGINS = frozenset((*_CLAIMS, "session-open"))
 _SESSIONS = frozenset(("session-open", "session-keep", "session-show", "session-end"))
 _BODILESS = frozenset(("inspect", "session-show", "session-end", "session-keep", "free", "open"))  # or it may have one
@@ -178,13 +179,13 @@ class Api:
         # From a client that asks another server when this one is slow, and closes the connection then. A server that
         # stood still must not claim for it what it has, or was refused, elsewhere.
         call.moves = head.may_move and verb in _CLAIMS
-        if wait_ms and isinstance(command, Acquire | AcquireAll):
+        if wait_ms and isinstance(command, _MAY_WAIT):
             call.verb = WAIT
             has_hung_up = call.is_away if call.moves else None
             # `Waiters` handles a caller that hangs up while it waits.
             connection.waiting = self.wait(command, wait_ms, call.deliver, has_hung_up=has_hung_up)
         else:
-            if isinstance(command, Acquire | AcquireAll) and command.ticket_id is not None:
+            if verb in _CLAIMS and isinstance(command, _MAY_WAIT) and command.ticket_id is not None:
                 self.engine.waiters.on_poll(command)
             call.command = command
             self.post(command, call.deliver, call.is_away if verb in FOR_THE_CALLER else None)
@@ -193,7 +194,7 @@ class Api:
         self, verb: str, command: Command, waits_ms: int, connection: HttpConnection
     ) -> Outcome | BaseException:
         """Decide one of the commands of a request (a tool of MCP), also after a wait. Raises ClientGone."""
-        if waits_ms and isinstance(command, Acquire | AcquireAll):
+        if waits_ms and isinstance(command, _MAY_WAIT):
             if connection.call is not None:
                 connection.call.verb = WAIT
             result = await LongPoll(connection).outcome(self.wait, command, waits_ms)

@@ -53,15 +53,11 @@ def acquire(draft: Draft, command: Acquire) -> Outcome | Ticket:
 
 def _answer(claim: _Claim) -> Outcome | Ticket:
     """The steps of a claim that may be looked at (`check_ask`). Each answers it, or leaves it to the next."""
-    return (
-        _has_it(claim)
-        or _stays_in_line(claim)
-        or _leaves_line(claim)
-        or _is_never_granted(claim)
-        or _is_granted(claim)
-        or _would_never_be_served(claim)
-        or _waits(claim)
-    )
+    verdict = claim.verdict
+    if verdict is not None and isinstance(verdict, Holder):
+        return _has_it(claim, verdict)
+    in_line = (_stays_in_line(claim) or _leaves_line(claim)) if claim.ticket is not None else None
+    return in_line or _is_never_granted(claim) or _is_granted(claim) or _would_never_be_served(claim) or _waits(claim)
 
 
 class _Claim:
@@ -79,12 +75,10 @@ class _Claim:
         self.verdict = judge(draft, command, self.lock)
 
 
-def _has_it(claim: _Claim) -> outcomes.Granted | None:
+def _has_it(claim: _Claim, mine: Holder) -> outcomes.Granted:
     """The caller has the job already: the same lease again. What it waits for besides is answered, too."""
     draft, command = claim.draft, claim.command
-    if not isinstance(claim.verdict, Holder):
-        return None
-    granted = grant_again(draft, command, command.name, claim.verdict)
+    granted = grant_again(draft, command, command.name, mine)
     if claim.ticket is not None:
         give_up(draft, claim.ticket, "answered")
     return granted
@@ -116,7 +110,7 @@ def _leaves_line(claim: _Claim) -> Outcome | None:
 def _is_never_granted(claim: _Claim) -> Outcome | None:
     """No wait would help: not this caller, not this ask, not as the job is."""
     draft, command, verdict = claim.draft, claim.command, claim.verdict
-    if isinstance(verdict, _FINAL):
+    if verdict is not None and isinstance(verdict, _FINAL):
         return verdict
     if command.replaces is not None and may_wait(command):
         from dibs.core.waiting.groups import superseded  # few claims are of a group
@@ -124,8 +118,10 @@ def _is_never_granted(claim: _Claim) -> Outcome | None:
         newer = superseded(draft, command, (command.name,))
         if newer is not None:
             return newer
-    if (differs := other_list(draft, command, claim.lock)) is not None:
+    if command.acl is not None and (differs := other_list(draft, command, claim.lock)) is not None:
         return differs
+    if verdict is None:
+        return None
     return verdict if isinstance(verdict, JobOutcome) and not isinstance(verdict, _PASSES) else None
 
 
@@ -240,7 +236,7 @@ def judge(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcome | Hol
         mine = session_hold(lock, ask)
     if mine is not None:
         return _differs(draft, ask, lock.name, mine.mode, len(mine.slot_numbers) or 1) or mine
-    if not ask.admin and not allowed(draft, lock, ask):
+    if not allowed(draft, lock, ask):
         return outcomes.Forbidden(now_ms=draft.now_ms, name=lock.name)
     return spent or _why_never(draft, ask, lock) or _why_not_now(draft, ask, lock)
 
@@ -272,9 +268,11 @@ def _why_not_now(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcom
         if closed is not None:
             return outcomes.Closed(now_ms=now_ms, name=name, closure=closed)
     in_way: tuple[Blocker, ...] = ()
-    if lock.holders or in_tree(name):
+    waiting, is_in_tree = 0, in_tree(name)
+    if lock.holders or is_in_tree:
         in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session, ask.units)
-    waiting = ahead(draft, lock, 0, ask.mode)
+    if lock.line or is_in_tree:
+        waiting = ahead(draft, lock, 0, ask.mode)
     if waiting and not in_way and covered(draft, lock, ask.mode, ask.session):
         waiting = waiting if session_tickets(draft, ask.session, ask.ns, name) else 0
     paused = lock.pooled and is_paused(lock)

@@ -163,20 +163,22 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         renewed_ms=draft.now_ms,
         ttl_ms=ttl_ms,
         expires_ms=capped_ms(expires_ms, mine.ends_ms),
-        metadata=mine.metadata if command.metadata is None else command.metadata,
-        checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
-        checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
         told=max(mine.told, newest),
         # By the lease id of a claim with a key it is the ask itself, or who got the id from it.
         used=mine.used or effect is not None or command.lease_id is None or mine.request_key is None,
         wanted=waiting > 0 and in_tree(lock.name),
-        mode=mode,
     )
+    if mode != mine.mode:
+        kept = kept.replace(mode=mode)
+    if command.metadata is not None:
+        kept = kept.replace(metadata=command.metadata)
+    if command.checkpoint is not None:
+        kept = kept.replace(checkpoint=command.checkpoint, checkpoint_ms=draft.now_ms)
     if command.payer is not None and not is_current(draft, mine.charge, command.payer):
         kept = kept.replace(charge=retake_quota(draft, mine.charge, command.payer, "held"))
     draft.put(swap(lock, kept) if effect is None else swap(lock, kept).replace(effects=effects))
     lease = shown(draft, kept)
-    brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
+    brings = kept.metadata != mine.metadata or kept.checkpoint != mine.checkpoint
     if command.audited and not brings:
         until_ms = None if ttl_ms and not lease.ends_ms else lease.expires_ms
         draft.emit_for_hold(events.RENEWED, lock, kept, ttl_ms=ttl_ms, until_ms=until_ms)
@@ -202,7 +204,7 @@ def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
 def release(draft: Draft, command: Release) -> Outcome:
     """Release. A repeated release succeeds, and the first one counts. Releasing a lost lease says how it was lost. So
     does a repeat that alone would mark the job as done: its caller must not take it for done."""
-    if is_resource(command.name) and (command.done_ms or command.failed):
+    if (command.done_ms or command.failed) and is_resource(command.name):
         return NotAJob(now_ms=draft.now_ms, name=command.name, what="failed" if command.failed else "done")
     lock = present_lock(draft, command.ns, command.name)
     now_ms = draft.now_ms
@@ -217,9 +219,10 @@ def release(draft: Draft, command: Release) -> Outcome:
         done = Done(
             owner=mine.owner, token=mine.token, at_ms=now_ms, until_ms=now_ms + command.done_ms, result=command.result
         )
+        lock = lock.replace(done=done)
     lock = end_hold(
         draft,
-        lock.replace(done=done if done is not None else lock.done),
+        lock,
         mine,
         how=FAILED if command.failed else RELEASED,
         at_ms=now_ms,

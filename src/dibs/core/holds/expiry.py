@@ -104,8 +104,10 @@ def deadline_ms(draft: Draft, holder: Holder) -> int:
 
 def own_deadline_ms(draft: Draft, holder: Holder) -> int:
     """The deadline of a hold with its own TTL, if its session lives that long."""
-    credited = credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
-    return capped_ms(credited, holder.ends_ms) if holder.ends_ms else credited
+    outages, deadline = draft.meta().outages, holder.expires_ms
+    if outages:
+        deadline = credited_ms(deadline, holder.renewed_ms, holder.ttl_ms, outages)
+    return capped_ms(deadline, holder.ends_ms) if holder.ends_ms else deadline
 
 
 def may_go_on(draft: Draft, holder: Holder) -> bool:
@@ -138,7 +140,9 @@ def live_now(draft: Draft, lock: LockRecord) -> list[Holder]:
 
 
 def _is_over(draft: Draft, holder: Holder, deadline: int) -> bool:
-    return draft.vouched_ms >= deadline or is_reached(holder.ends_ms, draft.now_ms) or not may_go_on(draft, holder)
+    if draft.vouched_ms >= deadline or (holder.ends_ms and is_reached(holder.ends_ms, draft.now_ms)):
+        return True
+    return holder.session is not None and not may_go_on(draft, holder)
 
 
 def end_expired(draft: Draft, lock: LockRecord) -> LockRecord:
@@ -148,7 +152,8 @@ def end_expired(draft: Draft, lock: LockRecord) -> LockRecord:
     known = draft.owners.get(id(lock.holders))
     if known is not None and len(known.live) == len(lock.holders):
         return lock
-    need_sessions(draft, lock)
+    if len(lock.holders) > 1:  # all at once; a single one is loaded when it is asked for
+        need_sessions(draft, lock)
     for holder in lock.holders:
         over_ms = deadline_ms(draft, holder)
         if _is_over(draft, holder, over_ms):
@@ -250,11 +255,11 @@ def _left_behind(lock: LockRecord, holder: Holder, passes_on: bool) -> str | Non
 
 
 def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockRecord:
-    if is_resource(lock.name):
-        return lock
     if how == RELEASED:
+        if not (lock.failures or lock.effects) or is_resource(lock.name):
+            return lock
         return lock.replace(failures=0, effects=lock.effects if lock.endings[0].done else ())
-    if how not in UNSUCCESSFUL:
+    if how not in UNSUCCESSFUL or is_resource(lock.name):
         return lock
     lock = lock.replace(failures=lock.failures + 1)
     if lock.max_attempts and lock.failures >= lock.max_attempts:

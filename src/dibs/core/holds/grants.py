@@ -64,6 +64,7 @@ def _size(text: str | None) -> int:
 def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: str, number: int = 0) -> Granted:
     """Make `ask` an owner of the job. The only place where a holder is made, but for a transfer between owners."""
     name = lock.name
+    place = ask if number and isinstance(ask, Ticket) else None  # that it had in line
     token = max(lock.token, draft.meta().token_floor) + 1
     session = draft.session(ask.session) if ask.session is not None else None
     expires_ms = draft.now_ms + ask.ttl_ms if ask.ttl_ms or session is None else session.expires_ms
@@ -86,7 +87,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         request_key=ask.request_key,
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,
-        used=isinstance(ask, Ticket) and ask.used,
+        used=place is not None and place.used,
         charge=take_quota(draft, ask.payer, "held") if ask.payer is not None else None,
         wanted=in_tree(name) and draft.tree_queue(ask.ns).first(name, EXCLUSIVE) is not None,
         ends_ms=ends_ms,
@@ -94,22 +95,18 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     )
     previous = lock.endings[0] if lock.endings else None
     others = lock.holders
-    effects = lock.effects if not (previous is not None and previous.done) else ()  # those of finished work are over
-    lock = lock.replace(
-        token=token,
-        holders=(*others, lease),
-        slots=slots,
-        max_attempts=ask.max_attempts or lock.max_attempts,
-        done=None,
-        delay_until_ms=0,
-        effects=effects,
-    )
-    put_hold(draft, lock, lease, number, ask.since_ms if isinstance(ask, Ticket) else None)
+    lock = lock.replace(token=token, holders=(*others, lease), slots=slots)
+    if ask.max_attempts or lock.done is not None or lock.delay_until_ms:
+        max_attempts = ask.max_attempts or lock.max_attempts
+        lock = lock.replace(max_attempts=max_attempts, done=None, delay_until_ms=0)
+    if lock.effects and previous is not None and previous.done:  # those of finished work are over
+        lock = lock.replace(effects=())
+    put_hold(draft, lock, lease, number, place.since_ms if place is not None else None)
     if others:
         note_owner(draft, lock, others, lease)
     if lease.session is not None:
         lease = shown(draft, lease)  # without a session it has its own deadline, and no credit yet
-    return Granted(now_ms=draft.now_ms, name=name, lease=lease, previous=previous, effects=effects)
+    return Granted(now_ms=draft.now_ms, name=name, lease=lease, previous=previous, effects=lock.effects)
 
 
 def for_session(draft: Draft, ask: AcquireTerms | Ticket, mine: Holder) -> Holder:

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from _thread import RLock, get_ident
 
-from dibs.base.cheap import Callable, sqlite3
-from dibs.base.clock import steady_ms
+from dibs.base.cheap import Callable, Iterable, sqlite3
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.codec import FORMAT
 from dibs.stores.forks import listen
@@ -100,6 +99,7 @@ class SqliteConnection:
         opened: Callable[[sqlite3.Connection, str, int, Anchor], None],
         spoilt: Callable[[], None],
         clock: Callable[[], str],
+        steady_ms: Callable[[], int],
         *,
         folders: bool = True,
         stays: bool = False,
@@ -110,7 +110,7 @@ class SqliteConnection:
         self.committing = False  # true while COMMIT runs: an error then may mean that the write happened
         self.trouble: DibsError | None = None  # the last error that is not over; damage never is
         self.damaged: dict[str, RecordCorrupt] = {}  # records that could not be read
-        self.writing_bytes = 0  # the size of the present commit
+        self.writing: tuple[Iterable[str], Iterable[str]] = ((), ())  # what the present commit writes
         self._failed_bytes = 0  # the size of the commit that failed
         self._failed_ms = 0
         self._damage: StoreCorrupt | None = None  # of the file itself, not of one record in it
@@ -120,6 +120,7 @@ class SqliteConnection:
         self._opened = opened
         self._spoilt = spoilt
         self._clock = clock
+        self._steady_ms = steady_ms
         self._folders = folders
         self._frozen = False  # opened as if it could not change: so it is opened afresh each time
         self._was_missing = False  # whether there was no file when the last opening began
@@ -128,7 +129,7 @@ class SqliteConnection:
         self._unsettled = False
         self._forking = False
         self._closed = False
-        self._identity = opener.Identity(path, stays=stays)
+        self._identity = opener.Identity(path, steady_ms, stays=stays)
         listen(self)
 
     @property
@@ -261,11 +262,15 @@ class SqliteConnection:
         does not: a full quota may still have a few bytes."""
         if isinstance(self.trouble, StoreCorrupt):
             return False
-        if self.writing_bytes >= self._failed_bytes // 2 or steady_ms() - self._failed_ms > TROUBLE_MS:
+        if self._writing_bytes() >= self._failed_bytes // 2 or self._steady_ms() - self._failed_ms > TROUBLE_MS:
             return True
         from dibs.stores.sqlite.errors import is_full
 
         return isinstance(self.trouble, StoreFull) and not is_full(self.path)
+
+    def _writing_bytes(self) -> int:
+        """The size of the present commit. Only trouble asks for it."""
+        return sum([len(text) for texts in self.writing for text in texts])
 
     def close(self) -> None:
         with self.turn:
@@ -288,7 +293,7 @@ class SqliteConnection:
                 self.trouble = self._damage = ours
             elif is_lasting(error) and not isinstance(self.trouble, StoreCorrupt):
                 self.trouble = ours
-                self._failed_bytes, self._failed_ms = self.writing_bytes, steady_ms()
+                self._failed_bytes, self._failed_ms = self._writing_bytes(), self._steady_ms()
             raise ours from error
 
     def _settle(self) -> None:

@@ -6,8 +6,8 @@ import os
 import time
 
 from dibs.base import ways
-from dibs.base.cheap import sqlite3
-from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.cheap import Callable, sqlite3
+from dibs.base.clock import wall_ms
 from dibs.base.errors import StoreCorrupt, StoreReplaced
 from dibs.stores.codec import FORMAT
 from dibs.stores.sqlite.rows import APPLICATION_ID, PROGRESS
@@ -45,15 +45,17 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 BELOW_LOOK_MS = 20  # a checkpoint changes the file all the time
 _BELOW = "SELECT store_id, revision, last_seq FROM counters"
+_NOTHING = ("", 0, 0)  # before the first checkpoint of a new file all tables are in the log
 
 
 class FileBelow:
     """The file below the log, as a server has seen it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, steady_ms: Callable[[], int]) -> None:
         self._path = path
+        self._steady_ms = steady_ms
         self._stamp: tuple[int, int] | None = None  # time and size at the last look, once the time had settled
-        self._seen: tuple[str, int, int] | None = None
+        self._seen = _NOTHING
         self._doubted: tuple[str, int, int] | None = None  # what the last look found, if it was older
         self._looked_ms = -BELOW_LOOK_MS
         self._is_older = False
@@ -64,15 +66,12 @@ class FileBelow:
             file = os.stat(self._path)
         except OSError:
             return  # the next look at the names says it
-        stamp, now_ms = (file.st_mtime_ns, file.st_size), steady_ms()
-        if stamp != self._stamp and now_ms - self._looked_ms >= BELOW_LOOK_MS and not self._is_older:
-            self._looked_ms = now_ms
-            found = self._look()
-            if found is not None and (self._seen is None or self._goes_on_from(self._seen, found)):
-                self._seen = found
-                self._stamp = stamp if wall_ms() - stamp[0] // 1_000_000 >= COARSE_SETTLED_MS else None
-            elif found is not None:  # twice the same: once may be the middle of a checkpoint after a VACUUM
-                self._is_older, self._doubted = found == self._doubted, found
+        stamp = (file.st_mtime_ns, file.st_size)
+        if stamp != self._stamp and not self._is_older:
+            now_ms = self._steady_ms()
+            if now_ms - self._looked_ms >= BELOW_LOOK_MS:
+                self._looked_ms = now_ms
+                self._note(self._look(), stamp)
         if self._is_older:
             raise StoreReplaced(
                 f"{self._path} was written over with an older copy while in use, and its log goes with the newer file. "
@@ -80,20 +79,30 @@ class FileBelow:
                 "Stop everything that uses it, then put a copy in place with `dibs restore FILE`."
             )
 
+    def _note(self, found: tuple[str, int, int] | None, stamp: tuple[int, int]) -> None:
+        if found is None:
+            return
+        if self._seen == _NOTHING or self._goes_on_from(self._seen, found):
+            self._seen = found
+            self._stamp = stamp if wall_ms() - stamp[0] // 1_000_000 >= COARSE_SETTLED_MS else None
+        else:  # twice the same: once may be the middle of a checkpoint after a VACUUM
+            self._is_older, self._doubted = found == self._doubted, found
+
     @staticmethod
     def _goes_on_from(seen: tuple[str, int, int], found: tuple[str, int, int]) -> bool:
         return found[0] == seen[0] and found[1] >= seen[1] and found[2] >= seen[2]
 
     def _look(self) -> tuple[str, int, int] | None:
-        """None: it cannot be read now, in the middle of a checkpoint perhaps."""
+        """None: it cannot be read now, in the middle of a checkpoint perhaps. A new file has nothing to read."""
         try:
             db = connect(self._path, 0, "mode=ro&immutable=1")
             try:
                 found: tuple[str, int, int] | None = db.execute(_BELOW).fetchone()
             finally:
                 db.close()
-        except sqlite3.Error:
-            return None
+        except sqlite3.Error as error:
+            has_no_table = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
+            return _NOTHING if has_no_table and self._seen == _NOTHING else None
         return found
 
 
@@ -101,9 +110,9 @@ class Identity:
     """The files that were opened, and whether they are still there. `main` and what follows outlive connections.
     `stays`: of a server, which also looks at the file below its log."""
 
-    def __init__(self, path: str, *, stays: bool = False) -> None:
+    def __init__(self, path: str, steady_ms: Callable[[], int], *, stays: bool = False) -> None:
         self.path = path
-        self._below = FileBelow(path) if stays else None
+        self._below = FileBelow(path, steady_ms) if stays else None
         self.main: tuple[int, int] | None = None
         self._store_id = ""
         self.revision = 0  # the highest that was seen

@@ -94,6 +94,7 @@ class SqliteStore(Store, Maintenance):
             self._opened,
             self._forget,
             self._clock.name,
+            steady_ms,
             folders=make_folders,
             stays=checkpoint_pages is not None,
         )
@@ -161,7 +162,7 @@ class SqliteStore(Store, Maintenance):
         bodies = {key: encode(record) for key, record in puts.items() if record is not None}
         lines = [encode(event) for event in events]
         with self._link.turn, self._link as db:
-            self._link.writing_bytes = sum(map(len, bodies.values())) + sum(map(len, lines))
+            self._link.writing = (bodies.values(), lines)
             cursor = self._cursor
             cursor.execute("BEGIN IMMEDIATE")
             self._cache.is_true(cursor)
