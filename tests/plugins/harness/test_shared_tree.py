@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,7 @@ def edit(agent: AgentProcess, file: str, text: str) -> None:
 # The stash.
 
 
+@pytest.mark.promise("agent:stash")
 @pytest.mark.fault("F-560")
 def test_an_entry_of_another_agent_is_refused_with_the_command_that_takes_ones_own(yard: Yard) -> None:
     one, two = yard.agent("one-1111"), yard.agent("two-2222")
@@ -312,8 +314,6 @@ def test_a_command_that_only_commits_or_reads_tells_nobody_of_a_loss(yard: Yard)
 
 
 def context(done: subprocess.CompletedProcess[str]) -> str:
-    import json
-
     told: dict[str, Any] = json.loads(done.stdout)["hookSpecificOutput"] if done.stdout else {}
     return str(told.get("additionalContext", ""))
 
@@ -347,6 +347,25 @@ def test_a_commit_a_stash_a_revert_or_a_persons_edit_ends_unfinished_work(yard: 
     shell(yard, end)
     write = two.document("PreToolUse", "Edit", {"file_path": str(yard.folder / "src/a")})
     assert context(two.send(write)) == ""
+
+
+@pytest.mark.fault("F-562")
+def test_the_list_shows_unfinished_work_until_somebody_takes_it_up(yard: Yard) -> None:
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    edit(one, "src/a", "half of it\n")
+    edit(one, "src/b", "x\n")
+    assert "Uncommitted" not in dibs_here(yard.env, yard.folder, "list").stdout
+    one.send(one.document("SessionEnd", reason="other"))
+    assert dibs_here(yard.env, yard.folder, "list").stdout.splitlines() == [
+        "No job is claimed.",
+        "Uncommitted: src/a, changed by claude-1111 in app@main, which ended just now",
+    ]
+    (left,) = json.loads(dibs_here(yard.env, yard.folder, "list", "--json").stdout)["data"]["unfinished"]
+    assert (left["file"], left["owner"], left["how"]) == ("src/a", "claude-1111 in app@main", "released")
+    assert "Uncommitted" not in dibs_here(yard.env, yard.folder, "list", "issue-").stdout
+    assert "Uncommitted" not in dibs_here(yard.env, yard.folder.parent, "list").stdout
+    assert two.edit("src/a")
+    assert "Uncommitted" not in dibs_here(yard.env, yard.folder, "list").stdout
 
 
 @pytest.mark.fault("F-562")

@@ -113,7 +113,7 @@ class AgentGuard:
             root = root_around({}, os.path.realpath(each.folder))
             if root and (reach_of(each.words, lambda path: True) or stash_use(each.words)):
                 by_root.setdefault(root, []).append(each)
-        told = ""
+        notices = ""
         for root, commands in by_root.items():
             from dibs.agents.git import tree_guard
 
@@ -126,12 +126,12 @@ class AgentGuard:
                 if level != OFF:
                     refused, free = tree_guard.stash_finding(commands, checkout)
                     refused = refused or tree_guard.tree_finding(commands, checkout)
-                    told = told or free
+                    notices = notices or free
             finally:
                 self._close(checkout)
             if refused:
                 return refusal(self._event, refused) if level == DENY else remark(self._event, refused)
-        return remark(self._event, told)
+        return remark(self._event, notices)
 
     def _before_command(self) -> HookAnswer | None:
         """Claim what guards the command here. Not for Windsurf, which does not say when a command ends."""
@@ -206,7 +206,7 @@ class AgentGuard:
             if root:
                 by_root.setdefault(root, []).append(path)
         in_way: list[Document] = []
-        told: list[str] = []
+        notices: list[str] = []
         for root, inside in by_root.items():
             checkout = self._checkout(root, agent)
             if checkout is None:
@@ -216,14 +216,14 @@ class AgentGuard:
                     files = [file for path in inside for file in checkout.files(path, self._folder)]
                     found = checkout.claim(list(dict.fromkeys(files)))
                     in_way += [{**each, "by_actor": checkout.is_of_actor(each)} for each in found[:1]] + found[1:]
-                    told += self._taken_over(checkout)
+                    notices += self._taken_over(checkout)
             finally:
                 self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
         if denied:
             return refusal(self._event, _refusal_text(denied))
         warned = [each for each in in_way if each["level"] == WARN]
-        return remark(self._event, "\n".join([*([_text(_WARNINGS, warned)] if warned else []), *told]))
+        return remark(self._event, "\n".join([*([_text(_WARNINGS, warned)] if warned else []), *notices]))
 
     def _taken_over(self, checkout: Checkout) -> list[str]:
         """A line for each file that was just claimed and holds another agent's unfinished work."""
@@ -337,8 +337,8 @@ class AgentGuard:
 
 
 class _Begin:
-    """When a shell command began, by the clock of the file system; how long the log of HEAD was; the entries of the
-    stash, if it may push one."""
+    """The state before a shell command: the time by the clock of the file system, the length of HEAD's log, and the
+    entries of the stash, if the command may push one."""
 
     def __init__(self, at_ns: int, log_bytes: int, entries: list[str] | None) -> None:
         self.at_ns = at_ns

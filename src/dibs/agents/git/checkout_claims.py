@@ -197,7 +197,7 @@ class Checkout:
     def owner(self) -> str:
         return self._session.owner()
 
-    def is_kin(self, owner: str) -> bool:
+    def is_related(self, owner: str) -> bool:
         """Tell whether a holder is this agent, its parent or a subagent of it, by the name that it is shown as. The
         folder and the branch in a name may have changed."""
         mine, other = self.owner.partition(" in ")[0], owner.partition(" in ")[0]
@@ -214,7 +214,7 @@ class Checkout:
 
     def held_by_others(self) -> list[Document]:
         """The files that other agents have in this checkout."""
-        return [lock for lock in self.listed_here(HELD) if not self.is_kin(str(lock["owner"]))]
+        return [lock for lock in self.listed_here(HELD) if not self.is_related(str(lock["owner"]))]
 
     def others(self) -> list[Document]:
         """The claims of others in this checkout, and those of people and commands on its paths."""

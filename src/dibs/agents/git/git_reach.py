@@ -1,4 +1,4 @@
-"""What git commands would overwrite in a work tree, and which entries of the stash they take. Pure.
+"""Finds what git commands would overwrite in a work tree, and which entries of the stash they take. Pure.
 
 A command has a reach: the files whose uncommitted changes it may destroy, or put into a commit of its own. A form that
 is not listed has none, because a refusal for nothing costs more than one that is missed: what git itself protects
@@ -39,7 +39,8 @@ class GitCommand:
 
 
 class Reach(Record):
-    """What a command may overwrite. `paths`, as they were written: only below these; none: in the whole work tree."""
+    """The files that a command may overwrite. `paths`, as they were written: only below these; none: in the whole work
+    tree."""
 
     verb: str
     kind: str
@@ -48,7 +49,7 @@ class Reach(Record):
 
 
 class StashUse(Record):
-    """What a command does with the stash. `entry` is the position of the one it takes; None: all of them. `commit`
+    """The use of the stash by a command. `entry` is the position of the one it takes; None: all of them. `commit`
     names it by the beginning of its id instead."""
 
     verb: str
@@ -273,8 +274,8 @@ def from_top(top: str, folder: str, path: str) -> str | None:
 
 
 def stash_use(words: Sequence[str]) -> StashUse | None:
-    """What a git command does with the stash: `push`, or one that takes entries. None: nothing, or it cannot be
-    told."""
+    """The use of the stash by a git command: `push`, or one that takes entries. None: it has none, or one that cannot
+    be read."""
     if words[0] != "stash":
         return None
     verb = words[1] if len(words) > 1 and not words[1].startswith("-") else "push"

@@ -1,4 +1,4 @@
-"""Whose the entries of the stash are.
+"""The owners of stash entries.
 
 All work trees of a clone share one stash, so `git stash pop` of one agent may take the work of another. An entry is
 known by the id of its commit, not by its position, which changes. Its owner is a note, a file below `dibs/stash` in the
@@ -32,8 +32,8 @@ _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 class StashOwner(Record):
-    """Who made an entry. `agent` identifies the session, `owner` is its name for others. `process` is the mark of its
-    harness, empty where that is not known."""
+    """The agent that made an entry. `agent` identifies the session, `owner` is its name for others. `process` is the
+    mark of its harness, empty where that is not known."""
 
     agent: str
     owner: str

@@ -1,4 +1,4 @@
-"""What an agent's git command would do to the work of others: to changed files, and to entries of the stash.
+"""Guards the work of other agents against git commands: their changed files, and their entries of the stash.
 
 The command is refused before it starts if another agent has a changed file within its reach (`git_reach.py`) in this
 checkout, or if it takes an entry of the stash that is another agent's (`stash_entries.py`). An agent that is alone is
@@ -43,7 +43,7 @@ def stash_finding(commands: Sequence[GitCommand], checkout: Checkout) -> tuple[s
     owners = {entry: stash_entries.owner_of(common, entry) for entry in ids}
     theirs = {entry: each for entry, each in owners.items() if each is not None and not each.is_of(agent)}
     mine = [at for at, entry in enumerate(ids) if (each := owners[entry]) is not None and each.is_of(agent)]
-    left, told = list(ids), ""
+    left, notice = list(ids), ""
     for use in uses if theirs else ():
         if use.verb == "push":
             # It makes an entry only if there is something to save.
@@ -54,10 +54,10 @@ def stash_finding(commands: Sequence[GitCommand], checkout: Checkout) -> tuple[s
         for entry, owner in others.items():
             if not owner.has_ended():
                 return _stash_text(use, ids.index(entry), owner, mine), ""
-            told = told or _free_text(ids.index(entry), owner)
+            notice = notice or _free_text(ids.index(entry), owner)
         if use.verb != "apply":
             left = [entry for entry in left if entry not in taken]
-    return "", told
+    return "", notice
 
 
 def _taken(use: StashUse, left: list[str]) -> list[str]:
@@ -221,7 +221,7 @@ def note_lost(checkout: Checkout, lost: list[Document]) -> None:
 
 
 def take_lost(checkout: Checkout) -> str:
-    """What other agents' commands have taken from this one, told once; empty if it is nothing."""
+    """Say once what the commands of other agents have taken from this one; empty if it is nothing."""
     folder = _lost_folder(checkout)
     lines = []
     try:

@@ -14,10 +14,13 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git.checkout_claims import Checkout
+from dibs.agents.harness.identity import Agent
 from dibs.base.cheap import Mapping
 from dibs.base.clock import wall_ms
+from dibs.base.errors import DibsError
 from dibs.base.jsontext import Document
 from dibs.base.terminal import quoted
+from dibs.cli.framework.context import Call
 from dibs.core.durations import span
 from dibs.core.records import EXPIRED, FREE
 from dibs.wire.parts import instant_ms
@@ -34,7 +37,7 @@ def taken_over(checkout: Checkout) -> list[Document]:
     new: dict[str, Document] = {}
     for lease in checkout.granted:
         previous = lease.get("previous")
-        if not previous or lease.get("held_before") or checkout.is_kin(str(previous["owner"])):
+        if not previous or lease.get("held_before") or checkout.is_related(str(previous["owner"])):
             continue
         file = checkout.file_of(lease["name"])
         if previous.get("checkpoint"):
@@ -51,6 +54,18 @@ def left_here(checkout: Checkout) -> list[Document]:
     return _unfinished(
         checkout, {each["file"]: {**each["previous"], "file": each["file"]} for each in free if each.get("previous")}
     )
+
+
+def left_in(call: Call, root: str) -> list[Document]:
+    """The same for the checkout with this top, as `dibs list` shows it to anybody."""
+    try:
+        checkout = Checkout(call, root, Agent("", ""))
+        try:
+            return left_here(checkout)
+        finally:
+            checkout.close()
+    except DibsError:  # the list itself is there
+        return []
 
 
 def take_up(checkout: Checkout) -> list[str]:
