@@ -50,7 +50,7 @@ class Checkout:
         self.call.fall_back_on(self.policy.place)
         if (url := self.call.settings.named_url) and is_at_remote(url):
             self.repository.check_trusted(url)
-        self._folds = folds_case(root)
+        self.folds = folds_case(root)
         self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
         self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
         self._session = ActorSession.of_agent(self.call, agent)
@@ -58,6 +58,7 @@ class Checkout:
         self._users_session = ActorSession.of_agent(self._users, agent)
         self._naming = Naming(call.env, root)
         self.granted: list[Document] = []  # the leases that claims of files have got
+        self._opened: dict[ActorSession, str] = {}  # one hook is too short for a session to end in it
 
     def close(self) -> None:
         self.call.close()
@@ -83,7 +84,7 @@ class Checkout:
         return nameable(self._same(file))
 
     def _same(self, path: str) -> str:
-        return folded(path) if self._folds else path
+        return folded(path) if self.folds else path
 
     def claim(self, files: Sequence[str], *, each: bool = False) -> list[Document]:
         """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields. `each`: a file
@@ -103,14 +104,41 @@ class Checkout:
 
     def _claim(self, files: list[str]) -> list[Document]:
         by_name = {name: file for file in files for name in self._names(file)}
-        refused, _ = _ask(self.call, self._session, list(by_name), self._metadata, self.granted)
+        refused, _ = self._ask(self.call, self._session, list(by_name), self.granted)
         levels = [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
         if refused and all(each["level"] != DENY for each in levels):
             # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
             names = [self._names(file)[0] for file in files]
-            here, _ = _ask(self.call, self._session, names, self._metadata, self.granted)
+            here, _ = self._ask(self.call, self._session, names, self.granted)
             levels += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in here]
         return levels
+
+    def _ask(
+        self, call: Call, session: ActorSession, names: list[str], granted: list[Document] | None = None
+    ) -> tuple[list[Document], Ask]:
+        """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the
+        claim. `granted` gets the leases. Raises StoreUnavailable for an answer that is not about them."""
+        opened = self._opened.get(session) or session.opened(session.ttl_ms)
+        self._opened[session] = opened
+        asked = {
+            "session_id": opened,
+            "names": names,
+            "owner": session.owner(),
+            "metadata": self._metadata,
+            "request_key": new_id(),
+        }
+        pending = PendingClaim("acquire-all", "", asked, own_key=True)
+        reply = drive(call.transport(), pending.ask_once())
+        body, undo = reply.body or {}, pending.withdrawal()
+        if "refused" in body:
+            return list(body["refused"]), undo
+        if body.get("code") == "deadlock":
+            return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}], undo
+        if reply.status >= 300:
+            raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
+        if granted is not None:
+            granted += body.get("leases", ())
+        return [], undo
 
     def _names(self, file: str) -> tuple[str, str]:
         """The claim for this checkout, and the one that everybody sees."""
@@ -123,7 +151,7 @@ class Checkout:
         got: list[tuple[Call, Ask]] = []
         for job in sorted(jobs):
             call, session = self._place_of(job)
-            refused, undo = _ask(call, session, [self._naming.of(job)], self._metadata)
+            refused, undo = self._ask(call, session, [self._naming.of(job)])
             if not refused:
                 got.append((call, undo))
             else:
@@ -229,33 +257,6 @@ class Checkout:
                 if is_here and (lock["name"], hold["fencing_token"]) not in mine:
                     found.append({**lock, **hold, "file": self.file_of(lock["name"])})
         return found
-
-
-def _ask(
-    call: Call, session: ActorSession, names: list[str], metadata: str, granted: list[Document] | None = None
-) -> tuple[list[Document], Ask]:
-    """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the claim.
-    `granted` gets the leases. Raises StoreUnavailable for an answer that is not about them."""
-    opened = session.opened(session.ttl_ms)
-    asked = {
-        "session_id": opened,
-        "names": names,
-        "owner": session.owner(),
-        "metadata": metadata,
-        "request_key": new_id(),
-    }
-    pending = PendingClaim("acquire-all", "", asked, own_key=True)
-    reply = drive(call.transport(), pending.ask_once())
-    body, undo = reply.body or {}, pending.withdrawal()
-    if "refused" in body:
-        return list(body["refused"]), undo
-    if body.get("code") == "deadlock":
-        return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}], undo
-    if reply.status >= 300:
-        raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
-    if granted is not None:
-        granted += body.get("leases", ())
-    return [], undo
 
 
 def _is_of_actor(call: Call, refused: Document) -> bool:

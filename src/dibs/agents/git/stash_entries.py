@@ -24,6 +24,7 @@ from dibs.base.record import Record
 from dibs.core.limits import AGENT_TTL_MS
 from dibs.system.session_mark import is_gone, process_mark
 
+_PLACE = ("dibs", "stash")
 _DIGITS = 16
 _BYTES_MAX = 4096
 _LOG_BYTES_MAX = 4 * 1024 * 1024
@@ -46,10 +47,13 @@ class StashOwner(Record):
         return self.agent == _key(agent)
 
     def has_ended(self) -> bool:
-        """Tell whether the agent is certainly gone. One whose process is not known counts for some hours."""
-        if self.is_over:
+        """Tell whether the agent is gone. One whose process cannot be seen (another container, an earlier boot) counts
+        for some hours."""
+        if self.is_over or (self.process and is_gone(self.process)):
             return True
-        return is_gone(self.process) if self.process else wall_ms() - self.at_ms > AGENT_TTL_MS
+        pid = [*self.process.split(":"), "", ""][2]
+        is_seen = pid.isascii() and pid.isdecimal() and len(pid) < 11 and process_mark(int(pid)) == self.process
+        return not is_seen and abs(wall_ms() - self.at_ms) > AGENT_TTL_MS
 
 
 def _key(agent: Agent) -> str:
@@ -87,11 +91,14 @@ def note_owner(common: str, entry: str, agent: Agent | None, place: str) -> None
             os.unlink(path)
             return
         os.makedirs(folder, exist_ok=True)
+        if os.path.realpath(folder) != os.path.join(os.path.realpath(common), *_PLACE):
+            return  # a link that came with the clone
         left = {entry, *entries(common)}
         for name in os.listdir(folder):
             other = os.path.join(folder, name)
+            is_note = _is_id(name.partition(".")[0]) and name not in left
             # A note is made before its entry is in the log: another one may be on its way there.
-            if name not in left and wall_ms() - os.lstat(other).st_mtime * 1000 > _ON_ITS_WAY_MS:
+            if is_note and wall_ms() - os.lstat(other).st_mtime * 1000 > _ON_ITS_WAY_MS:
                 os.unlink(other)
         mark = process_mark(agent.pid) if agent.pid else None
         owner = StashOwner(agent=_key(agent), owner=agent.owner(place), process=mark or "", at_ms=wall_ms())
@@ -113,7 +120,7 @@ def end_owner(common: str, agent: Agent) -> None:
 
 
 def _folder(common: str) -> str:
-    return os.path.join(common, "dibs", "stash")
+    return os.path.join(common, *_PLACE)
 
 
 def _is_id(text: str) -> bool:

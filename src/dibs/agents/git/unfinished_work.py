@@ -27,6 +27,7 @@ from dibs.wire.parts import instant_ms
 
 _LINES_MAX = 5
 _FILE_CHARS_MAX = 200
+_FILES_MAX = 1000  # in one command line
 _SKEW_MS = 2_000  # between the clock of the store and that of the files
 
 
@@ -76,15 +77,16 @@ def take_up(checkout: Checkout) -> list[str]:
 
 
 def _unfinished(checkout: Checkout, ended: Mapping[str, Document]) -> list[Document]:
-    """Those of the files that are changed, and were not written since their last owner ended."""
-    if not ended:
+    """Those of the files that are changed, and were not written since their last owner ended. git is asked last."""
+    old = {
+        file: last
+        for file, last in ended.items()
+        if _written_ms(os.path.join(checkout.root, file)) <= instant_ms(last["at"]) + _SKEW_MS
+    }
+    if not old:
         return []
-    found = []
-    for path in checkout.repository.changed():
-        last = ended.get(checkout.key(path)) or ended.get(path)
-        if last is not None and _written_ms(os.path.join(checkout.root, path)) <= instant_ms(last["at"]) + _SKEW_MS:
-            found.append({**last, "file": path})
-    return found
+    states = checkout.repository.states([] if checkout.folds else list(old)[:_FILES_MAX])
+    return [{**old[key], "file": path} for path in states if (key := checkout.key(path)) in old]
 
 
 def _written_ms(path: str) -> int:
