@@ -362,6 +362,15 @@ def test_a_command_that_only_commits_or_reads_tells_nobody_of_a_loss(yard: Yard)
     assert not (yard.folder / ".git/dibs/lost").exists()
 
 
+def test_what_another_agent_committed_meanwhile_is_not_lost(yard: Yard) -> None:
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    assert two.shell("make test")
+    edit(one, "src/a", "of one\n")
+    shell(yard, "git commit -qam a")
+    assert two.tell("PostToolUse", tool_name="Bash", tool_input={"command": "make test"}) == ""
+    assert one.tell("PostToolUse", **SHELL) == ""
+
+
 # Many files at once.
 
 

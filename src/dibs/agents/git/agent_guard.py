@@ -13,6 +13,7 @@ from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refu
 from dibs.agents.harness.identity import WINDSURF, Agent
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
 from dibs.base.checkout import first_line, git_folder_of, root_around
+from dibs.base.errors import InvalidInput
 from dibs.base.files import content, state_folder
 from dibs.base.ids import digest
 from dibs.base.jsontext import Document
@@ -265,22 +266,17 @@ class AgentGuard:
         held = {checkout.key(file) for file in files}
         in_way = checkout.claim([file for file in new if checkout.key(file) not in held], each=True)
         keys = {checkout.key(file) for file in changed}
-        self._let_go(checkout, begin, files, keys)
+        committed = _committed(checkout, begin)
+        # What is committed is somebody else's turn.
+        done = [file for file in files if _is_changed(checkout.key(file), committed)]
+        checkout.release([file for file in done if not _is_changed(checkout.key(file), keys)])
         shown = [each for each in in_way if each["level"] != OFF]
         lines = [_text(_TOUCHED, shown)] if shown else []
-        return remark(self._event, "\n".join([*lines, *self._lost_by(checkout, begin, keys)]))
-
-    def _let_go(self, checkout: Checkout, begin: _Begin, files: list[str], changed: set[str]) -> None:
-        """Let go of the files that the command committed: they are somebody's turn now."""
-        moved = _moved_head(checkout.repository.own, begin.log_bytes) if files else None
-        if moved is None:
-            return
-        between = {checkout.key(file) for file in checkout.repository.changed_between(*moved)}
-        done = [file for file in files if _is_changed(checkout.key(file), between)]
-        checkout.release([file for file in done if not _is_changed(checkout.key(file), changed)])
+        return remark(self._event, "\n".join([*lines, *self._lost_by(checkout, begin, keys | committed)]))
 
     def _lost_by(self, checkout: Checkout, begin: _Begin, changed: set[str]) -> list[str]:
-        """Say what the command has taken from others. Note what it has put into the stash."""
+        """Say what the command has taken from others. Note what it has put into the stash. What somebody committed
+        meanwhile is not lost."""
         if not _is_written_since(os.path.join(checkout.repository.own, "index"), begin.at_ns):
             return []
         from dibs.agents.git import tree_guard
@@ -389,6 +385,16 @@ def _is_written_since(path: str, at_ns: int) -> bool:
         return os.stat(path).st_mtime_ns >= at_ns
     except OSError:
         return False
+
+
+def _committed(checkout: Checkout, begin: _Begin) -> set[str]:
+    """The files in which the commit that is checked out differs from the one before a command."""
+    moved = _moved_head(checkout.repository.own, begin.log_bytes)
+    try:
+        files = checkout.repository.changed_between(*moved) if moved is not None else []
+    except InvalidInput:  # git does not have the older one any more
+        files = []
+    return {checkout.key(file) for file in files}
 
 
 def _moved_head(own: str, log_bytes: int) -> tuple[str, str] | None:
