@@ -41,7 +41,7 @@ _NOTE = """\
 lines=$(cat)
 [ -z "$lines" ] || lines="$lines
 "
-printf '%s' "$lines" | run_before "$@" || exit
+[ ! -x "$before" ] || printf '%s' "$lines" | run_before "$@" || exit
 case "$1 $lines" in "prepared "*" refs/stash
 "*) ;; *) exit 0 ;; esac
 for program in "$dibs_program" dibs; do

@@ -49,12 +49,14 @@ def taken_over(checkout: Checkout) -> list[Document]:
     return [{**each, "checkpoint": notes.get(each["file"])} for each in found]
 
 
-def left_here(checkout: Checkout) -> list[Document]:
-    """All unfinished work in this checkout that nobody has taken up."""
-    free = checkout.listed_here(FREE)
-    return _unfinished(
-        checkout, {each["file"]: {**each["previous"], "file": each["file"]} for each in free if each.get("previous")}
-    )
+def left_here(checkout: Checkout, *, own: bool = False) -> list[Document]:
+    """All unfinished work in this checkout that nobody has taken up; `own`: only the agent's."""
+    ended = {}
+    for free in checkout.listed_here(FREE):
+        last = free.get("previous")
+        if last and (not own or checkout.is_same(str(last["owner"]))):
+            ended[free["file"]] = {**last, "file": free["file"]}
+    return _unfinished(checkout, ended)
 
 
 def left_in(call: Call, root: str) -> list[Document]:
@@ -71,7 +73,7 @@ def left_in(call: Call, root: str) -> list[Document]:
 
 def take_up(checkout: Checkout) -> list[str]:
     """Claim the agent's own unfinished files again, for a session that is resumed. Returns those that it has now."""
-    left = [each["file"] for each in left_here(checkout) if checkout.is_same(each["owner"])]
+    left = [each["file"] for each in left_here(checkout, own=True)]
     refused = {each["file"] for each in checkout.claim(left, each=True)} if left else set()
     return [file for file in left if file not in refused]
 
