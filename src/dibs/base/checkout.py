@@ -36,7 +36,7 @@ def label_of(env: Mapping[str, str], folder: str) -> str:
     """The folder's name and the branch, or the beginning of the commit's id; without a repository the folder's name."""
     root = root_around(env, folder) or folder
     name = os.path.basename(os.path.realpath(root)) or "/"
-    head = _head(os.path.join(root, ".git"))
+    head = _head(root)
     shown = head.removeprefix(_BRANCHES).removeprefix("ref: ") if head.startswith("ref: ") else head[:_HASH_SHOWN]
     label = f"{name}@{shown}" if shown else name
     return "".join([each if each.isprintable() else "?" for each in label])
@@ -44,16 +44,22 @@ def label_of(env: Mapping[str, str], folder: str) -> str:
 
 def branch_of(root: str) -> str:
     """The branch that is checked out in a work tree; empty if none is."""
-    head = _head(os.path.join(root, ".git"))
+    head = _head(root)
     return head.removeprefix(_BRANCHES) if head.startswith(_BRANCHES) else ""
 
 
-def _head(git: str) -> str:
-    """Read HEAD: a reference, or a commit's id; empty if it cannot be read."""
+def git_folder_of(root: str) -> str:
+    """The git folder of the work tree with this top."""
+    git = os.path.join(root, ".git")
     own = first_line(git)
     if own.startswith("gitdir: "):  # a linked work tree: `.git` is a file that names its folder
-        git = os.path.join(os.path.dirname(git), own.removeprefix("gitdir: "))
-    return first_line(os.path.join(git, "HEAD"))
+        git = os.path.join(root, own.removeprefix("gitdir: "))
+    return git
+
+
+def _head(root: str) -> str:
+    """Read HEAD: a reference, or a commit's id; empty if it cannot be read."""
+    return first_line(os.path.join(git_folder_of(root), "HEAD"))
 
 
 def first_line(path: str) -> str:

@@ -49,6 +49,7 @@ ENTRY_POINTS = {
         "octostore-answers": "dibs.compat.octostore:completed",
         "octostore-metrics": "dibs.compat.octostore.admin:metrics_document",
         "staged-files": "dibs.agents.git.staged",
+        "unfinished-work": "dibs.agents.git.unfinished_work",
     },
 }
 SUMMARIES = {

@@ -278,6 +278,43 @@ def test_a_second_agent_cannot_write_what_the_first_has_in_any_way_and_goes_on_e
     assert json.loads(checkout.run("dibs", "list", "--json").stdout)["data"]["locks"] == []
 
 
+def test_a_second_agent_takes_neither_the_stash_nor_the_changes_of_the_first_and_hears_whose_it_takes_over(
+    checkout: Checkout, start: Callable[[Script], Agent]
+) -> None:
+    has_changed, may_end, has_ended = threading.Event(), threading.Event(), threading.Event()
+    told: dict[str, str] = {}
+
+    def first() -> Script:
+        yield from edit(checkout, "a", 1, 2)
+        yield from shell(checkout, "git stash")
+        yield from edit(checkout, "b", 1, 2)
+        has_changed.set()
+        may_end.wait(CLIENT_S_MAX)
+        yield "done"
+
+    def second() -> Script:
+        told["pop"] = (yield from shell(checkout, "git stash; git stash pop")).result
+        told["own"] = (yield from shell(checkout, "git stash pop")).result
+        told["reset"] = (yield from shell(checkout, "git reset --hard")).result
+        may_end.set()
+        has_ended.wait(CLIENT_S_MAX)
+        told["over"] = (yield from edit(checkout, "b", 2, 3)).request
+        yield "done"
+
+    one = start(first())
+    assert has_changed.wait(CLIENT_S_MAX), "the first agent did not edit"
+    two = start(second())
+    one.wait()
+    has_ended.set()
+    two.wait()
+    print(json.dumps({key: value[-600:] for key, value in told.items()}, indent=1))
+    for way in ("pop", "own", "reset"):
+        assert "Not run" in told[way], (way, told[way])
+    assert (checkout.text("a"), checkout.text("b")) == ("A = 1\n", "B = 3\n")
+    assert checkout.run("git", "stash", "list").stdout.count("stash@") == 1
+    assert ("has uncommitted changes of" in told["over"]) == (checkout.client != "gemini")
+
+
 def test_a_claim_by_a_tool_is_the_agents_own_and_all_is_free_after_a_kill(
     checkout: Checkout, start: Callable[[Script], Agent]
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.git.hook_files import script
+from dibs.agents.git.hook_files import STASH, script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,11 +41,11 @@ def files(clone: Clone) -> set[str]:
 
 def test_both_hooks_are_put_in_place_and_taken_away(bare_clone: Clone) -> None:
     ran = bare_clone.must("dibs hook install --json")
-    assert ran.data["hooks"] == {"pre-commit": "made", "pre-push": "made"}
+    assert ran.data["hooks"] == {"pre-commit": "made", "pre-push": "made", STASH: "made"}
     assert ran.data["policy"] == "warn"
     assert all(file.stat().st_mode & 0o111 for file in (bare_clone.folder / ".git" / "hooks").glob("pre-[cp]*[ht]"))
     assert bare_clone.must("dibs hook install --json").data["hooks"]["pre-push"] == "renewed"
-    assert files(bare_clone) == {"pre-commit", "pre-push"}
+    assert files(bare_clone) == {"pre-commit", "pre-push", STASH}
     assert bare_clone.must("dibs hook uninstall --json").data["hooks"]["pre-commit"] == "removed"
     assert files(bare_clone) == set()
     assert bare_clone.must("dibs hook uninstall --json").data["hooks"]["pre-commit"] == "none"
@@ -138,7 +138,7 @@ def test_what_somebody_wrote_into_our_hook_is_not_thrown_away(bare_clone: Clone)
         ran = bare_clone.sh(f"dibs hook {word}")
         assert ran.exit == 64
         assert "changed since" in ran.err
-    assert files(bare_clone) == {"pre-commit", "pre-push"}
+    assert files(bare_clone) == {"pre-commit", "pre-push", STASH}
 
 
 def test_a_hook_put_over_ours_is_not_guessed_about(bare_clone: Clone) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.plugins.shells.conftest import Shells
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
+STASH = {"reference-transaction": "in place"}  # the managers have none of it
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_beside_husky_both_run_and_the_first_no_counts(app: Clone) -> None:
     write(app.folder / ".husky" / "pre-push", "read line; echo theirs $1 $line\n")
     assert status(app)[0] == 1
     app.must("dibs hook install -q; git config dibs.policy require")
-    assert status(app) == (0, {"pre-commit": "chained", "pre-push": "chained"})
+    assert status(app) == (0, {"pre-commit": "chained", "pre-push": "chained", **STASH})
     app.held_by_another("path:src")
     app.stage("src/a")
     ran = app.sh("git commit -qm one")
@@ -90,7 +91,8 @@ def test_hooks_that_were_overwritten_are_reported_and_can_be_put_back(app: Clone
     for again in (False, True):
         if again:
             husky(app)
-        assert status(app) == (1, {"pre-commit": "overwritten", "pre-push": "overwritten"})
+        stash = STASH if again else {"reference-transaction": "overwritten"}
+        assert status(app) == (1, {"pre-commit": "overwritten", "pre-push": "overwritten", **stash})
         doctor = app.sh("dibs doctor")
         assert doctor.exit == 69
         assert "BAD  hooks" in doctor.out
@@ -104,7 +106,7 @@ def test_beside_a_manager_that_renames_what_was_there_both_run(app: Clone) -> No
     app.shells.program("manager", 'echo "managed $2"')
     app.must("dibs hook install -q")
     manager(app)
-    assert status(app) == (1, {"pre-commit": "overwritten", "pre-push": "in place"})
+    assert status(app) == (1, {"pre-commit": "overwritten", "pre-push": "in place", **STASH})
     app.must("dibs hook install -q; git config dibs.policy require")
     app.held_by_another("path:src")
     app.stage("src/a")
@@ -125,7 +127,7 @@ def test_what_pre_commit_runs_as_the_hook_before_it_counts_and_does_not_run_it_a
     app.must("dibs hook install -q; git config dibs.policy require")
     (hooks / "pre-commit").rename(hooks / "pre-commit.legacy")
     write(hooks / "pre-commit", text)
-    assert status(app) == (0, {"pre-commit": "legacy", "pre-push": "in place"})
+    assert status(app) == (0, {"pre-commit": "legacy", "pre-push": "in place", **STASH})
     app.held_by_another("path:src")
     app.stage("src/a")
     ran = app.sh("git commit -qm one")
@@ -143,4 +145,4 @@ def test_a_call_by_hand_counts_as_in_place(app: Clone, place: str) -> None:
 
 def test_a_hook_that_is_not_executable_is_reported(app: Clone) -> None:
     app.must("dibs hook install -q; chmod -x .git/hooks/pre-commit")
-    assert status(app) == (1, {"pre-commit": "not executable", "pre-push": "in place"})
+    assert status(app) == (1, {"pre-commit": "not executable", "pre-push": "in place", **STASH})

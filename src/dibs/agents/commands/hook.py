@@ -104,7 +104,7 @@ def uninstall(call: Call) -> Answer:
 
 
 def _lines(folder: str, hooks: Document, words: dict[str, str]) -> list[str]:
-    return [f"Hooks in {folder}:", *[f"  {hook:<12}{words[state]}" for hook, state in hooks.items()]]
+    return [f"Hooks in {folder}:", *[f"  {hook:<23}{words[state]}" for hook, state in hooks.items()]]
 
 
 def status(call: Call) -> Answer:
@@ -116,7 +116,11 @@ def status(call: Call) -> Answer:
     lines = [*_lines(folder, found, _STATES), f"Policy: {policy.policy} ({policy.source}).", f"Namespace: {namespace}"]
     if ignored := not_heeded(policy):
         lines.append(f"But {ignored}")
-    gone = {hook: state for hook, state in found.items() if state not in hook_check.RUNNING}
+    # The third one only notes whose the entries of the stash are: who never wanted it misses no check.
+    unwanted = (hook_files.STASH, hook_check.ABSENT)
+    gone = {
+        hook: state for hook, state in found.items() if state not in hook_check.RUNNING and (hook, state) != unwanted
+    }
     if not gone:
         return yes(document, "\n".join(lines))
     lines.append(_REMEDY if hook_check.OVERWRITTEN in gone.values() else "`dibs hook install` installs them.")
@@ -168,7 +172,8 @@ COMMANDS = {
         install,
         summary="check commits and pushes against path claims",
         about=(
-            "Installs a pre-commit and a pre-push hook where git looks for them, also with core.hooksPath. "
+            "Installs a pre-commit and a pre-push hook where git looks for them, also with core.hooksPath, and a "
+            "reference-transaction hook, which notes which coding agent pushes to the stash. "
             "An existing hook is kept and runs first. The policy is off, warn (the default) or require: "
             "`git config dibs.policy`, dibs/config.toml in the git folder, or a tracked .dibs.toml for the "
             "whole team."
@@ -201,19 +206,20 @@ COMMANDS = {
         ),
         examples=(("dibs hook status", "in a clone"),),
         exits=(
-            (0, "both run"),
+            (0, "they run"),
             (1, "one of the hooks does not run"),
             (64, "it is not possible here; the message says why"),
         ),
     ),
     "hook run": Command(
         hook_check.run,
-        Argument("HOOK", "which hook", choices=("pre-commit", "pre-push")),
+        Argument("HOOK", "which hook", choices=hook_files.HOOKS),
         Argument("ARGUMENT", "what git passes to the hook", takes=ANY),
         summary="what the hooks run: check changed paths against claims",
         about=(
-            "Checks the staged paths (pre-commit), or the paths of all commits that are new to the remote "
-            "(pre-push), against live path: and repo: claims. Your own claims are those of DIBS_SESSION, "
+            "Notes whose a new entry of the stash is (reference-transaction). Checks the staged paths "
+            "(pre-commit), or the paths of all commits that are new to the remote (pre-push), against live "
+            "path: and repo: claims. Your own claims are those of DIBS_SESSION, "
             "DIBS_ACTOR and DIBS_LEASE, and those that `dibs lock` or `dibs claim --staged` made in this "
             "shell."
         ),

@@ -12,8 +12,9 @@ from dibs.agents.harness import hook_events as kinds
 from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF, Agent
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
-from dibs.base.checkout import root_around
-from dibs.base.files import state_folder
+from dibs.base.checkout import first_line, git_folder_of, root_around
+from dibs.base.errors import InvalidInput
+from dibs.base.files import content, state_folder
 from dibs.base.ids import digest
 from dibs.base.jsontext import Document
 from dibs.base.terminal import plain, quoted
@@ -24,6 +25,7 @@ from dibs.wire.sentences import few, life, waiters
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.agents.git.checkout_claims import Checkout
+    from dibs.agents.git.git_reach import GitCommand
 
 
 _LINES_MAX = 5
@@ -64,11 +66,14 @@ class AgentGuard:
         self._folder = event.cwd if os.path.isabs(event.cwd) else os.getcwd()
         self.requires = False
         self._wanted: dict[str, int] = {}
+        self._lost: list[str] = []
 
     def answer(self) -> HookAnswer:
-        """The answer to the event. If somebody began to wait for what the agent has, that is a line of it."""
+        """The answer to the event. If somebody began to wait for what the agent has, or took it, that is a part of
+        it."""
         answered = self._answered()
-        shown = "\n".join([f"dibs: {plain(waiters(name, count))}" for name, count in self._wanted.items()])
+        waiting = [f"dibs: {plain(waiters(name, count))}" for name, count in self._wanted.items()]
+        shown = "\n".join([*self._lost, *waiting])
         return with_remark(self._event, answered, shown) if shown else answered
 
     def _answered(self) -> HookAnswer:
@@ -78,12 +83,7 @@ class AgentGuard:
         if event.kind == kinds.BEFORE_EDIT:
             return self._before(event.paths)
         if event.kind == kinds.BEFORE_SHELL:
-            from dibs.agents.harness.shell_writes import written
-
-            paths = written(event.command, self._folder)
-            answer = self._before(tuple(paths)) if paths else NOTHING
-            _note_time(self._stamp())
-            return answer if answer.reason else self._before_command() or answer
+            return self._before_shell()
         checkout = self._checkout(self._folder, event.agent)
         if checkout is None:
             return NOTHING
@@ -91,6 +91,48 @@ class AgentGuard:
             return self._later(checkout)
         finally:
             self._close(checkout)
+
+    def _before_shell(self) -> HookAnswer:
+        from dibs.agents.harness.shell_writes import written
+
+        command = self._event.command
+        git = self._before_git() if "git" in command else NOTHING
+        if git.reason:
+            return git
+        paths = written(command, self._folder)
+        answer = self._before(tuple(paths)) if paths else NOTHING
+        _note_begin(self._stamp(), self._folder, command)
+        answer = answer if answer.reason else self._before_command() or answer
+        return with_remark(self._event, answer, git.text) if git.text else answer
+
+    def _before_git(self) -> HookAnswer:
+        """Refuse git commands that would destroy or take what other agents have not committed."""
+        from dibs.agents.git.git_reach import git_commands, reach_of, stash_use
+
+        by_root: dict[str, list[GitCommand]] = {}
+        for each in git_commands(self._event.command, self._folder):
+            root = root_around({}, os.path.realpath(each.folder))
+            if root and (reach_of(each.words, lambda path: True) or stash_use(each.words)):
+                by_root.setdefault(root, []).append(each)
+        notices = ""
+        for root, commands in by_root.items():
+            from dibs.agents.git import tree_guard
+
+            assert self._event.agent is not None
+            checkout = self._checkout(root, self._event.agent)
+            if checkout is None:
+                continue
+            refused, level = "", checkout.settings.guard
+            try:
+                if level != OFF:
+                    refused, free = tree_guard.stash_finding(commands, checkout)
+                    refused = refused or tree_guard.tree_finding(commands, checkout)
+                    notices = notices or free
+            finally:
+                self._close(checkout)
+            if refused:
+                return refusal(self._event, refused) if level == DENY else remark(self._event, refused)
+        return remark(self._event, notices)
 
     def _before_command(self) -> HookAnswer | None:
         """Claim what guards the command here. Not for Windsurf, which does not say when a command ends."""
@@ -142,11 +184,12 @@ class AgentGuard:
             return self._after(checkout)
         if kind == kinds.START:
             ignored = not_heeded(checkout.policy)
-            lines = [_present(checkout.others()), f"dibs: {ignored}" if ignored else ""]
+            lines = [self._taken_up(checkout), _present(checkout.others()), f"dibs: {ignored}" if ignored else ""]
             return remark(self._event, "\n".join([line for line in lines if line]))
         if kind == kinds.COMPACTED:
             return remark(self._event, _still_held(checkout.held()))
         if kind == kinds.END:
+            self._end_stash(checkout)
             checkout.end()
         else:
             self._stopped(checkout)
@@ -164,6 +207,7 @@ class AgentGuard:
             if root:
                 by_root.setdefault(root, []).append(path)
         in_way: list[Document] = []
+        notices: list[str] = []
         for root, inside in by_root.items():
             checkout = self._checkout(root, agent)
             if checkout is None:
@@ -173,31 +217,77 @@ class AgentGuard:
                     files = [file for path in inside for file in checkout.files(path, self._folder)]
                     found = checkout.claim(list(dict.fromkeys(files)))
                     in_way += [{**each, "by_actor": checkout.is_of_actor(each)} for each in found[:1]] + found[1:]
+                    notices += self._taken_over(checkout)
             finally:
                 self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
         if denied:
             return refusal(self._event, _refusal_text(denied))
         warned = [each for each in in_way if each["level"] == WARN]
-        return remark(self._event, _text(_WARNINGS, warned)) if warned else NOTHING
+        return remark(self._event, "\n".join([*([_text(_WARNINGS, warned)] if warned else []), *notices]))
+
+    def _taken_over(self, checkout: Checkout) -> list[str]:
+        """A line for each file that was just claimed and holds another agent's unfinished work."""
+        if not any(lease.get("previous") and not lease.get("held_before") for lease in checkout.granted):
+            return []
+        from dibs.agents.git import unfinished_work  # few files had an owner before
+
+        found = unfinished_work.taken_over(checkout)
+        return [unfinished_work.text_of(found)] if found else []
+
+    def _taken_up(self, checkout: Checkout) -> str:
+        from dibs.agents.git import unfinished_work
+
+        files = unfinished_work.take_up(checkout)
+        shown = few([quoted(file, _FILE_CHARS_MAX) for file in files], _FILES_SHOWN)
+        return f"This session has its uncommitted files claimed again (dibs): {shown}." if files else ""
+
+    def _end_stash(self, checkout: Checkout) -> None:
+        if os.path.isdir(os.path.join(checkout.repository.common, "dibs", "stash")):
+            from dibs.agents.git.stash_entries import end_owner
+
+            end_owner(checkout.repository.common, checkout.agent)
 
     def _after(self, checkout: Checkout) -> HookAnswer:
-        """After a shell command: claim what it changed, or say whose it is."""
-        since_ns = _take_time(self._stamp())
-        if since_ns is None:
+        """After a shell command: claim what it changed, or say whose it is. Let go of what it committed."""
+        begin = _take_begin(self._stamp())
+        if begin is None:
             return NOTHING
-        changed = []
-        for file in checkout.repository.changed():
+        changed = checkout.repository.changed()
+        new = []
+        for file in changed:
             try:
-                is_new = os.lstat(os.path.join(checkout.root, file)).st_mtime_ns >= since_ns
+                is_new = os.lstat(os.path.join(checkout.root, file)).st_mtime_ns >= begin.at_ns
             except OSError:
                 continue
             if is_new and checkout.settings.applies_to(file):
-                changed.append(file)
-        held = {checkout.key(file) for file in checkout.held()}
-        in_way = checkout.claim([file for file in changed if checkout.key(file) not in held], each=True)
+                new.append(file)
+        files = checkout.held()
+        held = {checkout.key(file) for file in files}
+        in_way = checkout.claim([file for file in new if checkout.key(file) not in held], each=True)
+        keys = {checkout.key(file) for file in changed}
+        committed = _committed(checkout, begin)
+        # What is committed is somebody else's turn.
+        done = [file for file in files if _is_changed(checkout.key(file), committed)]
+        checkout.release([file for file in done if not _is_changed(checkout.key(file), keys)])
         shown = [each for each in in_way if each["level"] != OFF]
-        return remark(self._event, _text(_TOUCHED, shown)) if shown else NOTHING
+        lines = [_text(_TOUCHED, shown)] if shown else []
+        return remark(self._event, "\n".join([*lines, *self._lost_by(checkout, begin, keys | committed)]))
+
+    def _lost_by(self, checkout: Checkout, begin: _Begin, changed: set[str]) -> list[str]:
+        """Say what the command has taken from others. Note what it has put into the stash. What somebody committed
+        meanwhile is not lost."""
+        if not _is_written_since(os.path.join(checkout.repository.own, "index"), begin.at_ns):
+            return []
+        from dibs.agents.git import tree_guard
+
+        if begin.entries is not None:
+            tree_guard.note_pushed(checkout, begin.entries)
+        lost = tree_guard.lost_files(checkout, begin.at_ns, changed)
+        if not lost:
+            return []
+        tree_guard.note_lost(checkout, lost)
+        return [tree_guard.lost_text(lost)]
 
     def _stopped(self, checkout: Checkout) -> None:
         """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
@@ -217,6 +307,10 @@ class AgentGuard:
 
     def _close(self, checkout: Checkout) -> None:
         self._wanted |= checkout.wanted()
+        if os.path.isdir(os.path.join(checkout.repository.own, "dibs", "lost")) and remark(self._event, "heard").stdout:
+            from dibs.agents.git.tree_guard import take_lost
+
+            self._lost += filter(None, [take_lost(checkout)])
         checkout.close()
 
     def _checkout(self, folder: str, agent: Agent) -> Checkout | None:
@@ -238,23 +332,80 @@ class AgentGuard:
         return os.path.join(state_folder(self._call.env), "agents", digest(agent.key))
 
 
-def _note_time(path: str) -> None:
+class _Begin:
+    """The state before a shell command: the time by the clock of the file system, the length of HEAD's log, and the
+    entries of the stash, if the command may push one."""
+
+    def __init__(self, at_ns: int, log_bytes: int, entries: list[str] | None) -> None:
+        self.at_ns = at_ns
+        self.log_bytes = log_bytes
+        self.entries = entries
+
+
+def _note_begin(path: str, folder: str, command: str) -> None:
     """If that fails, only what the command changed is not known afterwards."""
+    root = root_around({}, os.path.realpath(folder))
+    words = ["-"]
+    if root:
+        own = git_folder_of(root)
+        words = [str(_size(os.path.join(own, "logs", "HEAD")))]
+        if "stash" in command:
+            from dibs.agents.git.stash_entries import entries
+
+            shared = first_line(os.path.join(own, "commondir"))
+            words += ["stash", *entries(os.path.join(own, shared) if shared else own)]
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(path, "wb"):
-            os.utime(path)
+        with open(path, "wb") as file:
+            file.write(" ".join(words).encode())
     except OSError:
         pass
 
 
-def _take_time(path: str) -> int | None:
+def _take_begin(path: str) -> _Begin | None:
     try:
-        found = os.stat(path).st_mtime_ns
+        at_ns = os.stat(path).st_mtime_ns
+        words = (content(path) or b"").decode("ascii", "replace").split()
         os.unlink(path)
     except OSError:
         return None
-    return found
+    log_bytes = int(words[0]) if words and words[0].isdecimal() else -1
+    return _Begin(at_ns, log_bytes, words[2:] if words[1:2] == ["stash"] else None)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _is_written_since(path: str, at_ns: int) -> bool:
+    try:
+        return os.stat(path).st_mtime_ns >= at_ns
+    except OSError:
+        return False
+
+
+def _committed(checkout: Checkout, begin: _Begin) -> set[str]:
+    """The files in which the commit that is checked out differs from the one before a command."""
+    moved = _moved_head(checkout.repository.own, begin.log_bytes)
+    try:
+        files = checkout.repository.changed_between(*moved) if moved is not None else []
+    except InvalidInput:  # git does not have the older one any more
+        files = []
+    return {checkout.key(file) for file in files}
+
+
+def _moved_head(own: str, log_bytes: int) -> tuple[str, str] | None:
+    """The commits that HEAD was at before and after what its log has gained; None if it did not move."""
+    path = os.path.join(own, "logs", "HEAD")
+    if log_bytes < 0 or _size(path) <= log_bytes:
+        return None
+    lines = [line.split(b" ", 2) for line in (content(path) or b"")[log_bytes:].splitlines()]
+    ids = [each[:2] for each in lines if len(each) == 3]
+    old, new = (ids[0][0].decode("ascii", "replace"), ids[-1][1].decode("ascii", "replace")) if ids else ("", "")
+    return (old, new) if old.strip("0") and old != new and old.isalnum() and new.isalnum() else None
 
 
 def _is_changed(file: str, changed: set[str]) -> bool:

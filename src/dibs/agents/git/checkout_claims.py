@@ -24,13 +24,14 @@ from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
-from dibs.client.flow import drive
+from dibs.client.flow import all_pages, drive
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
 from dibs.core.limits import ALL_NAMES_MAX
 from dibs.core.names import is_resource
 from dibs.core.overlap import above
+from dibs.core.records import HELD
 
 _DIGITS = 12
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2
@@ -49,13 +50,15 @@ class Checkout:
         self.call.fall_back_on(self.policy.place)
         if (url := self.call.settings.named_url) and is_at_remote(url):
             self.repository.check_trusted(url)
-        self._folds = folds_case(root)
+        self.folds = folds_case(root)
         self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
         self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
         self._session = ActorSession.of_agent(self.call, agent)
         self._users = guarded(call)  # the place of the user's own commands
         self._users_session = ActorSession.of_agent(self._users, agent)
         self._naming = Naming(call.env, root)
+        self.granted: list[Document] = []  # the leases that claims of files have got
+        self._opened: dict[ActorSession, str] = {}  # one hook is too short for a session to end in it
 
     def close(self) -> None:
         self.call.close()
@@ -81,7 +84,7 @@ class Checkout:
         return nameable(self._same(file))
 
     def _same(self, path: str) -> str:
-        return folded(path) if self._folds else path
+        return folded(path) if self.folds else path
 
     def claim(self, files: Sequence[str], *, each: bool = False) -> list[Document]:
         """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields. `each`: a file
@@ -95,19 +98,47 @@ class Checkout:
             while left:
                 refused = self._claim(left)
                 found += refused
-                taken = {one["file"] for one in refused if one["level"] == DENY or self._is_here(one["name"])}
+                taken = {one["file"] for one in refused if one["level"] == DENY or self.is_here(one["name"])}
                 left = [file for file in left if file not in taken] if each and taken else []
         return found
 
     def _claim(self, files: list[str]) -> list[Document]:
         by_name = {name: file for file in files for name in self._names(file)}
-        refused, _ = _ask(self.call, self._session, list(by_name), self._metadata)
+        refused, _ = self._ask(self.call, self._session, list(by_name), self.granted)
         levels = [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
         if refused and all(each["level"] != DENY for each in levels):
             # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
-            here, _ = _ask(self.call, self._session, [self._names(file)[0] for file in files], self._metadata)
+            names = [self._names(file)[0] for file in files]
+            here, _ = self._ask(self.call, self._session, names, self.granted)
             levels += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in here]
         return levels
+
+    def _ask(
+        self, call: Call, session: ActorSession, names: list[str], granted: list[Document] | None = None
+    ) -> tuple[list[Document], Ask]:
+        """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the
+        claim. `granted` gets the leases. Raises StoreUnavailable for an answer that is not about them."""
+        opened = self._opened.get(session) or session.opened(session.ttl_ms)
+        self._opened[session] = opened
+        asked = {
+            "session_id": opened,
+            "names": names,
+            "owner": session.owner(),
+            "metadata": self._metadata,
+            "request_key": new_id(),
+        }
+        pending = PendingClaim("acquire-all", "", asked, own_key=True)
+        reply = drive(call.transport(), pending.ask_once())
+        body, undo = reply.body or {}, pending.withdrawal()
+        if "refused" in body:
+            return list(body["refused"]), undo
+        if body.get("code") == "deadlock":
+            return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}], undo
+        if reply.status >= 300:
+            raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
+        if granted is not None:
+            granted += body.get("leases", ())
+        return [], undo
 
     def _names(self, file: str) -> tuple[str, str]:
         """The claim for this checkout, and the one that everybody sees."""
@@ -120,7 +151,7 @@ class Checkout:
         got: list[tuple[Call, Ask]] = []
         for job in sorted(jobs):
             call, session = self._place_of(job)
-            refused, undo = _ask(call, session, [self._naming.of(job)], self._metadata)
+            refused, undo = self._ask(call, session, [self._naming.of(job)])
             if not refused:
                 got.append((call, undo))
             else:
@@ -142,17 +173,18 @@ class Checkout:
     def is_of_actor(self, refused: Document) -> bool:
         return _is_of_actor(self.call, refused)
 
-    def _file(self, name: str) -> str:
+    def file_of(self, name: str) -> str:
+        """The file of a claim, as it is claimed."""
         return name.removeprefix("path:").removeprefix(f"@{self.id}/")
 
-    def _is_here(self, name: str) -> bool:
+    def is_here(self, name: str) -> bool:
         """Tell whether it is a claim in this checkout alone."""
         return name.startswith(f"path:@{self.id}/")
 
     def _level(self, refused: Document) -> str:
         """Return how much a refusal counts, by where its owner is. A claim that no hook made is meant for everybody."""
         words = dict(word.partition("=")[::2] for word in str(refused.get("metadata") or "").split())
-        if self._is_here(refused["name"]) or words.get("checkout", self.id) == self.id:
+        if self.is_here(refused["name"]) or words.get("checkout", self.id) == self.id:
             return self.settings.guard
         return self.settings.worktrees if words.get("clone") == self._clone else self.settings.clones
 
@@ -164,7 +196,7 @@ class Checkout:
         """Files and jobs of this agent for which somebody began to wait, each with how many wait."""
         found: dict[str, int] = {}
         for job in (*self.call.wanted, *self._users.wanted):
-            name = self._file(job["name"])
+            name = self.file_of(job["name"])
             found[name] = max(found.get(name, 0), job["waiting"])
         return found
 
@@ -172,7 +204,7 @@ class Checkout:
         names = [str(hold["name"]) for hold in self._holds()]
         # As they were written, where the claim that everybody sees tells it.
         written = {self.key(name[5:]): name[5:] for name in names if not name.startswith("path:@")}
-        here = [self._file(name) for name in names if name.startswith(f"path:@{self.id}/")]
+        here = [self.file_of(name) for name in names if name.startswith(f"path:@{self.id}/")]
         return [written.get(key, key) for key in here]
 
     def _holds(self) -> list[Document]:
@@ -189,6 +221,29 @@ class Checkout:
             if session is not None:
                 call.ask("session-end", session, {})
 
+    @property
+    def owner(self) -> str:
+        return self._session.owner()
+
+    def is_related(self, owner: str) -> bool:
+        """Tell whether a holder is this agent, its parent or a subagent of it, by the name that it is shown as. The
+        folder and the branch in a name may have changed."""
+        mine, other = self.owner.partition(" in ")[0], owner.partition(" in ")[0]
+        return mine == other or mine.startswith(f"{other}/") or other.startswith(f"{mine}/")
+
+    def is_same(self, owner: str) -> bool:
+        """Tell whether a name is this agent's own."""
+        return self.owner.partition(" in ")[0] == owner.partition(" in ")[0]
+
+    def listed_here(self, state: str) -> list[Document]:
+        """The jobs of this checkout's files in a state, each with its `file` as it is claimed here."""
+        reply = drive(self.call.transport(), all_pages(f"path:@{self.id}/", (state,)))
+        return [{**lock, "file": self.file_of(lock["name"])} for lock in (reply.body or {}).get("locks", ())]
+
+    def held_by_others(self) -> list[Document]:
+        """The files that other agents have in this checkout."""
+        return [lock for lock in self.listed_here(HELD) if not self.is_related(str(lock["owner"]))]
+
     def others(self) -> list[Document]:
         """The claims of others in this checkout, and those of people and commands on its paths."""
         mine = {(hold["name"], hold["fencing_token"]) for hold in self._holds()}
@@ -200,31 +255,8 @@ class Checkout:
                     hold.get("metadata") or lock.get("metadata")
                 )
                 if is_here and (lock["name"], hold["fencing_token"]) not in mine:
-                    found.append({**lock, **hold, "file": self._file(lock["name"])})
+                    found.append({**lock, **hold, "file": self.file_of(lock["name"])})
         return found
-
-
-def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> tuple[list[Document], Ask]:
-    """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the claim.
-    Raises StoreUnavailable for an answer that is not about them."""
-    opened = session.opened(session.ttl_ms)
-    asked = {
-        "session_id": opened,
-        "names": names,
-        "owner": session.owner(),
-        "metadata": metadata,
-        "request_key": new_id(),
-    }
-    pending = PendingClaim("acquire-all", "", asked, own_key=True)
-    reply = drive(call.transport(), pending.ask_once())
-    body, undo = reply.body or {}, pending.withdrawal()
-    if "refused" in body:
-        return list(body["refused"]), undo
-    if body.get("code") == "deadlock":
-        return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}], undo
-    if reply.status >= 300:
-        raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
-    return [], undo
 
 
 def _is_of_actor(call: Call, refused: Document) -> bool:

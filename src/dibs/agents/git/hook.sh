@@ -1,5 +1,5 @@
 #!/bin/sh
-# Made by dibs. Holds what you @WHAT@ against path: and repo: claims; `dibs hook uninstall` takes this away.
+# Made by dibs. @WHAT@; `dibs hook uninstall` takes this away.
 # A hook that was here before is beside this one, with @BEFORE@ at the end of its name, and runs first.
 name="${0%/*}/@HOOK@"
 before="$name@BEFORE@"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
+from dibs.agents.git.hook_files import BEFORE, GUARDS, HOOKS, STASH, is_ours, read_hook
 from dibs.agents.notices import is_new
 from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, Policy, not_heeded, policy_of
 from dibs.agents.repository.work_tree import Repository, pushes_of, repository_around
@@ -187,8 +187,10 @@ _MANAGED = ("lefthook.yml", ".lefthook.yml", "lefthook.yaml", ".pre-commit-confi
 def states(repository: Repository) -> dict[str, str]:
     """The state of each hook, in the folder that git uses now."""
     folder = repository.hooks()
-    installed = os.path.exists(_note(repository))
-    return {hook: _state(repository, folder, hook, installed=installed) for hook in HOOKS}
+    noted = read_hook(_note(repository)).decode("utf-8", "replace").splitlines()
+    # A version before 0.3 noted no names, and had no other hooks.
+    installed = noted[1:] or (GUARDS if noted else ())
+    return {hook: _state(repository, folder, hook, installed=hook in installed) for hook in HOOKS}
 
 
 def _state(repository: Repository, folder: str, hook: str, *, installed: bool) -> str:
@@ -202,7 +204,8 @@ def _state(repository: Repository, folder: str, hook: str, *, installed: bool) -
         return LEGACY  # pre-commit runs the hook that was there before it
     # Files that may call dibs: the hook itself, the file that husky's hook runs, a manager's settings.
     beside = os.path.join(os.path.dirname(os.path.normpath(folder)), hook)
-    if any(_CALL in read_hook(os.path.join(repository.top, place)) for place in (path, beside, *_MANAGED)):
+    call = _CALL + (f" {STASH}".encode() if hook == STASH else b"")
+    if any(call in read_hook(os.path.join(repository.top, place)) for place in (path, beside, *_MANAGED)):
         return CALLED
     return OVERWRITTEN if installed or os.path.lexists(path + BEFORE) else ABSENT
 
@@ -212,7 +215,7 @@ def note_installed(repository: Repository, folder: str) -> None:
     path = _note(repository)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        replace_file(path, folder + "\n", mode=SHARED)
+        replace_file(path, "\n".join([folder, *HOOKS, ""]), mode=SHARED)
     except OSError:
         pass  # the hooks are installed anyway
 
@@ -246,6 +249,8 @@ def diagnose(found: Findings, env: Mapping[str, str]) -> None:
 def run(call: Call) -> Answer:
     hook = call.values["hook"]
     repository = Repository.here(call.env)
+    if hook == STASH:
+        return _note_pushes(call, repository)
     policy = policy_of(repository)
     if policy.policy == OFF:
         return yes(document(hook, OFF, {}, (), 0), "")
@@ -264,6 +269,24 @@ def run(call: Call) -> Answer:
     if call.repository_namespace is not None and not policy.is_namespace_set:
         _mention(call, answer, paths)
     return answer
+
+
+def _note_pushes(call: Call, repository: Repository) -> Answer:
+    """Note whose the new entries of the stash are. An id that is in its log is none: then an older entry is the first
+    again."""
+    from dibs.agents.git.stash_entries import entries, note_owner
+    from dibs.agents.harness.clients import agent_here
+    from dibs.base.checkout import label_of
+
+    lines = call.stdin.read() if call.stdin is not None and not call.stdin.isatty() else b""
+    changes = [line.split(" ") for line in lines.decode("utf-8", "surrogateescape").splitlines()]
+    known = entries(repository.common)
+    pushed = [each[1] for each in changes if each[2:] == ["refs/stash"] and each[1].strip("0") and each[1] not in known]
+    if pushed and call.values["argument"][:1] == ["prepared"]:
+        agent = agent_here(call.env, claims=False)
+        for entry in pushed:
+            note_owner(repository.common, entry, agent, label_of({}, repository.top))
+    return yes({"hook": STASH, "pushed": pushed}, "")
 
 
 def complain_not_heeded(call: Call, policy: Policy, repository: Repository) -> None:

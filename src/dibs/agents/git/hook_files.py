@@ -13,7 +13,9 @@ from dibs.base.errors import InvalidInput
 from dibs.base.files import content, replace_file
 from dibs.cli.text.words import shell_word
 
-HOOKS = ("pre-commit", "pre-push")
+GUARDS = ("pre-commit", "pre-push")
+STASH = "reference-transaction"
+HOOKS = (*GUARDS, STASH)
 _SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")
 _SIGNS = dict.fromkeys(map(ord, "/-."))  # besides letters and digits, in the words of a shell
 _OWN_NAME = (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__")  # by which a hook looks at its own file name
@@ -32,6 +34,22 @@ lines=$(cat)
 [ -z "$lines" ] || lines="$lines
 "
 printf '%s' "$lines" | run_before "$@" || exit"""
+# git runs this one for every change of a reference, several times for each: dibs itself runs only for a push to the
+# stash. It notes who pushes and never refuses.
+_NOTE = """\
+[ "$1" = prepared ] || [ -x "$before" ] || exit 0
+lines=$(cat)
+[ -z "$lines" ] || lines="$lines
+"
+[ ! -x "$before" ] || printf '%s' "$lines" | run_before "$@" || exit
+case "$1 $lines" in "prepared "*" refs/stash
+"*) ;; *) exit 0 ;; esac
+for program in "$dibs_program" dibs; do
+    command -v "${program%% *}" >/dev/null 2>&1 || continue
+    printf '%s' "$lines" | $program hook run reference-transaction "$@" >/dev/null 2>&1 && exit
+done
+exit 0
+"""
 
 
 def script(hook: str, program: str, shell: str = "") -> str:
@@ -39,7 +57,14 @@ def script(hook: str, program: str, shell: str = "") -> str:
     push = hook == "pre-push"
     with open(_SCRIPT, encoding="utf-8") as file:
         text = file.read()
-    parts = {"HOOK": hook, "BEFORE": BEFORE, "WHAT": "push" if push else "commit", "FIRST": _PUSH if push else _COMMIT}
+    if hook == STASH:
+        text = text.partition("@FIRST@")[0] + _NOTE
+    what = (
+        "Notes who pushes to the stash"
+        if hook == STASH
+        else f"Holds what you {hook[4:]} against path: and repo: claims"
+    )
+    parts = {"HOOK": hook, "BEFORE": BEFORE, "WHAT": what, "FIRST": _PUSH if push else _COMMIT}
     parts |= {"SHELL": _SHELL + shell_word(shell), "PROGRAM": _PROGRAM + shell_word(program)}
     for name, part in (parts | {"GIVEN": "printf '%s' \"$lines\" | " if push else ""}).items():
         text = text.replace(f"@{name}@", part)
@@ -62,7 +87,7 @@ def place_of(repository: Repository) -> str:
 
 
 def _by_hand() -> str:
-    lines = " and ".join(f'`dibs hook run {hook} "$@"`' for hook in HOOKS)
+    lines = " and ".join(f'`dibs hook run {hook} "$@"`' for hook in GUARDS)
     return f"You can add {lines} to your own hooks instead."
 
 

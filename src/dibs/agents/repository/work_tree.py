@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from dibs.agents.repository.file_paths import recorded_paths
-from dibs.base.cheap import Iterable, Mapping
+from dibs.base.cheap import Iterable, Mapping, Sequence
 from dibs.base.checkout import first_line, root_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import content
@@ -125,10 +125,21 @@ class Repository:
 
     def changed(self) -> list[str]:
         """Paths, from the top, that differ from the last commit or are not tracked, but for ignored ones."""
+        return recorded_paths(self.top, list(self.states()))
+
+    def states(self, below: Sequence[str] = ()) -> dict[str, str]:
+        """The same paths as git recorded them, each with the two letters of its state. `??`: it is not tracked. Only
+        those that are `below` some paths, if there are any: git looks at no others."""
         # Otherwise git would look into submodules, and run the programs that their configurations name.
         words = ("-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
-        listed = self._out(("status", "--porcelain=v1", *words), extra=self._without_own_filters())
-        return recorded_paths(self.top, [line[3:] for line in _parts(listed)])
+        asked = ("status", "--porcelain=v1", *words, "--", *below)
+        listed = self._out(asked, extra={**self._without_own_filters(), "GIT_LITERAL_PATHSPECS": "1"})
+        return {line[3:]: line[:2] for line in _parts(listed)}
+
+    def changed_between(self, old: str, new: str) -> list[str]:
+        """Paths in which two commits differ."""
+        words = ("diff", *_NAMES, "--no-ext-diff", "--no-relative", old, new, "--")
+        return recorded_paths(self.top, _parts(self._out(words)))
 
     def _without_own_filters(self) -> dict[str, str]:
         """An environment in which the filters that the repository's own configuration names are as the user has them:

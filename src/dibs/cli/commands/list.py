@@ -5,7 +5,9 @@ from __future__ import annotations
 from time import sleep
 
 from dibs.base.cheap import Any, Callable
+from dibs.base.checkout import current_folder, root_around
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.plugins import PARTS, plugin
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.job_names import tree_locks
@@ -61,8 +63,20 @@ def listed(call: Call) -> Document:
     if wanted is None:
         locks.sort(key=lambda lock: natural_key(lock["name"]))
     asked = {"prefix": prefix} if is_like is None else {"prefix": prefix, "pattern": pattern}
-    shut = {"closures": body["closures"]} if "closures" in body else {}
-    return {"locks": locks, "total": len(locks), **asked, "next": body["next"], **shut}
+    more = {"closures": body["closures"]} if "closures" in body else {}
+    is_all = not (prefix or wanted or owner or call.values.get("after")) and HELD in states
+    if is_all and not call.values.get("watch") and (left := _unfinished(call)):
+        more["unfinished"] = left
+    return {"locks": locks, "total": len(locks), **asked, "next": body["next"], **more}
+
+
+def _unfinished(call: Call) -> list[Document]:
+    """The uncommitted changes of coding agents that have ended, in the checkout around."""
+    folder = current_folder()
+    root = None if folder is None or call.said("namespace") is not None else root_around(call.env, folder)
+    work = plugin(PARTS, "unfinished-work") if root else None
+    found: list[Document] = [] if work is None else work.left_in(call, root)
+    return found
 
 
 def like(pattern: str) -> tuple[str, Callable[[str], bool] | None]:

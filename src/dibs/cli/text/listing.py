@@ -89,7 +89,7 @@ _NONE = {"held": "No job is claimed.", "parked": "No job is parked.", "done": "N
 def listing(document: Document, paint: Paint, now_ms: int, width: int | None = None, *, is_wide: bool = False) -> str:
     """`width` is that of the terminal; None means that lines are not cut. `is_wide`: with all columns."""
     locks = one_row_each(document["locks"])
-    shut = [paint.wait(line) for line in closures(document)]
+    shut = [*[paint.wait(line) for line in closures(document)], *unfinished(document, now_ms)]
     if not locks:
         return "\n".join([nothing(document), *shut])
     heads = heads_of(locks) if not is_wide else (*HEADS[:-1], "MODE", "TOKEN", "NOTE")
@@ -103,6 +103,16 @@ def closures(document: Document) -> list[str]:
     """A line for each closure that is in effect."""
     found = document.get("closures") or ()
     return [f"Closed: {claim_text.sentence({**each, 'status': 'closed', 'closed': each})}" for each in found]
+
+
+def unfinished(document: Document, now_ms: int) -> list[str]:
+    """A line for each file with uncommitted changes of a coding agent that has ended."""
+    lines = []
+    for each in document.get("unfinished") or ():
+        end = "died" if each["how"] == "expired" else "ended"
+        when = ago(now_ms - instant_ms(each["at"]))
+        lines.append(f"Uncommitted: {plain(each['file'])}, changed by {plain(each['owner'])}, which {end} {when}")
+    return lines
 
 
 def one_row_each(locks: list[Document]) -> list[Document]:
