@@ -3,6 +3,7 @@ shares no code with the rules: it reads records, events and answers, and says wh
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.core import events as kinds
@@ -12,8 +13,12 @@ from dibs.core.commands import (
     AcquireAll,
     AcquireAny,
     Break,
+    Inspect,
+    InspectSession,
     Leave,
     Release,
+    Renew,
+    Sweep,
     Transfer,
     Withdraw,
 )
@@ -42,6 +47,7 @@ class Taken(NamedTuple):
     decision: Decision
     after: Raw
     records: Mapping[str, Stored | None]
+    earlier: Mapping[str, Stored | None]
     called: frozenset[tuple[str, int]] = frozenset()  # places whose owners were told to ask again
 
 
@@ -287,7 +293,9 @@ def no_lease_ends_early(step: Taken) -> None:
         for hold in lock.holders:
             if lock.name == about or _hold(after, lock.name, hold.token) is not None:
                 continue
-            if isinstance(command, Withdraw) and command.principal == hold.principal and not hold.used:
+            is_meant = isinstance(command, Withdraw) and command.principal == hold.principal and not hold.used
+            if is_meant and _live(before, hold):
+                assert isinstance(command, Withdraw)
                 named = (command.request_key, None) if hold.request_key else (None, command.fresh_lease_id)
                 assert (hold.request_key, None if hold.request_key else hold.lease_id) == named
                 continue
@@ -348,6 +356,59 @@ def events_are_few(step: Taken) -> None:
     assert len(step.decision.events) <= most, f"{len(step.decision.events)} events of one command"
 
 
+def places_and_history_agree(step: Taken) -> None:
+    """Whoever comes to a line is in the history, and so is whoever goes: with what it waited for, or with a reason."""
+    told = step.decision.events
+    came = sorted((each.job, each.ticket) for each in told if each.kind == kinds.QUEUED)
+    left = sorted((each.job, each.ticket) for each in told if each.kind == kinds.LEFT)
+    got = sorted((each.job, each.ticket) for each in told if each.kind == kinds.ACQUIRED and each.ticket)
+    before, after = set(step.before.tickets), set(step.after.tickets)
+    assert set(came) >= after - before, f"{after - before} came, and the history has {came}"
+    assert set(came) - after <= {*left, *got}, f"{came} came and went without a word"
+    assert set(left) | set(got) >= before - after, f"{before - after} went, and the history has {left} and {got}"
+    assert not after & {*left, *got}, f"{after} are there, and the history says that {left} and {got} went"
+    assert len({*came}) == len(came), "a place came twice"
+    assert len({*left, *got}) == len(left) + len(got), "a place went twice"
+
+
+# Writes
+
+
+def nothing_is_written_for_nothing(step: Taken) -> None:
+    """Every write is a conflict for somebody. A heartbeat that comes at once may write what is there. What one session
+    or principal has may be the same after it lost something and got something."""
+    if isinstance(step.command, Inspect | InspectSession):
+        assert not step.decision.writes, "a look wrote something"
+        assert not step.decision.events, "a look made history"
+    for key, record in step.decision.writes.items():
+        is_job = key.startswith("lock/") or (key.startswith("ticket/") and record is not None)
+        if is_job and not isinstance(step.command, Renew):
+            assert record != step.earlier.get(key), f"{key} was written as it was"
+
+
+def a_sweep_gets_on(step: Taken) -> None:
+    """What is due is done, or less of it is left. Where nothing is due, nothing is done."""
+    if not isinstance(step.command, Sweep) or step.before.meta.frozen is not None:
+        return
+    now_ms, key = step.before.now_ms, step.command.key
+    was, record = step.earlier.get(key), step.records.get(key)
+    if was is not None and _due_ms(was) <= now_ms:
+        assert step.decision.writes, f"{key} is due, and stays so for ever"
+    if not any(record is not None and _due_ms(record) <= now_ms for record in step.earlier.values()):
+        holds = [each for lock in step.before.locks.values() for each in lock.holders]
+        is_over = bool(step.before.meta.outages) or not all(_live(step.before, each) for each in holds)
+        is_over = is_over or any(0 < each.delay_until_ms <= now_ms for each in step.before.locks.values())
+        is_over = is_over or not all(map(step.before.ticket_live, step.before.tickets.values()))
+        written = [each for each in step.decision.writes if not each.startswith("ticket/")]  # who is told to ask again
+        assert is_over or not written, f"nothing is due, and {written} were written"
+    assert record is None or _due_ms(record) > now_ms or step.decision.writes
+
+
+def _due_ms(record: Stored) -> float:
+    due_ms = record.due_ms()
+    return math.inf if due_ms is None else due_ms
+
+
 CHECKS = (
     the_answer_is_true,
     a_refusal_about_the_ask_takes_nothing,
@@ -361,4 +422,7 @@ CHECKS = (
     slots_are_the_lowest,
     usage_is_exact,
     events_are_few,
+    places_and_history_agree,
+    nothing_is_written_for_nothing,
+    a_sweep_gets_on,
 )

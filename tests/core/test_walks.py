@@ -10,6 +10,7 @@ import pytest
 from dibs.core.outcomes import Queued
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
+from tests.core.stepwise import Taken, check_step
 from tests.walks import rules
 
 if TYPE_CHECKING:
@@ -45,10 +46,15 @@ def test_every_step_of_a_walk_leaves_what_must_hold(theme: str, monkeypatch: pyt
         history: list[Event] = []
         walk = rules.walk_of(f"{theme} {number}", monkeypatch)
         for at in range(rules.STEPS):
+            records = dict(walk.records)
             command, decision = walk.step()
-            history += [event.replace(seq=len(history) + more) for more, event in enumerate(decision.events, 1)]
+            before = raws.raw_of_records(records, history, walk.now_ms)
+            history = [*history, *[each.replace(seq=len(history) + more) for more, each in enumerate(decision.events, 1)]]
+            after = raws.raw_of_records(walk.records, history, walk.now_ms)
             try:
-                judge(raws.raw_of_records(walk.records, history, walk.now_ms), decision)
+                judge(after, decision)
+                if walk.vouches:  # else what is over by the clock may be live
+                    check_step(Taken(before, command, decision, after, walk.records, records))
             except AssertionError as error:
                 raise AssertionError(f"walk '{theme} {number}', step {at}: {command}\n{decision.outcome}") from error
         raws.tokens_rise(history)

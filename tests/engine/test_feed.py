@@ -278,3 +278,28 @@ def test_while_the_store_hangs_readers_are_refused_instead_of_waiting_one_after_
     finally:
         answers.set()
         threads.shutdown()
+
+
+def test_who_leaves_while_it_is_given_what_others_have_already_gets_no_more() -> None:
+    async def scene() -> None:
+        store = MemoryStore(ManualClock())
+        feed = EventFeed(store, asyncio.get_running_loop())
+        first, late = Reader(0), Reader(0)
+        take = late.take
+
+        def take_and_leave(event: Event) -> None:
+            take(event)
+            feed.leave(late)
+
+        late.take = take_and_leave  # type: ignore[method-assign]
+        store.commit({}, {}, [event("job") for _ in range(3)])
+        assert feed.join(first)
+        async with asyncio.timeout(WAIT_S_MAX):
+            while first.at < 3:
+                await asyncio.sleep(0)
+        assert feed.join(late)
+        assert (first.got, late.got) == ([1, 2, 3], [1])
+        assert late not in feed
+        feed.close()
+
+    asyncio.run(scene())

@@ -185,6 +185,14 @@ def test_a_connection_that_was_read_only_or_does_not_work_any_more_is_not_used_a
     assert store._link._db is not before
 
 
+def test_a_connection_that_answers_nothing_any_more_is_not_used_again(store: SqliteStore) -> None:
+    put(store, lock("a"))
+    with pytest.raises(StoreUnavailable), store._link.turn, store._link as db:
+        db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+        raise disk_error()
+    assert store.read([A]).records[A].record == lock("a")
+
+
 def test_a_smaller_trouble_does_not_hide_damage(store: SqliteStore) -> None:
     store._link.trouble = StoreCorrupt("a record")
     with pytest.raises(StoreUnavailable):
