@@ -25,8 +25,9 @@ from dibs.core.commands import (
 from dibs.core.lease_outcomes import Failed, Released, Renewed, Transferred
 from dibs.core.records import SHARED, USAGE_PREFIX, Holder, LockRecord, Ticket
 from dibs.core.service.credentials import Usage
+from dibs.core.waiting.queue import may_wait
 from tests.core.raw import NS, Raw, wish_of, world_of
-from tests.models.queue import overlap
+from tests.models.queue import Wish, overlap
 from tests.walks.swarm import is_about_the_ask
 
 if TYPE_CHECKING:
@@ -273,6 +274,39 @@ def _is_closed(raw: Raw, name: str) -> bool:
     return False
 
 
+# Circles
+
+
+def circles_are_told(step: Taken) -> None:
+    """Who is told of a deadlock would wait for ever, as the model sees it. Who is told that a job is held would not,
+    or would without this ask, too."""
+    command, outcome = step.command, step.decision.outcome
+    if not isinstance(command, Acquire | AcquireAll) or command.session not in step.after.sessions:
+        return
+    if command.replaces is not None:
+        return  # the model has no groups: the place that is replaced may be what kept it out of the circle
+    if not isinstance(outcome, outcomes.Deadlock) and (may_wait(command) or not _may_pass(outcome)):
+        return
+    names = command.names if isinstance(command, AcquireAll) else (command.name,)
+    owner = command.owner or step.after.sessions[command.session].owner
+    wish = Wish(names, owner, command.principal, "", shared=command.mode == SHARED)
+    wish.slots, wish.units, wish.session = command.slots, command.units, command.session
+    world = world_of(step.after)
+    certain, anyway = world.would_be_stuck(wish, wait=may_wait(command))
+    if not isinstance(outcome, outcomes.Deadlock):
+        assert anyway or not certain, "nobody said that this wait never ends"
+        return
+    free = [job for job in names if world.judge(wish, job, None) == "free"]
+    assert certain or world.would_close(wish, *free), f"a false circle: {outcome.cycle}"
+    assert len(outcome.cycle) % 2 == 0, "owners and jobs in turn"
+    assert outcome.cycle[0] == step.after.sessions[command.session].owner
+
+
+def _may_pass(outcome: outcomes.Outcome) -> bool:
+    about = outcome.outcomes if isinstance(outcome, outcomes.Refused) else (outcome,)
+    return all(isinstance(each, outcomes.Held | outcomes.Delayed) for each in about)
+
+
 # Owners
 
 
@@ -417,6 +451,7 @@ CHECKS = (
     one_place_of_a_group,
     nobody_is_overtaken,
     nobody_waits_for_nothing,
+    circles_are_told,
     no_lease_ends_early,
     leases_keep_their_word,
     slots_are_the_lowest,

@@ -209,15 +209,15 @@ class Walk(Walker):
             command = Sweep(key=self.chance.choice(moments[moment]))
         return command, max(0, self.now_ms - vouched_ms)
 
-    def what_if(self) -> list[Decision]:
-        """The answers to what each session could ask now, which nobody does."""
+    def what_if(self) -> list[tuple[Command, Decision]]:
+        """What each session could ask now, which nobody does, and the answers."""
         asks: list[Command] = []
         for session in [each for each in self.found(SessionRecord) if not each.ended_ms]:
             own = {"session": session.id, "principal": session.principal, "ttl_ms": 0}
             for name in sorted(set(self.names)):
                 asks.append(Acquire(name=name, **(self.terms() | own), **self.maybe(0.7, wait=True)))
             asks.append(self.all_of(self.terms() | own))
-        return [self.decided(each) for each in asks]
+        return [(each, self.decided(each)) for each in asks]
 
     # Claims
 
@@ -516,7 +516,7 @@ def walked(name: str) -> list[Step]:
             command, decision = walk.step()
             steps.append(Step(line_of(command, decision), f"{command}\n{text_of(decision)}"))
             if name.startswith("circles") and at % 10 == 9:
-                answers = walk.what_if()
+                answers = [decision for _, decision in walk.what_if()]
                 circles = len([each for each in answers if isinstance(each.outcome, Deadlock)])
                 said = "\n".join(map(text_of, answers))
                 line = f"what if: {circles} circles of {len(answers)} {crc32(said.encode()):08x}"
