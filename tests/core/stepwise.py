@@ -98,6 +98,47 @@ def _granted(outcome: outcomes.Outcome) -> tuple[outcomes.Granted, ...]:
     return getattr(outcome, "grants", ()) + (outcome.left if isinstance(outcome, outcomes.Refused) else ())
 
 
+def refusals_have_a_cause(step: Taken) -> None:
+    """Whoever is told no can see why in the records."""
+    outcome = step.decision.outcome
+    for told in outcome.outcomes if isinstance(outcome, outcomes.Refused) else (outcome,):
+        if isinstance(told, outcomes.JobOutcome):
+            _look_for_cause(step, told)
+
+
+def _look_for_cause(step: Taken, told: outcomes.JobOutcome) -> None:
+    command, after = step.command, step.after
+    lock = after.locks.get(told.name) or LockRecord(ns=NS, name=told.name)
+    if isinstance(told, outcomes.Held):
+        assert told.blockers or told.waiting or told.paused, "held, by nobody and for nobody"
+        assert told.paused == (lock.pooled and not lock.slots), "paused, or not"
+        if not told.name.startswith(("path:", "repo:")):
+            was = step.before.locks.get(told.name, lock)  # with the place that the caller gives up
+            assert told.waiting <= max(len(lock.line), len(was.line)), "more wait than there are"
+    elif isinstance(told, outcomes.Delayed):
+        assert after.now_ms < told.until_ms == lock.delay_until_ms, "delayed, and nothing says so"
+    elif isinstance(told, outcomes.Closed):
+        assert told.closure in after.meta.closures, "closed, by nobody"
+        assert _is_closed(after, told.name), "closed, and open"
+    elif isinstance(told, outcomes.TooMany | outcomes.QuotaExceeded):
+        asked = [getattr(command, each, 0) for each in ("held_max", "waiting_max", "sessions_max")]
+        assert told.most in asked, "too many for a limit that nobody set"
+        assert told.most or getattr(command, "over_quota", False), "too many, without a limit"
+    elif isinstance(told, outcomes.KeySpent):
+        assert isinstance(command, CLAIMS), "nobody claimed"
+        asks = [(each.principal, each.request_key) for each in (*lock.endings, *lock.withdrawn)]
+        assert (command.principal, command.request_key) in asks, "spent, and nothing says so"
+        assert command.request_key is not None, "no key, and it is spent"
+    elif isinstance(told, outcomes.Superseded):
+        assert isinstance(command, Acquire | AcquireAll), "nobody claimed"
+        assert told.group == command.replaces, "replaced in another group"
+        assert lock.groups, "replaced, and there was no group"
+    elif isinstance(told, outcomes.Forbidden) and isinstance(command, CLAIMS):
+        lists = [each.acl for each in after.locks.values() if each.acl and overlap(each.name, told.name)]
+        assert any(not set(acl) & set(command.badges) for acl in lists), "forbidden, and no list says so"
+        assert not command.admin, "forbidden, to an administrator"
+
+
 def a_refusal_about_the_ask_takes_nothing(step: Taken) -> None:
     """What is wrong with an ask says nothing about the job: nobody's hold goes for it, and nobody's place but that of
     who comes with its ticket."""
@@ -198,6 +239,14 @@ def _is_own_ask(command: Acquire | AcquireAll, place: Ticket) -> bool:
     if command.request_key is not None or place.request_key is not None:
         return command.request_key == place.request_key
     return place.session is not None and place.session == command.session
+
+
+def nobody_who_is_gone_is_served(step: Taken) -> None:
+    """A place that is over is given nothing."""
+    served = [(each.name, each.number) for each in step.decision.handed]
+    for place in served:
+        was = step.before.tickets.get(place)
+        assert was is None or step.before.ticket_live(was), f"{place} was over, and was served"
 
 
 def one_place_of_a_group(step: Taken) -> None:
@@ -445,10 +494,12 @@ def _due_ms(record: Stored) -> float:
 
 CHECKS = (
     the_answer_is_true,
+    refusals_have_a_cause,
     a_refusal_about_the_ask_takes_nothing,
     a_place_is_of_one_ask,
     places_go_for_a_reason,
     one_place_of_a_group,
+    nobody_who_is_gone_is_served,
     nobody_is_overtaken,
     nobody_waits_for_nothing,
     circles_are_told,

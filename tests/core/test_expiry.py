@@ -424,3 +424,9 @@ def test_an_expiry_that_was_noticed_a_day_late_is_told_before_the_forgetting() -
     decision = decided(10_000 + IDLE_RECORD_MS, lock(holder()), SWEEP)
     assert [event.kind for event in decision.events] == ["expired", "forgotten"]
     assert decision.outcome == upkeep_outcomes.Swept(now_ms=10_000 + IDLE_RECORD_MS, key=KEY, expired=1, forgotten=True)
+
+
+def test_a_hold_whose_session_nobody_knows_any_more_ends_now() -> None:
+    left = lock(holder(session="gone"))
+    ended = written(decide(View(5_000, {KEY: left, META_KEY: None, session_key("gone"): None}), SWEEP))
+    assert [(each.how, each.at_ms) for each in ended.endings] == [("expired", 5_000)]

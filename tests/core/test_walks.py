@@ -60,7 +60,10 @@ def test_every_step_of_a_walk_leaves_what_must_hold(theme: str, monkeypatch: pyt
             records = dict(walk.records)
             command, decision = walk.step()
             before = raws.raw_of_records(records, history, walk.now_ms)
-            history = [*history, *[each.replace(seq=len(history) + more) for more, each in enumerate(decision.events, 1)]]
+            history = [
+                *history,
+                *[each.replace(seq=len(history) + more) for more, each in enumerate(decision.events, 1)],
+            ]
             after = raws.raw_of_records(walk.records, history, walk.now_ms)
             try:
                 judge(after, decision)

@@ -8,13 +8,13 @@ import pytest
 
 from dibs.base.errors import DibsError
 from dibs.core import events as kinds
-from dibs.core import outcomes
+from dibs.core import limits, outcomes
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Inspect, Renew
 from dibs.core.lease_outcomes import Released
 from dibs.core.limits import COMMIT_BATCH_MAX, CONFLICT_PAUSE_MS_MAX
 from dibs.core.records import LockRecord, Ticket, lock_key, ticket_key
 from tests.build import tries
-from tests.walks.engine import BatcherWalk, CoordinatorWalk, WaitersWalk
+from tests.walks.engine import BatcherWalk, CoordinatorWalk, LivenessWalk, SweeperWalk, WaitersWalk
 
 if TYPE_CHECKING:
     from dibs.stores.memory import MemoryStore
@@ -94,7 +94,9 @@ def test_whatever_happens_to_commits_answers_are_true_and_nothing_is_done_unsaid
 def judge_waiters(walk: WaitersWalk) -> None:
     """Between two batches: who waits here is there, has a place, and was told nothing; who was told is not kept."""
     waiters = walk.server.waiters
-    parked = {caller for caller in walk.callers if waiters._parked.get(caller.waiter.ticket or NOWHERE) is caller.waiter}
+    parked = {
+        caller for caller in walk.callers if waiters._parked.get(caller.waiter.ticket or NOWHERE) is caller.waiter
+    }
     assert len(parked) == len(waiters), "somebody waits here whom nobody knows"
     for caller, told in walk.answers.items():
         assert len(told) <= 1, f"told twice: {told}"
@@ -189,3 +191,61 @@ def test_whatever_is_asked_is_answered_once_and_in_its_turn(theme: str) -> None:
             for kind in (Renew, Inspect):
                 told = [int(name) for name in walk.answers if type(walk.posted[name]) is kind]
                 assert told == sorted(told), "later ones were answered first"
+
+
+# The sweeper
+
+
+@pytest.mark.parametrize("number", range(tries(6, 200)))
+def test_what_is_due_is_swept_however_often_the_store_fails_and_each_lease_ends_once(number: int) -> None:
+    walk = SweeperWalk(f"sweeper judged {number}")
+    for _ in range(40):
+        walk.step()
+    walk.fails = 0
+    for _ in range(400):
+        rest_ms = walk.sweeper._try()
+        assert 0 <= rest_ms <= limits.SWEEP_LATE_MS_MAX, "rests for longer than anything may be late"
+        walk.clock.advance(max(rest_ms, 5))
+        if not walk.store.due(1).keys:
+            break
+    assert not walk.store.due(100).keys, "due, and nobody does it"
+    now_ms = walk.clock()
+    for each in walk.store._records.values():
+        if isinstance(each.record, LockRecord):
+            late = [hold.owner for hold in each.record.holders if hold.ttl_ms and hold.expires_ms <= now_ms]
+            assert not late, f"{each.record.name} is over, and is held by {late}"
+    history = walk.store.events(0, 100_000)
+    ends = [(each.job, each.token) for each in history if each.kind in kinds.OWNERSHIP_ENDS]
+    assert len(ends) == len(set(ends)), "a lease ended twice"
+
+
+# Liveness
+
+
+@pytest.mark.promise("lease:outage-credit", "lease:never-early")
+@pytest.mark.parametrize("part", range(4))
+def test_a_server_vouches_for_no_time_in_which_nobody_could_renew(part: int) -> None:
+    for number in range(part, tries(24, 1_000), 4):
+        walk = LivenessWalk(f"liveness judged {number}")
+        for _ in range(60):
+            walk.step()
+            now_ms, liveness = walk.clock(), walk.liveness
+            vouched_ms = liveness.vouch()(now_ms)
+            assert 0 <= vouched_ms <= now_ms
+            assert not liveness.calls, "the store was asked, and has answered"
+            if liveness.has_gap():
+                from_ms, until_ms = liveness.gap(now_ms)
+                assert 0 <= from_ms <= until_ms <= now_ms
+                assert vouched_ms <= from_ms, "vouches for a gap"
+                assert liveness.beat_due_in_ms() == 0, "has a gap, and does not say so"
+            else:
+                assert 0 <= liveness.beat_due_in_ms() <= limits.PULSE_MS
+        walk.beat()
+        for _ in range(2 * limits.GRACE_MS_MAX // limits.TICK_MS):
+            walk.clock.advance(limits.TICK_MS)
+            walk.liveness.tick()
+        assert walk.liveness.vouch()(walk.clock()) == walk.clock(), "all is well, and it does not say so"
+        given = {each.token: each for each in walk.store.events(0, 10_000) if each.kind == kinds.ACQUIRED}
+        for each in walk.store.events(0, 10_000):
+            if each.kind == kinds.EXPIRED and given[each.token].job == each.job:
+                assert each.at_ms >= given[each.token].at_ms + (given[each.token].ttl_ms or 0), "ended early"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from dibs.base import ways
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
-from dibs.stores.port import Busy, Conflict
+from dibs.stores.port import Busy, Conflict, RecordCorrupt
 from dibs.stores.sqlite import SqliteStore, checkpoint, connection, opener, rows
 from dibs.stores.waiters import StoreWaiter, StoreWaiters, wait_until
 from dibs.testing.contract_base import event, key_of, lock, put
@@ -191,6 +192,22 @@ def test_a_connection_that_answers_nothing_any_more_is_not_used_again(store: Sql
         db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
         raise disk_error()
     assert store.read([A]).records[A].record == lock("a")
+
+
+def test_a_record_that_cannot_be_read_is_noted_by_its_key_and_the_store_goes_on(store: SqliteStore) -> None:
+    put(store, lock("a"))
+    with pytest.raises(RecordCorrupt):
+        fail(store, RecordCorrupt("torn", A))
+    assert list(store._link.damaged) == [A]
+    assert store.trouble() is None
+    assert store.read([A]).records[A].record == lock("a")
+
+
+def test_a_connection_whose_file_is_gone_is_kept_for_ever() -> None:
+    db = sqlite3.connect(":memory:")
+    before = sys.getrefcount(db)
+    connection._abandon(db)
+    assert sys.getrefcount(db) == before + 1
 
 
 def test_a_smaller_trouble_does_not_hide_damage(store: SqliteStore) -> None:
