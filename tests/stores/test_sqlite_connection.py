@@ -188,8 +188,9 @@ def test_a_connection_that_was_read_only_or_does_not_work_any_more_is_not_used_a
 
 def test_a_connection_that_answers_nothing_any_more_is_not_used_again(store: SqliteStore) -> None:
     put(store, lock("a"))
-    with pytest.raises(StoreUnavailable), store._link.turn, store._link as db:
-        db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+    assert store._link._db is not None
+    store._link._db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+    with pytest.raises(StoreUnavailable), store._link.turn, store._link:
         raise disk_error()
     assert store.read([A]).records[A].record == lock("a")
 
