@@ -68,11 +68,15 @@ TESTS = (
     "tests/stores/test_codec.py",
     "tests/stores/test_waiters.py",
     "tests/stores/test_registry.py",
+    "tests/stores/test_damage.py",
+    "tests/stores/test_skipped_numbers.py",
     *sorted(str(path) for path in (ROOT / "tests/stores").glob("test_sqlite_*.py")),
 )
 SIMULATION = "tests/engine/test_simulation.py::test_servers_keep_every_promise_through_faults["
-# Tests of the judges: they take long, and say nothing of the rules.
-OF_JUDGES = re.compile(r"two_features_meet|a_fault_that_is_put_back|a_fault_between_two_servers|is_made_smaller")
+# Tests of the judges take long and say nothing of the rules; other stores need servers.
+BESIDE = re.compile(
+    r"two_features_meet|a_fault_that_is_put_back|a_fault_between_two_servers|is_made_smaller|(etcd|postgres|postgresql)]$"
+)
 NOTICED, UNNOTICED, HUNG, INVALID = 1, 0, 2, 3
 STILL_S = 90.0  # longer than any wait of a test
 EQUAL_WORD = "equal"  # survived as well, and is in equal.txt with the reason
@@ -147,9 +151,7 @@ class Runner:
     # pytest calls these.
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [
-            each for each in items if each.get_closest_marker("e2e") is None and not OF_JUDGES.search(each.name)
-        ]
+        items[:] = [each for each in items if each.get_closest_marker("e2e") is None and not BESIDE.search(each.name)]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
