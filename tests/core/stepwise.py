@@ -126,7 +126,8 @@ def _look_for_cause(step: Taken, told: outcomes.JobOutcome) -> None:
         assert told.most or getattr(command, "over_quota", False), "too many, without a limit"
     elif isinstance(told, outcomes.KeySpent):
         assert isinstance(command, CLAIMS), "nobody claimed"
-        asks = [(each.principal, each.request_key) for each in (*lock.endings, *lock.withdrawn)]
+        asks = [(each.principal, each.request_key) for each in lock.endings]
+        asks += [(each.principal, each.request_key) for each in lock.withdrawn]
         assert (command.principal, command.request_key) in asks, "spent, and nothing says so"
         assert command.request_key is not None, "no key, and it is spent"
     elif isinstance(told, outcomes.Superseded):
@@ -351,6 +352,17 @@ def circles_are_told(step: Taken) -> None:
     assert outcome.cycle[0] == step.after.sessions[command.session].owner
 
 
+def who_is_given_up_was_in_a_circle(step: Taken) -> None:
+    """With the places that were given up for one, their sessions would wait for ever."""
+    told = [each for each in step.decision.events if each.kind == kinds.LEFT and each.reason == "deadlock"]
+    places = [(each.job, each.ticket) for each in told]
+    back = {place: step.before.tickets[place] for place in places if place in step.before.tickets}
+    if back:
+        stuck = world_of(step.after._replace(tickets=step.after.tickets | back)).stuck(wants=False)
+        alone = [each.owner for each in back.values() if each.session not in stuck]
+        assert not alone, f"{alone} lost places for a circle that there was not"
+
+
 def _may_pass(outcome: outcomes.Outcome) -> bool:
     about = outcome.outcomes if isinstance(outcome, outcomes.Refused) else (outcome,)
     return all(isinstance(each, outcomes.Held | outcomes.Delayed) for each in about)
@@ -503,6 +515,7 @@ CHECKS = (
     nobody_is_overtaken,
     nobody_waits_for_nothing,
     circles_are_told,
+    who_is_given_up_was_in_a_circle,
     no_lease_ends_early,
     leases_keep_their_word,
     slots_are_the_lowest,
