@@ -32,10 +32,11 @@ from dibs.core.commands import (
     Sweep,
     Transfer,
 )
+from dibs.core.draft import Draft, View
 from dibs.core.limits import SESSION_TOMBSTONE_MS
-from dibs.core.records import EXCLUSIVE, SHARED
+from dibs.core.records import EXCLUSIVE, META_KEY, SHARED, SessionRecord, Want, session_key
 from dibs.core.waiting.deadlock import _free
-from dibs.core.waiting.wait_graph import Need, Node, Words
+from dibs.core.waiting.wait_graph import Need, Node, WaitGraph, Words
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.build import COMPILED, tries
@@ -235,3 +236,26 @@ def test_no_command_leaves_a_circle_of_waiters_behind(world: str) -> None:
         given_up += sum(1 for each in history if each.kind == kinds.LEFT and each.reason == "deadlock")
     assert SEED or COMPILED or (given_up and told["Deadlock"] >= 100), "too few circles to show anything"
     print(world, dict(told), f"given up: {given_up}")
+
+
+@pytest.mark.parametrize(
+    ("wants", "whose", "until_ms", "counts"),
+    [
+        (True, "other", 1_000_001, True),
+        (True, "other", 1_000_000, False),  # for so long, and no longer
+        (True, "asker", 1_000_001, False),  # its present claim counts instead
+        (False, "other", 1_000_001, False),  # whoever polls is told when it polls again
+        (False, "asker", 1_000_001, False),
+    ],
+)
+def test_a_refused_claim_counts_as_waiting_for_others_and_for_a_while(
+    wants: bool, whose: str, until_ms: int, counts: bool
+) -> None:
+    want = Want(ns=NS, name="a", until_ms=until_ms, at_ms=1)
+    terms: dict[str, Any] = {"ns": NS, "principal": "team", "owner": "w", "ttl_ms": 9, "since_ms": 0, "renewed_ms": 0}
+    asker, other = (SessionRecord(id=each, expires_ms=2_000_000, want=want, **terms) for each in ("asker", "other"))
+    draft = Draft(View(1_000_000, {META_KEY: None, session_key("asker"): asker, session_key("other"): other}))
+    graph = WaitGraph(draft, asker, wants=wants)
+    assert graph._want(asker if whose == "asker" else other) == (want if counts else None)
+    if whose == "other":
+        assert graph.waits("other") is counts

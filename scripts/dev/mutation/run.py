@@ -69,7 +69,6 @@ TESTS = (
     "tests/stores/test_waiters.py",
     "tests/stores/test_registry.py",
     "tests/stores/test_damage.py",
-    "tests/stores/test_skipped_numbers.py",
     *sorted(str(path) for path in (ROOT / "tests/stores").glob("test_sqlite_*.py")),
 )
 SIMULATION = "tests/engine/test_simulation.py::test_servers_keep_every_promise_through_faults["
