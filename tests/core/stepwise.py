@@ -22,8 +22,8 @@ from dibs.core.commands import (
     Transfer,
     Withdraw,
 )
-from dibs.core.lease_outcomes import Failed, Released, Renewed, Transferred
-from dibs.core.records import SHARED, USAGE_PREFIX, Holder, LockRecord, Ticket
+from dibs.core.lease_outcomes import Failed, Released, Renewed, Swept, Transferred
+from dibs.core.records import META_KEY, SHARED, USAGE_PREFIX, Holder, LockRecord, SessionRecord, Ticket
 from dibs.core.service.credentials import Usage
 from dibs.core.waiting.queue import may_wait
 from tests.core.raw import NS, Raw, wish_of, world_of
@@ -88,6 +88,10 @@ def the_answer_is_true(step: Taken) -> None:
     if isinstance(outcome, outcomes.AlreadyDone):
         done = after.locks[outcome.name].done
         assert (done.until_ms if done is not None else 0) > after.now_ms, "told that a job is done which is not"
+    if isinstance(outcome, Swept):
+        swept = step.records.get(outcome.key)
+        is_left = isinstance(swept, SessionRecord) and bool(swept.ended_ms and swept.holds)
+        assert outcome.unfinished == is_left, "told that more is left of a session, or that nothing is"
     if isinstance(outcome, outcomes.Parked):
         assert after.locks[outcome.name].parked, "told that a job is parked which is not"
 
@@ -477,7 +481,7 @@ def nothing_is_written_for_nothing(step: Taken) -> None:
         assert not step.decision.events, "a look made history"
     for key, record in step.decision.writes.items():
         is_job = key.startswith("lock/") or (key.startswith("ticket/") and record is not None)
-        if is_job and not isinstance(step.command, Renew):
+        if (is_job or (key == META_KEY and isinstance(step.command, Sweep))) and not isinstance(step.command, Renew):
             assert record != step.earlier.get(key), f"{key} was written as it was"
 
 

@@ -211,6 +211,24 @@ def test_a_connection_whose_file_is_gone_is_kept_for_ever() -> None:
     assert sys.getrefcount(db) == before + 1
 
 
+class OneRow:
+    def __init__(self, row: tuple[object, ...] | None) -> None:
+        self.row = row
+
+    def execute(self, statement: str) -> OneRow:
+        return self
+
+    def fetchone(self) -> tuple[object, ...] | None:
+        return self.row
+
+
+def test_counters_that_are_not_all_numbers_are_damaged() -> None:
+    assert rows.read_counters(OneRow((1, 2, 3))) == (1, 2, 3)  # type: ignore[arg-type]
+    for row in (None, ("1", 2, 3), (1, None, 3), (1, 2, b"3"), (1, 2, 3.0)):
+        with pytest.raises(StoreCorrupt, match="counters"):
+            rows.read_counters(OneRow(row))  # type: ignore[arg-type]
+
+
 def test_a_smaller_trouble_does_not_hide_damage(store: SqliteStore) -> None:
     store._link.trouble = StoreCorrupt("a record")
     with pytest.raises(StoreUnavailable):
