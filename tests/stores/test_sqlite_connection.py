@@ -167,6 +167,13 @@ def test_an_error_before_the_first_commit_is_known_to_have_written_nothing(store
     assert not told.value.unknown
 
 
+def test_an_error_after_a_commit_that_was_answered_is_not_in_doubt(store: SqliteStore) -> None:
+    put(store, lock("a"))
+    with pytest.raises(StoreUnavailable) as told, store._link.turn, store._link:
+        raise disk_error()
+    assert not told.value.unknown
+
+
 def test_an_error_in_the_commit_itself_is_unknown_and_only_there(store: SqliteStore) -> None:
     for committing in (True, False):
         with pytest.raises(StoreUnavailable) as told:
