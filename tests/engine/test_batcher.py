@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -441,9 +442,12 @@ def test_who_asks_while_answers_are_handed_out_is_gathered_once() -> None:
 
     made = Batcher(run, deliver=lambda call, *args: call(*args), soon=turns.append, run_at_once=run)
 
+    def note(name: str, result: Result) -> None:
+        got.append(name)
+
     def ask_again(result: Result) -> None:
         for name in ("b", "c"):
-            made.post(command(name), lambda result, name=name: got.append(name))
+            made.post(command(name), partial(note, name))
 
     made.post(command("a"), ask_again)
     while turns:

@@ -13,7 +13,7 @@ import pytest
 from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.core.limits import SWEEP_LATE_MS_MAX
 from dibs.engine import feed as feed_of
-from dibs.engine.event_log import EventFilter, EventPage
+from dibs.engine.event_log import EventFilter, EventPage, read_on
 from dibs.engine.feed import EventFeed, in_turn
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Store, StoreProxy
@@ -307,7 +307,6 @@ def test_who_leaves_while_it_is_given_what_others_have_already_gets_no_more() ->
 
 def test_a_wake_reads_once_for_those_who_follow_and_never_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
-    read_on = feed_of.read_on
 
     def counted(store: Store, after: int, limit: int, known: Event | None) -> EventPage:
         reads.append(after)

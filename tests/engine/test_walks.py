@@ -54,8 +54,8 @@ def judge_answers(walk: CoordinatorWalk) -> None:
             assert isinstance(lock, LockRecord)
             held_here = [each.lease_id for each in lock.holders]
             assert result.ending.lease_id not in held_here, f"{command} is told that it let go"
-        is_claim = isinstance(command, CLAIMS) and getattr(command, "lease_id", None) is None
-        if isinstance(result, DibsError) and is_claim and not getattr(result, "unknown", False):
+        is_known = isinstance(result, DibsError) and not getattr(result, "unknown", False)
+        if is_known and isinstance(command, CLAIMS) and getattr(command, "lease_id", None) is None:
             assert command.fresh_lease_id not in {*held, *waiting}, f"{command} has what it was not told of: {result}"
 
 
