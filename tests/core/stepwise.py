@@ -3,6 +3,7 @@ shares no code with the rules: it reads records, events and answers, and says wh
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.core import events as kinds
@@ -12,16 +13,21 @@ from dibs.core.commands import (
     AcquireAll,
     AcquireAny,
     Break,
+    Inspect,
+    InspectSession,
     Leave,
     Release,
+    Renew,
+    Sweep,
     Transfer,
     Withdraw,
 )
-from dibs.core.lease_outcomes import Failed, Released, Renewed, Transferred
-from dibs.core.records import SHARED, USAGE_PREFIX, Holder, LockRecord, Ticket
+from dibs.core.lease_outcomes import Failed, Released, Renewed, Swept, Transferred
+from dibs.core.records import META_KEY, SHARED, USAGE_PREFIX, Holder, LockRecord, SessionRecord, Ticket
 from dibs.core.service.credentials import Usage
+from dibs.core.waiting.queue import may_wait
 from tests.core.raw import NS, Raw, wish_of, world_of
-from tests.models.queue import overlap
+from tests.models.queue import Wish, overlap
 from tests.walks.swarm import is_about_the_ask
 
 if TYPE_CHECKING:
@@ -42,6 +48,7 @@ class Taken(NamedTuple):
     decision: Decision
     after: Raw
     records: Mapping[str, Stored | None]
+    earlier: Mapping[str, Stored | None]
     called: frozenset[tuple[str, int]] = frozenset()  # places whose owners were told to ask again
 
 
@@ -81,6 +88,10 @@ def the_answer_is_true(step: Taken) -> None:
     if isinstance(outcome, outcomes.AlreadyDone):
         done = after.locks[outcome.name].done
         assert (done.until_ms if done is not None else 0) > after.now_ms, "told that a job is done which is not"
+    if isinstance(outcome, Swept):
+        swept = step.records.get(outcome.key)
+        is_left = isinstance(swept, SessionRecord) and bool(swept.ended_ms and swept.holds)
+        assert outcome.unfinished == is_left, "told that more is left of a session, or that nothing is"
     if isinstance(outcome, outcomes.Parked):
         assert after.locks[outcome.name].parked, "told that a job is parked which is not"
 
@@ -89,6 +100,48 @@ def _granted(outcome: outcomes.Outcome) -> tuple[outcomes.Granted, ...]:
     if isinstance(outcome, outcomes.Granted):
         return (outcome,)
     return getattr(outcome, "grants", ()) + (outcome.left if isinstance(outcome, outcomes.Refused) else ())
+
+
+def refusals_have_a_cause(step: Taken) -> None:
+    """Whoever is told no can see why in the records."""
+    outcome = step.decision.outcome
+    for told in outcome.outcomes if isinstance(outcome, outcomes.Refused) else (outcome,):
+        if isinstance(told, outcomes.JobOutcome):
+            _look_for_cause(step, told)
+
+
+def _look_for_cause(step: Taken, told: outcomes.JobOutcome) -> None:
+    command, after = step.command, step.after
+    lock = after.locks.get(told.name) or LockRecord(ns=NS, name=told.name)
+    if isinstance(told, outcomes.Held):
+        assert told.blockers or told.waiting or told.paused, "held, by nobody and for nobody"
+        assert told.paused == (lock.pooled and not lock.slots), "paused, or not"
+        if not told.name.startswith(("path:", "repo:")):
+            was = step.before.locks.get(told.name, lock)  # with the place that the caller gives up
+            assert told.waiting <= max(len(lock.line), len(was.line)), "more wait than there are"
+    elif isinstance(told, outcomes.Delayed):
+        assert after.now_ms < told.until_ms == lock.delay_until_ms, "delayed, and nothing says so"
+    elif isinstance(told, outcomes.Closed):
+        assert told.closure in after.meta.closures, "closed, by nobody"
+        assert _is_closed(after, told.name), "closed, and open"
+    elif isinstance(told, outcomes.TooMany | outcomes.QuotaExceeded):
+        asked = [getattr(command, each, 0) for each in ("held_max", "waiting_max", "sessions_max")]
+        assert told.most in asked, "too many for a limit that nobody set"
+        assert told.most or getattr(command, "over_quota", False), "too many, without a limit"
+    elif isinstance(told, outcomes.KeySpent):
+        assert isinstance(command, CLAIMS), "nobody claimed"
+        asks = [(each.principal, each.request_key) for each in lock.endings]
+        asks += [(each.principal, each.request_key) for each in lock.withdrawn]
+        assert (command.principal, command.request_key) in asks, "spent, and nothing says so"
+        assert command.request_key is not None, "no key, and it is spent"
+    elif isinstance(told, outcomes.Superseded):
+        assert isinstance(command, Acquire | AcquireAll), "nobody claimed"
+        assert told.group == command.replaces, "replaced in another group"
+        assert lock.groups, "replaced, and there was no group"
+    elif isinstance(told, outcomes.Forbidden) and isinstance(command, CLAIMS):
+        lists = [each.acl for each in after.locks.values() if each.acl and overlap(each.name, told.name)]
+        assert any(not set(acl) & set(command.badges) for acl in lists), "forbidden, and no list says so"
+        assert not command.admin, "forbidden, to an administrator"
 
 
 def a_refusal_about_the_ask_takes_nothing(step: Taken) -> None:
@@ -193,6 +246,14 @@ def _is_own_ask(command: Acquire | AcquireAll, place: Ticket) -> bool:
     return place.session is not None and place.session == command.session
 
 
+def nobody_who_is_gone_is_served(step: Taken) -> None:
+    """A place that is over is given nothing."""
+    served = [(each.name, each.number) for each in step.decision.handed]
+    for place in served:
+        was = step.before.tickets.get(place)
+        assert was is None or step.before.ticket_live(was), f"{place} was over, and was served"
+
+
 def one_place_of_a_group(step: Taken) -> None:
     seen: set[tuple[str, str]] = set()
     for place in step.after.tickets.values():
@@ -267,6 +328,50 @@ def _is_closed(raw: Raw, name: str) -> bool:
     return False
 
 
+# Circles
+
+
+def circles_are_told(step: Taken) -> None:
+    """Who is told of a deadlock would wait for ever, as the model sees it. Who is told that a job is held would not,
+    or would without this ask, too."""
+    command, outcome = step.command, step.decision.outcome
+    if not isinstance(command, Acquire | AcquireAll) or command.session not in step.after.sessions:
+        return
+    if command.replaces is not None:
+        return  # the model has no groups: the place that is replaced may be what kept it out of the circle
+    if not isinstance(outcome, outcomes.Deadlock) and (may_wait(command) or not _may_pass(outcome)):
+        return
+    names = command.names if isinstance(command, AcquireAll) else (command.name,)
+    owner = command.owner or step.after.sessions[command.session].owner
+    wish = Wish(names, owner, command.principal, "", shared=command.mode == SHARED)
+    wish.slots, wish.units, wish.session = command.slots, command.units, command.session
+    world = world_of(step.after)
+    certain, anyway = world.would_be_stuck(wish, wait=may_wait(command))
+    if not isinstance(outcome, outcomes.Deadlock):
+        assert anyway or not certain, "nobody said that this wait never ends"
+        return
+    free = [job for job in names if world.judge(wish, job, None) == "free"]
+    assert certain or world.would_close(wish, *free), f"a false circle: {outcome.cycle}"
+    assert len(outcome.cycle) % 2 == 0, "owners and jobs in turn"
+    assert outcome.cycle[0] == step.after.sessions[command.session].owner
+
+
+def who_is_given_up_was_in_a_circle(step: Taken) -> None:
+    """With the places that were given up for one, their sessions would wait for ever."""
+    told = [each for each in step.decision.events if each.kind == kinds.LEFT and each.reason == "deadlock"]
+    places = [(each.job, each.ticket) for each in told]
+    back = {place: step.before.tickets[place] for place in places if place in step.before.tickets}
+    if back:
+        stuck = world_of(step.after._replace(tickets=step.after.tickets | back)).stuck(wants=False)
+        alone = [each.owner for each in back.values() if each.session not in stuck]
+        assert not alone, f"{alone} lost places for a circle that there was not"
+
+
+def _may_pass(outcome: outcomes.Outcome) -> bool:
+    about = outcome.outcomes if isinstance(outcome, outcomes.Refused) else (outcome,)
+    return all(isinstance(each, outcomes.Held | outcomes.Delayed) for each in about)
+
+
 # Owners
 
 
@@ -287,7 +392,9 @@ def no_lease_ends_early(step: Taken) -> None:
         for hold in lock.holders:
             if lock.name == about or _hold(after, lock.name, hold.token) is not None:
                 continue
-            if isinstance(command, Withdraw) and command.principal == hold.principal and not hold.used:
+            is_meant = isinstance(command, Withdraw) and command.principal == hold.principal and not hold.used
+            if is_meant and _live(before, hold):
+                assert isinstance(command, Withdraw)
                 named = (command.request_key, None) if hold.request_key else (None, command.fresh_lease_id)
                 assert (hold.request_key, None if hold.request_key else hold.lease_id) == named
                 continue
@@ -348,17 +455,77 @@ def events_are_few(step: Taken) -> None:
     assert len(step.decision.events) <= most, f"{len(step.decision.events)} events of one command"
 
 
+def places_and_history_agree(step: Taken) -> None:
+    """Whoever comes to a line is in the history, and so is whoever goes: with what it waited for, or with a reason."""
+    told = step.decision.events
+    came = sorted((each.job, each.ticket) for each in told if each.kind == kinds.QUEUED)
+    left = sorted((each.job, each.ticket) for each in told if each.kind == kinds.LEFT)
+    got = sorted((each.job, each.ticket) for each in told if each.kind == kinds.ACQUIRED and each.ticket)
+    before, after = set(step.before.tickets), set(step.after.tickets)
+    assert set(came) >= after - before, f"{after - before} came, and the history has {came}"
+    assert set(came) - after <= {*left, *got}, f"{came} came and went without a word"
+    assert set(left) | set(got) >= before - after, f"{before - after} went, and the history has {left} and {got}"
+    assert not after & {*left, *got}, f"{after} are there, and the history says that {left} and {got} went"
+    assert len({*came}) == len(came), "a place came twice"
+    assert len({*left, *got}) == len(left) + len(got), "a place went twice"
+
+
+# Writes
+
+
+def nothing_is_written_for_nothing(step: Taken) -> None:
+    """Every write is a conflict for somebody. A heartbeat that comes at once may write what is there. What one session
+    or principal has may be the same after it lost something and got something."""
+    if isinstance(step.command, Inspect | InspectSession):
+        assert not step.decision.writes, "a look wrote something"
+        assert not step.decision.events, "a look made history"
+    for key, record in step.decision.writes.items():
+        is_job = key.startswith("lock/") or (key.startswith("ticket/") and record is not None)
+        if (is_job or (key == META_KEY and isinstance(step.command, Sweep))) and not isinstance(step.command, Renew):
+            assert record != step.earlier.get(key), f"{key} was written as it was"
+
+
+def a_sweep_gets_on(step: Taken) -> None:
+    """What is due is done, or less of it is left. Where nothing is due, nothing is done."""
+    if not isinstance(step.command, Sweep) or step.before.meta.frozen is not None:
+        return
+    now_ms, key = step.before.now_ms, step.command.key
+    was, record = step.earlier.get(key), step.records.get(key)
+    if was is not None and _due_ms(was) <= now_ms:
+        assert step.decision.writes, f"{key} is due, and stays so for ever"
+    if not any(record is not None and _due_ms(record) <= now_ms for record in step.earlier.values()):
+        holds = [each for lock in step.before.locks.values() for each in lock.holders]
+        is_over = bool(step.before.meta.outages) or not all(_live(step.before, each) for each in holds)
+        is_over = is_over or any(0 < each.delay_until_ms <= now_ms for each in step.before.locks.values())
+        is_over = is_over or not all(map(step.before.ticket_live, step.before.tickets.values()))
+        written = [each for each in step.decision.writes if not each.startswith("ticket/")]  # who is told to ask again
+        assert is_over or not written, f"nothing is due, and {written} were written"
+    assert record is None or _due_ms(record) > now_ms or step.decision.writes
+
+
+def _due_ms(record: Stored) -> float:
+    due_ms = record.due_ms()
+    return math.inf if due_ms is None else due_ms
+
+
 CHECKS = (
     the_answer_is_true,
+    refusals_have_a_cause,
     a_refusal_about_the_ask_takes_nothing,
     a_place_is_of_one_ask,
     places_go_for_a_reason,
     one_place_of_a_group,
+    nobody_who_is_gone_is_served,
     nobody_is_overtaken,
     nobody_waits_for_nothing,
+    circles_are_told,
+    who_is_given_up_was_in_a_circle,
     no_lease_ends_early,
     leases_keep_their_word,
     slots_are_the_lowest,
     usage_is_exact,
     events_are_few,
+    places_and_history_agree,
+    nothing_is_written_for_nothing,
+    a_sweep_gets_on,
 )

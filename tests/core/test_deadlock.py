@@ -32,10 +32,11 @@ from dibs.core.commands import (
     Sweep,
     Transfer,
 )
+from dibs.core.draft import Draft, View
 from dibs.core.limits import SESSION_TOMBSTONE_MS
-from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.core.waiting.deadlock import _free
-from dibs.core.waiting.wait_graph import Need, Node, Words
+from dibs.core.records import EXCLUSIVE, META_KEY, SHARED, SessionRecord, Want, session_key
+from dibs.core.waiting.deadlock import _cycle, _free
+from dibs.core.waiting.wait_graph import Need, Node, WaitGraph, Words
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.build import COMPILED, tries
@@ -235,3 +236,53 @@ def test_no_command_leaves_a_circle_of_waiters_behind(world: str) -> None:
         given_up += sum(1 for each in history if each.kind == kinds.LEFT and each.reason == "deadlock")
     assert SEED or COMPILED or (given_up and told["Deadlock"] >= 100), "too few circles to show anything"
     print(world, dict(told), f"given up: {given_up}")
+
+
+@pytest.mark.parametrize(
+    ("wants", "whose", "until_ms", "counts"),
+    [
+        (True, "other", 1_000_001, True),
+        (True, "other", 1_000_000, False),  # for so long, and no longer
+        (True, "asker", 1_000_001, False),  # its present claim counts instead
+        (False, "other", 1_000_001, False),  # whoever polls is told when it polls again
+        (False, "asker", 1_000_001, False),
+    ],
+)
+def test_a_refused_claim_counts_as_waiting_for_others_and_for_a_while(
+    wants: bool, whose: str, until_ms: int, counts: bool
+) -> None:
+    want = Want(ns=NS, name="a", until_ms=until_ms, at_ms=1)
+    terms: dict[str, Any] = {"ns": NS, "principal": "team", "owner": "w", "ttl_ms": 9, "since_ms": 0, "renewed_ms": 0}
+    asker, other = (SessionRecord(id=each, expires_ms=2_000_000, want=want, **terms) for each in ("asker", "other"))
+    draft = Draft(View(1_000_000, {META_KEY: None, session_key("asker"): asker, session_key("other"): other}))
+    graph = WaitGraph(draft, asker, wants=wants)
+    assert graph._want(asker if whose == "asker" else other) == (want if counts else None)
+    if whose == "other":
+        assert graph.waits("other") is counts
+
+
+class Drawn:
+    """Stands for the graph of waits: the needs are given."""
+
+    def __init__(self, needs: dict[Node, list[Node]]) -> None:
+        self.needs = {node: [Need([(each, (each[1],), 1)]) for each in of] for node, of in needs.items()}
+
+    def session_needs(self, session: SessionRecord) -> list[Need]:
+        return []
+
+    def reach(self, root: Node, first: list[Need]) -> dict[Node, list[Need]]:
+        return {root: first, **self.needs}
+
+
+@pytest.mark.skipif(COMPILED, reason="compiled code takes no other graph")
+@pytest.mark.parametrize(("back_to", "cycle"), [("b", ()), ("a", ("a", "b", "c")), ("place", ("a", "b", "c"))])
+def test_who_is_stuck_behind_a_circle_is_not_in_it(back_to: str, cycle: tuple[str, ...]) -> None:
+    """The place of `a` waits for `b`, and `b` for `c`, who waits for one of them."""
+    place: Node = ("place", "place")
+    sessions: dict[str, Node] = {each: ("session", each) for each in "abc"}
+    graph: Any = Drawn({place: [sessions["b"]], sessions["b"]: [sessions["c"]], sessions["c"]: []})
+    graph.needs[sessions["c"]] = [Need([(place if back_to == "place" else sessions[back_to], (back_to,), 1)])]
+    terms: dict[str, Any] = {"ns": NS, "principal": "p", "ttl_ms": 9, "since_ms": 0, "renewed_ms": 0, "expires_ms": 9}
+    asker = SessionRecord(id="a", owner="a", **terms)
+    found = _cycle(graph, asker, [Need([(place, ("job",), 1)])], place)
+    assert found == (("a", "job", *cycle[1:]) if cycle else ())

@@ -8,16 +8,17 @@ import pytest
 
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import Acquire, AcquireAll, OpenSession, Release, Sweep, Transfer
-from dibs.core.decide import CHECKS, decide
+from dibs.core.decide import CHECKS, _present, decide
 from dibs.core.draft import Decision, Draft, HandedOver, Missing, View
 from dibs.core.holds.expiry import end_hold
 from dibs.core.holds.grants import grant
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, OWNERS_NAMED_MAX
 from dibs.core.outcomes import Deadlock, Granted, Held, Outcome, Queued
-from dibs.core.records import META_KEY, Ticket, lock_key
+from dibs.core.records import META_KEY, Holder, Ticket, lock_key
 from dibs.core.waiting.tickets import drop
 from dibs.testing.decisions import REFUSALS, check, wrong
 from dibs.wire.documents import reply_to
+from tests.core.make import holder
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
@@ -206,3 +207,27 @@ def test_who_is_served_by_its_own_release_is_not_told_that_it_has_the_job(store:
     gone = store.run(Release(ns=NS, name="a", principal="p", lease_id=place.ticket_id))
     assert isinstance(gone, lease_outcomes.Released)
     assert store.handed == ()
+
+
+def of_each_kind(lease: Holder) -> list[Outcome]:
+    """All kinds of answers in which a lease is told."""
+    granted = Granted(now_ms=1_000_000, name="a", lease=lease)
+    return [
+        granted,
+        outcomes.GrantedAll(now_ms=1_000_000, grants=(granted,)),
+        outcomes.Refused(now_ms=1_000_000, outcomes=(), left=(granted,)),
+    ]
+
+
+def test_whatever_an_answer_is_its_leases_are_told_as_they_are_when_all_is_done() -> None:
+    """One that was answered first may have been served to another place of its session since."""
+    draft = Draft(View(1_000_000, {META_KEY: None}))
+    was = holder(renewed_ms=1_000_000)
+    now = was.replace(ttl_ms=90_000, expires_ms=1_090_000)
+    held = {("a", was.lease_id): now, ("b", was.lease_id): was}
+    for before, after in zip(of_each_kind(was), of_each_kind(now), strict=True):
+        assert _present(draft, held, before) == after
+        assert _present(draft, held, after) == after
+        assert _present(draft, {}, before) == before
+    nobody = outcomes.Refused(now_ms=1_000_000, outcomes=())
+    assert _present(draft, held, nobody) is nobody

@@ -424,3 +424,18 @@ def test_an_expiry_that_was_noticed_a_day_late_is_reported_before_the_forgetting
     decision = decided(10_000 + IDLE_RECORD_MS, lock(holder()), SWEEP)
     assert [event.kind for event in decision.events] == ["expired", "forgotten"]
     assert decision.outcome == upkeep_outcomes.Swept(now_ms=10_000 + IDLE_RECORD_MS, key=KEY, expired=1, forgotten=True)
+
+
+def test_a_hold_whose_session_nobody_knows_any_more_ends_now() -> None:
+    left = lock(holder(session="gone"))
+    ended = written(decide(View(5_000, {KEY: left, META_KEY: None, session_key("gone"): None}), SWEEP))
+    assert [(each.how, each.at_ms) for each in ended.endings] == [("expired", 5_000)]
+
+
+def test_a_sweep_writes_no_deadline_of_a_hold_that_lasts_as_long_as_its_session() -> None:
+    session = SessionRecord(
+        id="s", ns=NS, principal="team", owner="a1", ttl_ms=60_000, since_ms=0, renewed_ms=0, expires_ms=60_000
+    )
+    held = lock(holder(session="s", ttl_ms=0, expires_ms=5))
+    decision = decide(View(5_000, {KEY: held, META_KEY: None, session_key("s"): session}), SWEEP)
+    assert not decision.writes

@@ -60,3 +60,12 @@ def test_a_mark_is_replaced_by_who_set_it_or_knows_of_it(own: str, over: str | N
     assert isinstance(decision.outcome, lease_outcomes.FreezeNoted if is_taken else lease_outcomes.Frozen)
     assert decision.outcome.mark.id == (own if is_taken else "one")
     assert bool(decision.writes) is is_taken
+
+
+@pytest.mark.parametrize("id_", ["one", None])
+def test_a_repeated_thaw_notes_no_second_outage(id_: str | None) -> None:
+    complete = Meta(frozen=FreezeMark(at_ms=10, id="one", from_ms=20))
+    first = decided(100, complete, Thaw(id="one", since_ms=30)).writes[META_KEY]
+    assert [(each.began_ms, each.ended_ms) for each in first.outages] == [(30, 100)]
+    again = decided(200, first, Thaw(id=id_, since_ms=30)).writes
+    assert bool(again) is (id_ is None)  # without an id it is somebody who knows of an outage

@@ -263,3 +263,10 @@ def test_the_replaced_asks_of_all_groups_of_a_job_together_have_a_bound() -> Non
     assert sum([len(each.replaced) for each in lock.groups]) <= most
     assert isinstance(ask(3_990, f"group {3_990 % 40}"), outcomes.Queued)  # the newest of its group, once more
     assert isinstance(ask(3_950, f"group {3_950 % 40}"), outcomes.Superseded)
+
+
+def test_an_ask_that_was_replaced_and_does_not_wait_any_more_is_told_who_has_the_job(held: Room) -> None:
+    asked(held, "first")
+    asked(held, "second")
+    assert held.claim("first", "deploy", replaces="main", request_key="first") == "Held"
+    assert isinstance(asked(held, "first"), outcomes.Superseded)

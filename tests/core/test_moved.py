@@ -154,3 +154,12 @@ def test_what_has_credit_for_an_outage_has_as_much_time_left_in_another_store(
 def test_what_has_no_deadline_of_its_own_keeps_its_dates() -> None:
     for record in (Meta(token_floor=3), Pulse(server="one", at_ms=7), CredentialRegister(changes=2)):
         assert moved(record, OUTAGES, LATER_MS) == record
+
+
+@pytest.mark.parametrize(("at", "first", "position"), [(0, 20, 1), (0, 2, 0), (0, 3, 1), (1, 20, 1), (5, 20, 5)])
+def test_who_missed_pruned_events_stays_at_its_place_and_is_never_at_the_beginning(
+    at: int, first: int, position: int
+) -> None:
+    """The beginning would ask for all that there is, and miss nothing."""
+    there = Renumbering([10], [first], 11, first + 1)
+    assert progress_of(there, WebhookProgress(at=at)).at == position

@@ -607,3 +607,16 @@ def test_a_session_is_told_who_waits_within_the_namespace_of_its_token(
     found = room.rules.one(KeepSession(session="s", principal="team", bound=bound, active=True))
     waited = [(each.ns, each.name, each.waiting, each.new) for each in getattr(found, "wanted", ())]
     assert waited == ([(NS, "job", 1, 1)] if told else [])
+
+
+@pytest.mark.parametrize(("lost", "state"), [({"delay_ms": 30_000}, "delayed"), ({"max_attempts": 1}, "parked")])
+def test_who_waits_for_two_jobs_does_not_get_one_that_its_owner_lost_unnoticed_and_that_rests_now(
+    room: Room, lost: dict[str, Any], state: str
+) -> None:
+    room.claim("x", "a")
+    room.claim("y", "b", ttl_ms=5_000, **lost)
+    assert isinstance(room.all_of("w", "a", "b", wait=True), outcomes.Queued)
+    room.now_ms += 6_000
+    room.release("x", "a")
+    assert (room.owners("a"), room.owners("b")) == ([], [])
+    assert (room.lock("b").delay_until_ms > room.now_ms, room.lock("b").parked) == (state == "delayed", state == "parked")

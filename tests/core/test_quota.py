@@ -325,3 +325,14 @@ def test_a_principal_without_a_limit_has_no_record_looked_at_or_written() -> Non
     assert view.seen == {META_KEY, lock_key(NS, "a")}
     assert decision.writes.keys() == {lock_key(NS, "a")}
     assert "charge" not in str(decision.writes[lock_key(NS, "a")])
+
+
+@pytest.mark.promise("quota")
+def test_a_limit_of_nothing_is_no_limit() -> None:
+    """Of a principal with a limit of something else."""
+    scene = Scene({"p": (9, 0, 0), "q": (0, 9, 0), "r": (0, 0, 9)})
+    for who in scene.limits:
+        for number in range(3):
+            assert isinstance(scene.open(who), lease_outcomes.SessionState), (who, number)
+            assert isinstance(scene.claim(who, f"{who}{number}"), outcomes.Granted), (who, number)
+            assert isinstance(scene.claim(who, "p0", wait=True), outcomes.Queued | outcomes.Granted), (who, number)

@@ -44,7 +44,7 @@ def judge_walk(name: str) -> swarm.Swarm:
         try:
             for check in ALWAYS:
                 check(after)
-            check_step(Taken(before, made.command, made.decision, after, walk.records, frozenset(walk.called)))
+            check_step(Taken(before, made.command, made.decision, after, walk.records, records, frozenset(walk.called)))
         except AssertionError as error:
             said = f"walk {name!r}, step {at}: {made.command}\n{made.decision.outcome}\n{made.decision.events}"
             raise AssertionError(f"{error}\n{said}") from error

@@ -10,9 +10,11 @@ import pytest
 from dibs.core.outcomes import Queued
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
+from tests.core.stepwise import Taken, check_step
 from tests.walks import rules
 
 if TYPE_CHECKING:
+    from dibs.core.commands import Command
     from dibs.core.draft import Decision
     from dibs.core.events import Event
 
@@ -36,6 +38,16 @@ def judge(raw: raws.Raw, decision: Decision) -> None:
         assert (outcome.name, outcome.ticket) in raw.tickets, "told of a place that is not there"
 
 
+def judge_ask(walk: rules.Walk, before: raws.Raw, command: Command, decision: Decision) -> None:
+    """The same of an ask that nobody makes: the walk goes on as if it had not been decided."""
+    records = walk.records | decision.writes
+    told = len(before.events)
+    history = [*before.events, *[each.replace(seq=told + more) for more, each in enumerate(decision.events, 1)]]
+    after = raws.raw_of_records(records, history, walk.now_ms)
+    judge(after, decision)
+    check_step(Taken(before, command, decision, after, records, walk.records))
+
+
 @pytest.mark.promise("excl", "audit", "tree", "deadlock", "token:rises", "queue:fifo")
 @pytest.mark.parametrize("theme", THEMES)
 def test_every_step_of_a_walk_leaves_what_must_hold(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,10 +57,21 @@ def test_every_step_of_a_walk_leaves_what_must_hold(theme: str, monkeypatch: pyt
         history: list[Event] = []
         walk = rules.walk_of(f"{theme} {number}", monkeypatch)
         for at in range(rules.STEPS):
+            records = dict(walk.records)
             command, decision = walk.step()
-            history += [event.replace(seq=len(history) + more) for more, event in enumerate(decision.events, 1)]
+            before = raws.raw_of_records(records, history, walk.now_ms)
+            history = [
+                *history,
+                *[each.replace(seq=len(history) + more) for more, each in enumerate(decision.events, 1)],
+            ]
+            after = raws.raw_of_records(walk.records, history, walk.now_ms)
             try:
-                judge(raws.raw_of_records(walk.records, history, walk.now_ms), decision)
+                judge(after, decision)
+                if walk.vouches:  # else what is over by the clock may be live
+                    check_step(Taken(before, command, decision, after, walk.records, records))
+                if theme.startswith("circles") and at % 10 == 9 and walk.vouches:
+                    for command, decision in walk.what_if():
+                        judge_ask(walk, after, command, decision)
             except AssertionError as error:
                 raise AssertionError(f"walk '{theme} {number}', step {at}: {command}\n{decision.outcome}") from error
         raws.tokens_rise(history)

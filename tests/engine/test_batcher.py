@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -428,3 +429,28 @@ def test_news_for_a_loop_that_is_closed_are_dropped(runner: Runner) -> None:
 
     made = Batcher(runner, deliver=closed)
     made.after(lambda: None)
+
+
+def test_who_asks_while_answers_are_handed_out_is_gathered_once() -> None:
+    turns: list[Any] = []
+    decided: list[list[str]] = []
+    got: list[str] = []
+
+    def run(commands: Sequence[Command]) -> list[Result]:
+        decided.append([each.name for each in commands if isinstance(each, Inspect)])
+        return [outcome(each) for each in commands]
+
+    made = Batcher(run, deliver=lambda call, *args: call(*args), soon=turns.append, run_at_once=run)
+
+    def note(name: str, result: Result) -> None:
+        got.append(name)
+
+    def ask_again(result: Result) -> None:
+        for name in ("b", "c"):
+            made.post(command(name), partial(note, name))
+
+    made.post(command("a"), ask_again)
+    while turns:
+        assert len(turns) == 1, "two turns for one batch"
+        turns.pop()()
+    assert (decided, got) == ([["a"], ["b", "c"]], ["b", "c"])

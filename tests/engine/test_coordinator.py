@@ -34,11 +34,12 @@ from dibs.core.commands import (
 )
 from dibs.core.limits import COMMIT_BATCH_MAX, CONFLICT_RETRIES_MAX, IDLE_RECORD_MS, UNKNOWN_RETRIES_MAX
 from dibs.core.records import META_KEY, LockRecord, lock_key, session_key
-from dibs.engine.coordinator import CallerGone, Contended, Coordinator
+from dibs.engine.coordinator import CallerGone, Contended, Coordinator, _CommitGroup
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy, CommitTooLarge, Conflict, RecordCorrupt
 from dibs.testing.faulty import FaultyStore
 from dibs.wire.documents import reply_to
+from tests.build import COMPILED
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
@@ -983,3 +984,35 @@ def test_a_store_that_is_broken_is_not_asked_thousands_of_times_by_one_batch(
     results = Coordinator(store).run([acquire(f"a-{number}", f"job-{number}") for number in range(256)])
     assert results == [fault] * 256
     assert len(asked) < 64
+
+
+class Overtaken:
+    """Stands for a batch: which of its commands, in the order they were decided, read what others have changed."""
+
+    def __init__(self, *late: int) -> None:
+        self.late = late
+
+    def overtaken(self) -> list[int]:
+        return [*self.late]
+
+
+@pytest.mark.skipif(COMPILED, reason="compiled code takes no other batch")
+@pytest.mark.parametrize(
+    ("todo", "failed", "late", "left"),
+    [
+        ([0, 1, 2], [], (1,), [1]),
+        ([2, 4], [], (1,), [4]),
+        ([0, 1, 2], [0], (0,), [1]),  # the first was not decided
+        ([0, 1, 2], [2], (0, 1), []),  # all that were decided
+        ([0, 1], [], (0, 1), []),
+        ([0, 1, 2], [], (), []),
+        ([0], [], (0,), []),
+    ],
+)
+def test_those_in_conflict_are_put_off_unless_they_are_none_or_all(
+    todo: list[int], failed: list[int], late: tuple[int, ...], left: list[int]
+) -> None:
+    group = _CommitGroup([Inspect(ns="d", name="a")] * 5, list(todo), {})
+    group.failed = {index: CallerGone("gone") for index in failed}
+    assert group.put_off_overtaken(Overtaken(*late)) is bool(left)  # type: ignore[arg-type]
+    assert (group.left, group.todo) == (left, [index for index in todo if index not in left])

@@ -13,10 +13,10 @@ import pytest
 from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.core.limits import SWEEP_LATE_MS_MAX
 from dibs.engine import feed as feed_of
-from dibs.engine.event_log import EventFilter
+from dibs.engine.event_log import EventFilter, EventPage, read_on
 from dibs.engine.feed import EventFeed, in_turn
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import StoreProxy
+from dibs.stores.port import Store, StoreProxy
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event
 from tests.programs import WAIT_S_MAX
@@ -278,3 +278,58 @@ def test_while_the_store_hangs_readers_are_refused_instead_of_waiting_one_after_
     finally:
         answers.set()
         threads.shutdown()
+
+
+def test_who_leaves_while_it_is_given_what_others_have_already_gets_no_more() -> None:
+    async def scene() -> None:
+        store = MemoryStore(ManualClock())
+        feed = EventFeed(store, asyncio.get_running_loop())
+        first, late = Reader(0), Reader(0)
+        take = late.take
+
+        def take_and_leave(event: Event) -> None:
+            take(event)
+            feed.leave(late)
+
+        late.take = take_and_leave  # type: ignore[method-assign]
+        store.commit({}, {}, [event("job") for _ in range(3)])
+        assert feed.join(first)
+        async with asyncio.timeout(WAIT_S_MAX):
+            while first.at < 3:
+                await asyncio.sleep(0)
+        assert feed.join(late)
+        assert (first.got, late.got) == ([1, 2, 3], [1])
+        assert late not in feed
+        feed.close()
+
+    asyncio.run(scene())
+
+
+def test_a_wake_reads_once_for_those_who_follow_and_never_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+
+    def counted(store: Store, after: int, limit: int, known: Event | None) -> EventPage:
+        reads.append(after)
+        return read_on(store, after, limit, known)
+
+    monkeypatch.setattr(feed_of, "read_on", counted)
+
+    async def scene() -> None:
+        store = MemoryStore(ManualClock())
+        feed = EventFeed(store, asyncio.get_running_loop())
+        feed.wake()
+        assert not feed._is_reading, "nobody follows"
+        reader = Reader(0)
+        store.commit({}, {}, [event("job")])
+        assert feed.join(reader)
+        for _ in range(5):
+            feed.wake()
+        async with asyncio.timeout(WAIT_S_MAX):
+            while reader.at < 1 or feed._is_reading:
+                await asyncio.sleep(0)
+        assert reads == [0, 1], "one read under way, and one for all who called meanwhile"
+        feed.close()
+        feed.wake()
+        assert not feed._is_reading, "it is closed"
+
+    asyncio.run(scene())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import Unavailable
 from dibs.core.commands import Command, Identify, Inspect, OpenSession, Release, Renew, Withdraw
 from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import TICKET_MS
@@ -447,3 +448,18 @@ def test_of_two_requests_of_one_claim_the_last_to_hang_up_gives_the_place_up() -
         waiter.cancel()
         done(queued)
     assert [command.ticket for command, _ in posted if isinstance(command, Withdraw)] == [1]
+
+
+@pytest.mark.fault("F-502")
+def test_a_request_that_was_refused_at_once_does_not_count_as_one_that_still_asks() -> None:
+    server = WaitingServer()
+    server.hold()
+    server.refusal = Unavailable("too much to do")
+    with pytest.raises(Unavailable):
+        server.caller(request_key="key")
+    server.refusal = None
+    caller = server.caller(request_key="key")
+    server.decide()
+    caller.waiter.cancel()
+    server.decide()
+    assert not [key for key, each in server.store._records.items() if each.record and key.startswith("ticket/")]

@@ -405,14 +405,6 @@ def test_a_server_that_is_not_there_is_said_so() -> None:
         pytest.fail("claimed")
 
 
-@over("sqlite")
-@pytest.mark.promise("excl")
-def test_two_clients_of_one_file_exclude_each_other(connect: Callable[..., Client]) -> None:
-    alice, bob = connect("alice"), connect("bob")
-    with alice.claim("job"), pytest.raises(dibs.JobHeld), bob.claim("job"):
-        pytest.fail("two owners")
-
-
 @over("memory")
 def test_a_closed_client_says_so(client: Client) -> None:
     client.close()

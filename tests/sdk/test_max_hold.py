@@ -62,16 +62,6 @@ def test_a_claim_in_a_session_is_lost_at_its_ceiling_and_the_session_goes_on() -
         session.check()
 
 
-@pytest.mark.promise("max-hold")
-def test_the_ceiling_of_a_claim_that_waited_begins_with_its_grant() -> None:
-    jobs = MemoryDibs()
-    with jobs.client("alice") as alice, jobs.client("bob") as bob, alice.session(ttl="60s") as session:
-        lease = bob.acquire("job", ttl="60s")
-        threading.Timer(0.2, lambda: bob.release("job", lease.lease_id)).start()
-        with session.claim("job", wait=WAIT_S_MAX, max_hold="50s") as claim:
-            assert 47 <= claim.remaining() <= 50
-
-
 @pytest.mark.promise("max-hold", "loss:told")
 def test_an_asynchronous_block_is_cancelled_at_the_ceiling() -> None:
     jobs = MemoryDibs()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.server.settings import ServerSettings
-from tests.server.harness import running, wait_until
+from tests.server.harness import running
 from tests.server.test_waiting import WAIT, wait_for_job
 
 if TYPE_CHECKING:
@@ -147,14 +147,3 @@ def test_a_hold_ends_at_its_ceiling_and_the_waiter_gets_the_job(alone: Server) -
     assert (answer["previous"]["how"], answer["previous"]["reason"]) == ("expired", "max_hold")
     late = alone.ask("POST", "/locks/job/renew", {"lease_id": lease}).json
     assert (late["ended"], "longest time" in late["details"]) == ("expired", True)
-
-
-@pytest.mark.promise("max-hold")
-def test_a_hold_that_lives_by_its_session_ends_at_its_ceiling(alone: Server) -> None:
-    session = alone.ask("POST", "/sessions", {"ttl_seconds": 60}).json["session_id"]
-    alone.lease("job", session_id=session, max_hold_seconds=100)
-    for _ in range(5):
-        alone.pass_time(20_000)
-        alone.ask("POST", f"/sessions/{session}/keepalive")
-    wait_until(lambda: alone.ask("GET", "/locks/job").json["status"] == "free", "it did not end")
-    assert alone.ask("GET", f"/sessions/{session}").json["holds"] == []

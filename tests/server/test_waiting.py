@@ -102,13 +102,6 @@ def test_a_connection_goes_on_after_a_wait(server: Server, name: str) -> None:
     poll.connection.close()
 
 
-def test_an_expiry_hands_the_job_to_the_waiter(server: Server, name: str) -> None:
-    server.lease(name, ttl_seconds=2)
-    (poll,) = wait_for_job(server, name)
-    server.pass_time(2_500)  # looking at another job ends nothing: the sweep must find it
-    assert poll.answer()["previous"]["how"] == "expired"
-
-
 @pytest.mark.promise("all-or-nothing")
 def test_all_of_several_are_waited_for_and_had_together(server: Server, name: str) -> None:
     names = [f"{name}-{letter}" for letter in "ab"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from dibs.base import ways
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
-from dibs.stores.port import Busy, Conflict
+from dibs.stores.port import Busy, Conflict, RecordCorrupt
 from dibs.stores.sqlite import SqliteStore, checkpoint, connection, opener, rows
 from dibs.stores.waiters import StoreWaiter, StoreWaiters, wait_until
 from dibs.testing.contract_base import event, key_of, lock, put
@@ -162,6 +163,13 @@ def test_an_error_before_the_first_commit_is_known_to_have_written_nothing(store
     assert not told.value.unknown
 
 
+def test_an_error_after_a_commit_that_was_answered_is_not_in_doubt(store: SqliteStore) -> None:
+    put(store, lock("a"))
+    with pytest.raises(StoreUnavailable) as told, store._link.turn, store._link:
+        raise disk_error()
+    assert not told.value.unknown
+
+
 def test_an_error_in_the_commit_itself_is_unknown_and_only_there(store: SqliteStore) -> None:
     for committing in (True, False):
         with pytest.raises(StoreUnavailable) as told:
@@ -179,6 +187,49 @@ def test_a_connection_that_was_read_only_or_does_not_work_any_more_is_not_used_a
         fail(store, disk_error(code), closes=closes)
     put(store, lock("a"))
     assert store._link._db is not before
+
+
+def test_a_connection_that_answers_nothing_any_more_is_not_used_again(store: SqliteStore) -> None:
+    put(store, lock("a"))
+    assert store._link._db is not None
+    store._link._db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+    with pytest.raises(StoreUnavailable), store._link.turn, store._link:
+        raise disk_error()
+    assert store.read([A]).records[A].record == lock("a")
+
+
+def test_a_record_that_cannot_be_read_is_noted_by_its_key_and_the_store_goes_on(store: SqliteStore) -> None:
+    put(store, lock("a"))
+    with pytest.raises(RecordCorrupt):
+        fail(store, RecordCorrupt("torn", A))
+    assert list(store._link.damaged) == [A]
+    assert store.trouble() is None
+    assert store.read([A]).records[A].record == lock("a")
+
+
+def test_a_connection_whose_file_is_gone_is_kept_for_ever() -> None:
+    db = sqlite3.connect(":memory:")
+    before = sys.getrefcount(db)
+    connection._abandon(db)
+    assert sys.getrefcount(db) == before + 1
+
+
+class OneRow:
+    def __init__(self, row: tuple[object, ...] | None) -> None:
+        self.row = row
+
+    def execute(self, statement: str) -> OneRow:
+        return self
+
+    def fetchone(self) -> tuple[object, ...] | None:
+        return self.row
+
+
+def test_counters_that_are_not_all_numbers_are_damaged() -> None:
+    assert rows.read_counters(OneRow((1, 2, 3))) == (1, 2, 3)  # type: ignore[arg-type]
+    for row in (None, ("1", 2, 3), (1, None, 3), (1, 2, b"3"), (1, 2, 3.0)):
+        with pytest.raises(StoreCorrupt, match="counters"):
+            rows.read_counters(OneRow(row))  # type: ignore[arg-type]
 
 
 def test_a_smaller_trouble_does_not_hide_damage(store: SqliteStore) -> None:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dibs.core.commands import Command
+    from dibs.core.draft import HandedOver
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.port import Versioned
@@ -151,17 +152,33 @@ class CoordinatorWalk(Lines):
         self.now_ms = 1_000_000
         self.fresh = 0
         self.gone: set[int] = set()
+        self.asked: list[tuple[Command, Any]] = []  # the commands of the last step, with their results
+        self.reported: list[tuple[list[Event], int]] = []  # what the coordinator told of its commits
+        self.handed: list[HandedOver] = []
+        self.pauses: list[float] = []
         self.store = ForgetfulStore(self)
         self.coordinator = Coordinator(
             self.store,
-            lambda events, seq: self.say(f"told {len(events)} to {seq}"),
-            lambda handed: self.say(f"handed {len(handed)}"),
+            self.on_commit,
+            self.on_handed,
             vouch=lambda: lambda now_ms: now_ms - 10,
-            pause=lambda seconds: self.say(f"pause {seconds}"),
+            pause=self.pause,
             fraction=lambda: 0.5,
             is_gone=lambda command: id(command) in self.gone,
         )
         self.other = Coordinator(self.store)
+
+    def on_commit(self, events: Sequence[Event], seq: int) -> None:
+        self.reported.append((list(events), seq))
+        self.say(f"told {len(events)} to {seq}")
+
+    def on_handed(self, handed: Sequence[HandedOver]) -> None:
+        self.handed += handed
+        self.say(f"handed {len(handed)}")
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.say(f"pause {seconds}")
 
     def quietly(self, command: Command) -> object:
         self.store.is_quiet = True
@@ -216,6 +233,7 @@ class CoordinatorWalk(Lines):
         self.gone = {id(each) for each in commands if self.chance.random() < 0.05}
         self.say(" ".join([kind(each) for each in commands]), *commands)
         results = self.coordinator.run(commands)
+        self.asked = list(zip(commands, results, strict=True))
         words = [f"{kind(each)}{'?' if getattr(each, 'unknown', False) else ''}" for each in results]
         self.say(f"answered {' '.join(words)}", *results)
         self.end()
@@ -234,6 +252,10 @@ class WaitersWalk(Lines):
         self.server.waiters = Waiters(self.server.post, self.server.later, self.first, self.metrics)
         self.fresh = self.heard = 0
         self.callers: list[Caller] = []
+        self.answers: dict[Caller, list[Any]] = {}  # all that each was told
+        self.asked_ms: dict[Caller, int] = {}
+        self.refused: set[Caller] = set()  # those of whom something could not be asked
+        self.refused_ms = 0  # when that was last
         self.posted = 0
 
     def first(self) -> None:
@@ -255,6 +277,8 @@ class WaitersWalk(Lines):
                 asked = asked.replace(name=place.name, ticket=place.ticket, ticket_id=place.ticket_id)
         wait_ms = self.chance.choice((0, 2_000, 60_000, 60_000, 60_000))
         self.callers.append(Caller(self.server, asked, wait_ms, moves=self.chance.random() < 0.4))
+        self.answers[self.callers[-1]] = []
+        self.asked_ms[self.callers[-1]] = self.server.clock()
 
     def hang_up(self) -> None:
         caller = self.chance.choice(self.callers)
@@ -300,6 +324,9 @@ class WaitersWalk(Lines):
             way()
         except StoreUnavailable as error:
             self.say(str(error))
+        if self.server.refusal is not None:
+            self.refused.update(self.callers)
+            self.refused_ms = self.server.clock()
         self.server.refusal = None
         if self.chance.random() < 0.8:
             self.server.decide()
@@ -313,6 +340,7 @@ class WaitersWalk(Lines):
         for number, caller in enumerate(self.callers):
             for result in caller.got:
                 self.say(f"caller {number} {kind(result)}", result)
+            self.answers[caller] += caller.got
             caller.got.clear()
         waited = {each.__name__: count for each, count in sorted(self.metrics._waited.items(), key=str) if count}
         self.say(f"{len(self.server.waiters)} wait", waited, self.metrics.abandoned)
@@ -334,6 +362,10 @@ class BatcherWalk(Lines):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.chance = Random(name)
+        self.is_calm = "calm" in name  # the loop stays open
+        self.posted: dict[str, Command] = {}
+        self.answers: list[str] = []
+        self.batches: list[list[Command]] = []
         self.now_ms = 0
         self.ready: deque[Callable[[], object]] = deque()
         self.metrics = Metrics()
@@ -350,11 +382,12 @@ class BatcherWalk(Lines):
         self.count = 0
 
     def soon(self, call: Callable[..., object], *args: object) -> None:
-        if self.chance.random() < 0.01:
+        if not self.is_calm and self.chance.random() < 0.01:
             raise RuntimeError("the loop is closed")
         self.ready.append(lambda: call(*args))
 
     def run(self, where: str, commands: Sequence[Command]) -> list[Any]:
+        self.batches.append(list(commands))
         gone = [self.batcher.is_gone(each) for each in commands]
         self.say(f"{where} {len(commands)}", *commands, gone)
         if self.chance.random() < 0.05:
@@ -377,8 +410,10 @@ class BatcherWalk(Lines):
             except (DibsError, RuntimeError) as error:
                 self.say(kind(error))
                 break
+            self.posted[name] = command
 
     def answered(self, name: str, result: object) -> None:
+        self.answers.append(name)
         self._more.append(f"{name} {kind(result)}")
         if self.chance.random() < 0.02:
             raise KeyError("a caller that fails")

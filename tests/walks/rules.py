@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from random import Random
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -17,6 +17,7 @@ from zlib import crc32
 import pytest
 
 from dibs import core
+from dibs.core.claims.several import overlapping_pair
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -50,6 +51,7 @@ from dibs.core.commands import (
 )
 from dibs.core.decide import decide
 from dibs.core.draft import Missing, View
+from dibs.core.names import in_tree
 from dibs.core.outcomes import Deadlock
 from dibs.core.records import EXCLUSIVE, META_KEY, SHARED, Holder, LockRecord, Meta, SessionRecord, Ticket
 from tests.walks.step import Step
@@ -155,6 +157,7 @@ class Walk(Walker):
             (2, self.server),
         ]
         self.last: Command | None = None
+        self.vouches = True  # whether the last step took all deadlines before it as reached
 
     def option(self, chance: float, **more: Any) -> dict[str, Any]:
         """As some claims have it."""
@@ -170,7 +173,7 @@ class Walk(Walker):
             weights = [weight for weight, _ in self.ways]
             command = self.chance.choices([way for _, way in self.ways], weights)[0]()
         command, unvouched_ms = self.at_a_moment(command) if self.is_exact else self.after_a_while(command)
-        self.last = command
+        self.last, self.vouches = command, not unvouched_ms
         decision = self.decided(command, unvouched_ms)
         kept = decision.writes
         if self.is_torn and self.chance.random() < 0.2:  # a git remote that is killed has a part of a push
@@ -206,15 +209,15 @@ class Walk(Walker):
             command = Sweep(key=self.chance.choice(moments[moment]))
         return command, max(0, self.now_ms - vouched_ms)
 
-    def what_if(self) -> list[Decision]:
-        """The answers to what each session could ask now, which nobody does."""
+    def what_if(self) -> list[tuple[Command, Decision]]:
+        """What each session could ask now, which nobody does, and the answers."""
         asks: list[Command] = []
         for session in [each for each in self.found(SessionRecord) if not each.ended_ms]:
             own = {"session": session.id, "principal": session.principal, "ttl_ms": 0}
             for name in sorted(set(self.names)):
                 asks.append(Acquire(name=name, **(self.terms() | own), **self.maybe(0.7, wait=True)))
-            asks.append(AcquireAll(names=self.several(), **(self.terms() | own), **self.maybe(0.7, wait=True)))
-        return [self.decided(each) for each in asks]
+            asks.append(self.all_of(self.terms() | own))
+        return [(each, self.decided(each)) for each in asks]
 
     # Claims
 
@@ -275,7 +278,13 @@ class Walk(Walker):
         return AcquireAny(names=self.several(), **self.terms(), **self.maybe(0.3, count=self.chance.choice((1, 2))))
 
     def acquire_all(self) -> Command:
-        return AcquireAll(names=self.several(), **self.terms(), **self.maybe(0.7, wait=True))
+        return self.all_of(self.terms())
+
+    def all_of(self, terms: dict[str, Any]) -> AcquireAll:
+        names = self.several()
+        if overlapping_pair(names, terms.get("mode", EXCLUSIVE)) is not None:
+            names = names[:1]  # no request may have both
+        return AcquireAll(names=names, **terms, **self.maybe(0.7, wait=True))
 
     def again(self) -> Command | None:
         """Somebody repeats the last command, comes back with its ticket, or shows its lease."""
@@ -415,6 +424,7 @@ class Walk(Walker):
 
     def operator(self) -> Command:
         job: dict[str, Any] = {"ns": NS, "name": self.name(), "principal": "op"}
+        pool = {"name": "gpu"} if in_tree(job["name"]) else {}  # no path has one
         return self.chance.choice(
             (
                 lambda: Break(reason="stuck", **job),
@@ -425,8 +435,8 @@ class Walk(Walker):
                     length_ms=self.chance.choice((7_000, 30_000)),
                 ),
                 lambda: Open(**(job | self.maybe(0.3, name="lab/"))),
-                lambda: SetPool(slots=self.chance.choice((None, 0, 1, 2, 3)), **job),
-                lambda: SetPool(slots=self.chance.choice((1, 2, 3)), **job),
+                lambda: SetPool(slots=self.chance.choice((None, 0, 1, 2, 3)), **(job | pool)),
+                lambda: SetPool(slots=self.chance.choice((1, 2, 3)), **(job | pool)),
                 lambda: SetAcl(
                     acl=self.chance.choice(((), ("team",), ("gh:ann", "op"))),
                     **(job | self.maybe(0.3, principal="team")),
@@ -492,7 +502,7 @@ def line_of(command: Command, decision: Decision) -> str:
 def walk_of(name: str, patch: pytest.MonkeyPatch) -> Walk:
     """A walk from its beginning. Some have smaller bounds, which last as long as `patch`."""
     if name.startswith("bounds"):
-        for module in [import_module(f"dibs.core.{each.name}") for each in iter_modules(core.__path__)]:
+        for module in [import_module(each.name) for each in walk_packages(core.__path__, "dibs.core.")]:
             for bound in BOUNDS.keys() & vars(module).keys():
                 patch.setattr(module, bound, BOUNDS[bound])
     return Walk(name)
@@ -506,7 +516,7 @@ def walked(name: str) -> list[Step]:
             command, decision = walk.step()
             steps.append(Step(line_of(command, decision), f"{command}\n{text_of(decision)}"))
             if name.startswith("circles") and at % 10 == 9:
-                answers = walk.what_if()
+                answers = [decision for _, decision in walk.what_if()]
                 circles = len([each for each in answers if isinstance(each.outcome, Deadlock)])
                 said = "\n".join(map(text_of, answers))
                 line = f"what if: {circles} circles of {len(answers)} {crc32(said.encode()):08x}"

@@ -162,7 +162,8 @@ class Sweeper(EngineThread):
             if isinstance(result, BaseException):  # a failure of one record must not keep the others waiting
                 log.error("%s cannot be swept: %s", key, result)
                 self._failed_ms[key] = now_ms
-            elif isinstance(result, Swept):
+            else:
+                assert isinstance(result, Swept)
                 if result.frozen:
                     return False  # otherwise the same keys would come again at once
                 has_more = has_more or result.unfinished

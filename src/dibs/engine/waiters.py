@@ -133,7 +133,11 @@ class Waiters:
         waiter = Waiter(self, command, wait_ms, answer, has_hung_up)
         if command.request_key is not None:
             self._open.setdefault(_name_of(command), set()).add(waiter)
-        self._post(command, lambda result: self._asked(waiter, result), waiter.is_gone)
+        try:
+            self._post(command, lambda result: self._asked(waiter, result), waiter.is_gone)
+        except BaseException:  # too much to do: its caller is told at once, and waits for nothing
+            self.forget(waiter)
+            raise
         return waiter
 
     def forget(self, waiter: Waiter) -> None:

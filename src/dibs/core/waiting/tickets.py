@@ -350,7 +350,9 @@ def report_waiters(draft: Draft, session: SessionRecord, bound: str | None) -> t
                 lock = draft.lock(ns, name)
                 waiting, new, newest = waiters(draft, lock, holder, whole=True)
                 still = waiting > 0 and in_tree(name)
-                draft.put(swap(lock, holder.replace(told=max(holder.told, newest), wanted=still)))
+                told = holder.replace(told=max(holder.told, newest), wanted=still)
+                if told != holder:  # else nobody came since
+                    draft.put(swap(lock, told))
                 if new:
                     found.append(WaitedFor(ns=ns, name=name, waiting=waiting, new=new))
     draft.put(session.replace(wanted=tuple([key for key in session.wanted if key not in keys])))
