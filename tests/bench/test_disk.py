@@ -49,9 +49,10 @@ def test_a_disk_that_is_always_as_slow_is_calm() -> None:
 
 def test_what_was_measured_before_the_disk_was_ever_calm_is_rejected_at_the_end() -> None:
     disk, _ = planted([2.0, 2.0, 0.1, 0.1])
+    numbers = iter(range(2))
     rows = []
-    for number in range(2):
-        found = disk.calm("dibs", lambda number=number: number)
+    for _ in range(2):
+        found = disk.calm("dibs", lambda: next(numbers))
         assert found is not None
         rows.append({"target": "dibs", "value": found[0], "disk_ms": found[1]})
     assert [row["value"] for row in disk.settle(rows)] == [1]
