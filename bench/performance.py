@@ -48,7 +48,7 @@ MEASURED = HERE / "measured"
 PAGE = {"load": 3, "sdk": 3, "handoff": 2, "cold": 1, "expiry": 1, "stores": 2, "fill": 1, "growth": 1, "count": 1}
 PAGE_LEASES = 300_000
 STATE = ROOT / "build" / "bench"
-"""Where a run for the page is kept until it is whole."""
+"""What is measured here and not published: a run for the page until it is whole, tries, single parts."""
 CONNECTIONS = {ACQUIRE: (1, 8, 32, 128), CYCLE: (1,), WAVE: (1, 20, 100)}
 WAITERS = (1, 64, 1000)
 SDK_PEERS = ("redis-py `Lock`", "kazoo `Lock`", "etcd3gw `Lock`")
@@ -312,8 +312,15 @@ def run_parts(parts: Sequence[str], plan: Plan, document: dict[str, Any]) -> boo
         except BenchError as error:
             say(f"!!! {part} FAILED: {error}")
             is_whole = False
-        plan.into.write_text(json.dumps(document, indent=1) + "\n")
+        keep(plan.into, document)
     return is_whole
+
+
+def keep(file: Path, document: dict[str, Any]) -> None:
+    """At once, or not at all: a run that is killed can go on."""
+    half = file.with_suffix(".half")
+    half.write_text(json.dumps(document, indent=1) + "\n")
+    half.replace(file)
 
 
 def opened(file: Path, disk: Disk) -> dict[str, Any]:
@@ -340,16 +347,17 @@ def whole_page(args: argparse.Namespace, disk: Disk) -> int:
     commit = machine.commit()
     if commit.endswith("-dirty") and not args.quick:
         raise BenchError("Some files differ from their commit, and the page names one. Commit them first.")
-    args.into = STATE / ("try.json" if args.quick else "page.json")
-    args.kept = STATE / "leases"
+    place = STATE / ("try" if args.quick else "page")
+    args.into = place / "performance.json"
+    args.kept = place / "leases"
     args.leases = 2_000 if args.quick else PAGE_LEASES
     plan = Plan(args, disk)
     document = opened(args.into, disk)
     if not is_of_now(document, commit, plan.builds) or args.quick:
-        shutil.rmtree(STATE, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
         document = {"builds": [build.name for build in plan.builds]}
         disk.go_on_from(Disk(args.folder, say).document())
-    STATE.mkdir(parents=True, exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
     left = list(dict.fromkeys(left_to_do(document))) if args.quick else left_to_do(document)
     say(f"at {commit}: {', '.join(left) or 'nothing is left to measure'}")
     if not run_parts(left, plan, document):
@@ -358,13 +366,12 @@ def whole_page(args: argparse.Namespace, disk: Disk) -> int:
     for part in ("load", "sdk", "handoff"):
         document[part] = disk.settle(document[part])
     document["disk"] = disk.document()
-    args.into.write_text(json.dumps(document, indent=1) + "\n")
+    keep(args.into, document)
     if args.quick:
-        say(f"A try: its figures are in {STATE}, and the pages are as they were.")
+        say(f"A try: its figures are in {place}, and the pages are as they were.")
         return 0
-    shutil.copy(args.into, MEASURED / "performance.json")
-    for name in ("stores.json", "instructions.json"):
-        shutil.copy(STATE / name, MEASURED / name)
+    for name in ("performance.json", "stores.json", "instructions.json"):
+        shutil.copy(place / name, MEASURED / name)
     write_pages()
     return 0
 
