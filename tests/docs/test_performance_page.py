@@ -64,7 +64,7 @@ def test_the_head_names_commit_python_and_how_many_measurements_were_rejected() 
     assert f"at commit `{MEASURED['machine']['commit']}`; rounds" in text
     assert "of 200 measurements" in text
     assert "1 measurements were rejected" in text
-    assert f"Python {MEASURED['machine']['python']}, built without `--enable-optimizations`" in text
+    assert f"Python {MEASURED['machine']['python']} (configured without `--enable-optimizations`)" in text
 
 
 def test_the_head_names_the_rows_of_another_commit() -> None:

@@ -200,7 +200,7 @@ def _disk_text(measured: Measured) -> str:
     )
 
 
-_OPTIMISED = {"yes": ", built with optimisation", "no": ", built without `--enable-optimizations`"}
+_WITH = {"yes": "with", "no": "without"}
 
 
 def machine_line(measured: Measured) -> str:
@@ -217,11 +217,13 @@ def machine_line(measured: Measured) -> str:
     }
     versions = ", ".join(f"{name} {machine[field]}" for name, field in programs.items())
     cores = f"{machine['cores']} cores"
-    where = "one for the server, one for the load" if "disk" in measured else "for servers and load generator together"
-    python = machine["python"] + _OPTIMISED.get(machine.get("python_optimised", ""), "")
+    where = ": one for the server, one for the load" if "disk" in measured else " for server and load together"
+    python = str(machine["python"])
+    if "python_optimised" in machine:
+        python += f" (configured {_WITH[machine['python_optimised']]} `--enable-optimizations`)"
     return (
         f"Measured {runs['load'][-1]['date']} UTC {_commits_text(measured)}; rounds of the load: {rounds},"
-        f" medians with the lowest and the highest. {machine['cpu']}, {cores} {where};"
+        f" medians with the lowest and the highest. {machine['cpu']}, {cores}{where};"
         f" {machine['filesystem']}, an fsync of 4 KiB takes {machine['fsync_4k_ms']} ms; load average before the runs"
         f" {min(loads):.1f} to {max(loads):.1f}; Python {python}, {versions}."
         f"{_disk_text(measured)}"
