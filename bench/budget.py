@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import budget_report
+import machine
 from budget_parts import OPERATIONS, TOKEN, request
 from budget_trace import MARK
 from procs import BenchError, end_on_sigterm, free_port, http_ready, plain_environment, serving
@@ -221,11 +222,11 @@ def server_traced(folder: Path, count: int, *, counting: bool = False) -> list[d
         return measured
 
 
-def record(about: dict[str, str], counts: Budget) -> None:
-    known = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+def record(about: dict[str, str], counts: Budget, file: Path) -> None:
+    known = json.loads(file.read_text()) if file.exists() else {}
     rounded = {op: {part: round(n) for part, n in parts.items()} for op, parts in counts.items()}
-    known[key(about)] = {**about, "instructions": rounded}
-    BASELINE.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+    known[key(about)] = {**about, "commit": machine.commit(), "instructions": rounded}
+    file.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
 
 def check(about: dict[str, str], counts: Budget) -> int:
@@ -267,7 +268,7 @@ def main() -> int:
     made.add_argument("--check", action="store_true", help="compare with the baseline")
     made.add_argument("--record", action="store_true", help="make the baseline")
     made.add_argument("--times", type=int, default=2000, help="requests of each kind to the traced server")
-    made.add_argument("--into", type=Path, help="write the whole budget to this file, as JSON")
+    made.add_argument("--into", type=Path, help="write the whole budget, or the baseline, to this file")
     made.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data")
     args = made.parse_args()
     end_on_sigterm()
@@ -281,7 +282,7 @@ def main() -> int:
             print(f"One look at the file below the log: {look_counted(entries) / 1e3:.1f} thousand instructions.")
             if args.check:
                 return check(about, counts | client)
-            record(about, counts | client)
+            record(about, counts | client, args.into or BASELINE)
             print("\n".join(budget_report.counts_table(counts)))
             print(f"\nA claim block in the client: {client['client']['claim block'] / 1e3:.1f} thousand instructions.")
             return 0

@@ -8,6 +8,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sysconfig
 import time
 from importlib import metadata
 from pathlib import Path
@@ -100,7 +101,11 @@ def _python_versions() -> dict[str, str]:
     return found
 
 
-def _commit() -> str:
+def _configured() -> str:
+    return str(sysconfig.get_config_var("CONFIG_ARGS") or "")
+
+
+def commit() -> str:
     here = Path(__file__).parent
     asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
@@ -110,12 +115,13 @@ def _commit() -> str:
 def describe(folder: Path) -> dict[str, str]:
     """Facts that make two results comparable, or not. No host or user names: results are published."""
     return {
-        "commit": _commit(),
+        "commit": commit(),
         "cpu": _cpu_model(),
         "cores": str(os.cpu_count()),
         "load_before": f"{os.getloadavg()[0]:.2f}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
+        "python_optimised": "yes" if "--enable-optimizations" in _configured() else "no",
         "filesystem": filesystem(folder),
         "fsync_4k_ms": f"{fsync_ms(folder):.3f}",
         "wrk": _version("wrk", "-v"),

@@ -23,6 +23,22 @@ class BenchError(Exception):
     """A measurement could not be made. The text gives the reason."""
 
 
+SERVER_CORE, LOAD_CORE = 0, 1
+
+
+@contextlib.contextmanager
+def on_core(number: int) -> Iterator[None]:
+    """What is started in the block runs on this core, of those that this process may use. With a single one, nothing is
+    done."""
+    before = os.sched_getaffinity(0)
+    if len(before) > 1:
+        os.sched_setaffinity(0, {sorted(before)[number]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

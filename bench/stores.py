@@ -7,17 +7,20 @@ another, and on one of the two, in turns. Then what each operation costs.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import handoff
 import operations
 import store_targets
+from disk import Disk
 from http_client import Connection
 from load import Sample
 from operations import Cost
@@ -25,6 +28,7 @@ from stats import percentile
 from store_targets import Contender, Measured, dibs_servers
 
 Say = Callable[[str], None]
+_jobs = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class StorePlan:
     jobs: int
     """For each of 32 workers, when operations are measured."""
     folder: Path
+    disk: Disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +138,13 @@ def _turns(contender: Contender, plan: StorePlan, number: int, say: Say) -> list
             for connections in plan.connections:
                 if connections < contender.servers:
                     continue
-                turn = Turn(
-                    contender.database,
-                    contender.name,
-                    connections,
-                    number,
-                    bench.measure(connections, plan.seconds),
+                found = plan.disk.calm(
+                    f"{contender.database} {contender.name} {connections}",
+                    partial(bench.measure, connections, plan.seconds),
                 )
+                if found is None:
+                    continue
+                turn = Turn(contender.database, contender.name, connections, number, found[0])
                 say(_progress(turn))
                 made.append(turn)
     return made
@@ -167,7 +172,13 @@ def _hand_offs(kind: str, plan: StorePlan, number: int, say: Say) -> list[HandOf
         ):
             for way in ways:
                 urls = servers.urls if way == "across" else [servers.urls[0]] * 2
-                taken = sorted(asyncio.run(_pass_on(urls, servers.tokens[0], way, plan.hand_offs)))
+                found = plan.disk.calm(
+                    f"{kind} hand-off {way}",
+                    lambda urls=urls, way=way: asyncio.run(_pass_on(urls, servers.tokens[0], way, plan.hand_offs)),
+                )
+                if found is None:
+                    continue
+                taken = sorted(found[0])
                 one = HandOff(kind, way, number, percentile(taken, 50), percentile(taken, 99))
                 say(f"{kind:<9} hand-off {way:<6} p50 {one.p50_ms:.2f} ms  p99 {one.p99_ms:.2f} ms")
                 made.append(one)
@@ -175,7 +186,7 @@ def _hand_offs(kind: str, plan: StorePlan, number: int, say: Say) -> list[HandOf
 
 
 async def _pass_on(urls: Sequence[str], token: str, way: str, count: int) -> list[float]:
-    """One owner and one who waits; the job goes to and fro between the servers at `urls`."""
+    """One owner and one who waits; a fresh job goes to and fro between the servers at `urls`."""
     connections = [await Connection.open(url, token) for url in urls]
-    line = handoff.DibsLine(connections, await Connection.open(urls[0], token), job=f"job-{way}")
+    line = handoff.DibsLine(connections, await Connection.open(urls[0], token), job=f"job-{way}-{next(_jobs)}")
     return await handoff.hand_offs(line, 1, count, await handoff.take_places(line, 1))

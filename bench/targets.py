@@ -139,17 +139,30 @@ class EtcdServer:
 
 
 @dataclass(frozen=True, slots=True)
+class GrpcEtcdServer:
+    url: str
+    lease: str
+    pids: Sequence[int] = ()
+
+    def measure(self, workload: str, connections: int, seconds: int) -> Sample:
+        program = str(Path(__file__).parent / "etcd_load.py")
+        words = [self.url.rpartition(":")[2], str(connections), str(seconds), workload, load.fresh_tag(), self.lease]
+        return load.generated([sys.executable, program, *words], seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class EtcdTarget:
-    """One etcd member through its JSON gateway, fsync on as it comes."""
+    """One etcd member, fsync on as it comes: through its JSON gateway, or by gRPC."""
 
     name: str = "etcd"
     workloads: tuple[str, ...] = (CYCLE, ACQUIRE)
+    server: type[EtcdServer | GrpcEtcdServer] = EtcdServer
 
     def missing(self) -> str | None:
         return need_programs("wrk", "etcd")
 
     @contextlib.contextmanager
-    def open(self, folder: Path) -> Iterator[EtcdServer]:
+    def open(self, folder: Path) -> Iterator[EtcdServer | GrpcEtcdServer]:
         url, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         argv = ["etcd", "--name", "bench", "--data-dir", str(folder / "etcd"), "--logger", "zap"]
         argv += ["--listen-client-urls", url, "--advertise-client-urls", url]
@@ -158,7 +171,10 @@ class EtcdTarget:
         # etcd 3.4 refuses to start on arm64 and others unless told that this is known.
         env = {"ETCD_UNSUPPORTED_ARCH": arch} if (arch := _unsupported_arch()) else {}
         with serving(argv, folder / "etcd.log", http_ready(f"{url}/health"), env) as child:
-            yield EtcdServer(url, grant_lease(url), [child.pid])
+            yield self.server(url, grant_lease(url), [child.pid])
+
+
+ETCD_GRPC = EtcdTarget("etcd-grpc", server=GrpcEtcdServer)
 
 
 def _unsupported_arch() -> str | None:

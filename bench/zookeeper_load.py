@@ -2,19 +2,16 @@
 
     python bench/zookeeper_load.py PORT CONNECTIONS SECONDS acquire|cycle TAG
 
-Raw sockets and requests that are made once, because a client library in Python would be slower than the server. Prints
-a line of JSON. Every answer is checked: its number, and that it is no error.
+Every answer is checked: its number, and that it is no error.
 """
 
 from __future__ import annotations
 
-import json
-import selectors
-import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+
+import raw_load
 
 ANYBODY = struct.pack(">iii5si6s", 1, 31, 5, b"world", 6, b"anyone")
 EPHEMERAL = 1
@@ -44,8 +41,7 @@ class Session:
     """One connection. It has one request under way."""
 
     def __init__(self, port: int, prefix: str, *, deletes: bool) -> None:
-        self.link = socket.create_connection(("127.0.0.1", port), 20.0)
-        self.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.link = raw_load.connected(port)
         self.link.sendall(connect_request())
         if len(self.link.recv(4096)) < 36:
             raise SystemExit("ZooKeeper did not take the connection")
@@ -82,48 +78,12 @@ class Session:
         return None
 
 
-def drive(sessions: list[Session], seconds: float, note: Callable[[int], None]) -> tuple[float, int, str]:
-    chooser = selectors.EpollSelector()
-    for session in sessions:
-        chooser.register(session.link, selectors.EVENT_READ, session)
-        session.send()
-    began = time.perf_counter()
-    bad, first_bad = 0, ""
-    while time.perf_counter() - began < seconds:
-        for key, _ in chooser.select(1.0):
-            session = key.data
-            trouble = session.receive()
-            if trouble == "":
-                continue
-            if trouble is not None:
-                bad, first_bad = bad + 1, first_bad or trouble
-            note(time.perf_counter_ns() - session.sent_ns)
-            session.send()
-    return time.perf_counter() - began, bad, first_bad
-
-
 def main() -> None:
     port, connections, seconds, workload, tag = sys.argv[1:]
     sessions = [
         Session(int(port), f"bench{tag}-{number}", deletes=workload == "cycle") for number in range(int(connections))
     ]
-    taken: list[int] = []
-    spent, bad, first_bad = drive(sessions, float(seconds), taken.append)
-    taken.sort()
-    created, deleted = (sum(session.counts[which] for session in sessions) for which in (0, 1))
-    figures = {
-        "requests": len(taken),
-        "micros": int(spent * 1e6),
-        "acquired": created,
-        "released": deleted,
-        "bad": bad,
-        "p50_us": taken[len(taken) // 2] // 1000,
-        "p99_us": taken[len(taken) * 99 // 100] // 1000,
-        "socket_errors": 0,
-        "timeouts": 0,
-        "first_bad": first_bad,
-    }
-    print("BENCH " + json.dumps(figures))
+    raw_load.run(sessions, float(seconds))
 
 
 if __name__ == "__main__":

@@ -124,6 +124,13 @@ def test_a_wheel_can_be_built_from_what_the_image_copies(tmp_path: Path) -> None
         assert {"dibs/core/decide.py", "dibs/server/dashboard/index.html"} <= set(archive.namelist())
 
 
+def test_the_image_has_the_compiled_build_and_no_compiler() -> None:
+    build, final = (DEPLOY / "docker/Dockerfile").read_text().split("\nFROM ${BASE}\n")
+    assert "gcc" in build
+    assert "DIBS_COMPILE=1 /opt/build/bin/pip wheel" in build
+    assert not re.search("gcc|apt-get|pip", final)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_the_unit_is_one_and_is_as_tight_as_the_page_says(tmp_path: Path) -> None:
     unit = tmp_path / "dibs.service"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import tomllib
+import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from dibs._version import __version__
 from native.description import addresses, described, registry_name
+from scripts.dev.packaging import choice
 from scripts.dev.packaging.contents import strays
 from scripts.dev.packaging.documents import DESCRIPTION, bill_of_materials, server_document
 
@@ -100,3 +105,51 @@ def test_everything_that_names_the_version_names_this_one() -> None:
     for path in ("plugin/.claude-plugin/plugin.json", "plugin/.codex-plugin/plugin.json"):
         assert f'"version": "{semantic(__version__)}"' in (ROOT / path).read_text(encoding="utf-8")
     assert f"/dibs:{__version__}\n" in (ROOT / "deploy/kubernetes/dibs.yaml").read_text(encoding="utf-8")
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_release_has_a_compiled_wheel_for_each_python_of_the_classifiers() -> None:
+    said = "\n".join(project()["project"]["classifiers"])
+    pythons = re.findall(r"Python :: (3\.\d+)$", said, re.MULTILINE)
+    assert len(pythons) > 1
+    built = project()["tool"]["cibuildwheel"]["build"]
+    assert built == [f"cp{each.replace('.', '')}-manylinux_*" for each in pythons]
+    workflow = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    steps = yaml.safe_load(workflow)["jobs"]["build"]["steps"]
+    (setup,) = [step for step in steps if step.get("uses", "").startswith("actions/setup-python@")]
+    assert setup["with"]["python-version"].split() == pythons
+    programs = " ".join(f"python{each}" for each in pythons)
+    assert f'PYTHONS="{programs}" scripts/release --check' in workflow
+    assert f"${{PYTHONS-{programs}}}" in (ROOT / "scripts/release").read_text(encoding="utf-8")
+
+
+def test_a_compiled_wheel_is_made_for_both_processors() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]
+    assert jobs["wheels"]["strategy"]["matrix"]["runs-on"] == ["ubuntu-24.04", "ubuntu-24.04-arm"]
+    assert jobs["build"]["needs"] == "wheels"
+    assert project()["tool"]["cibuildwheel"]["environment"] == {"DIBS_COMPILE": "1"}
+
+
+def empty_wheel(folder: Path, tag: str) -> str:
+    name = f"dibs_lease-1.0-{tag}.whl"
+    with zipfile.ZipFile(folder / name, "w") as wheel:
+        wheel.writestr("dibs_lease-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: dibs-lease\nVersion: 1.0\n")
+        wheel.writestr("dibs_lease-1.0.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
+    return name
+
+
+def test_pip_takes_the_compiled_wheel_where_it_fits_and_the_pure_one_elsewhere(tmp_path: Path) -> None:
+    """The names are those that cibuildwheel gives."""
+    pure = empty_wheel(tmp_path, "py3-none-any")
+    intel = empty_wheel(tmp_path, "cp313-cp313-manylinux_2_26_x86_64.manylinux_2_28_x86_64")
+    arm = empty_wheel(tmp_path, "cp313-cp313-manylinux_2_26_aarch64.manylinux_2_28_aarch64")
+    expected = choice.wanted([pure, intel, arm])
+    assert expected[:2] == [("3.13", "manylinux_2_28_x86_64", intel), ("3.13", "manylinux_2_28_aarch64", arm)]
+    places = [*expected[:4], ("3.12", "manylinux_2_28_x86_64", pure)]  # no compiled one for that Python here
+    assert [choice.chosen(tmp_path, python, platform) for python, platform, _ in places] == [
+        name for _, _, name in places
+    ]

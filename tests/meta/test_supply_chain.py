@@ -62,6 +62,14 @@ def test_what_builds_the_wheel_is_locked() -> None:
             assert all(each.specifier.contains(version) for version in locked(name)[canonicalize_name(each.name)])
 
 
+def test_what_compiles_the_wheel_is_locked() -> None:
+    hook = (ROOT / "native/hook.py").read_text(encoding="utf-8")
+    tools = re.findall(r'"(.+?)"', hook.partition("TOOLS = [")[2].partition("]\n")[0])
+    assert len(tools) == 2
+    for each in map(Requirement, tools):
+        assert all(each.specifier.contains(version) for version in locked("build.txt")[canonicalize_name(each.name)])
+
+
 @pytest.mark.parametrize("path", sorted(LOCKS.glob("*.txt")), ids=lambda path: path.name)
 def test_every_package_of_a_lock_file_has_hashes_and_no_place(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -90,6 +98,15 @@ def test_every_action_is_named_by_its_commit(path: Path) -> None:
     for action, remark in used:
         assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action), action
         assert re.match(r" # v\d", remark), f"{action}: of which version?"
+
+
+def test_a_release_installs_packages_by_the_lock_files_only() -> None:
+    workflow = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    settings = project()["tool"]["cibuildwheel"]
+    installs = [*re.findall(r"pip install .*", workflow), settings["before-build"], settings["before-test"]]
+    assert len(installs) == 3
+    assert [each for each in installs if "pip install --require-hashes -r " not in each] == []
+    assert settings["build-frontend"]["args"] == ["--no-build-isolation"]
 
 
 def test_what_a_workflow_downloads_is_checked_before_it_is_run() -> None:

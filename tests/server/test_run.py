@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import DibsError, InvalidInput, MissingExtra, Unavailable
+from dibs.server import run
 from dibs.server.http import listen
 from dibs.server.http.listen import (
     BindAddress,
@@ -433,3 +434,18 @@ def test_a_store_url_that_is_not_one_is_refused(tmp_path: Path) -> None:
     file = tokens_file(tmp_path, "a:one\n")
     with pytest.raises(InvalidInput):
         serve(ServerSettings(bind="127.0.0.1:0", store="ftp://x", tokens_file=str(file)))
+
+
+@pytest.mark.linux("a compiled wheel is for Linux")
+def test_a_server_of_the_pure_build_offers_the_compiled_one_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def told(build: str, file: str) -> bool:
+        monkeypatch.setattr(run, "build_kind", lambda: build)
+        monkeypatch.setattr(run, "__file__", file)
+        text = run.greeting(ServerSettings(), "http://127.0.0.1:3427", "memory:", "tokens", has_own_token=True)
+        return "DIBS_COMPILE=1" in text
+
+    assert told("pure Python", "/opt/dibs/lib/python3.13/site-packages/dibs/server/run.py")
+    assert not told("compiled", "/opt/dibs/lib/python3.13/site-packages/dibs/server/run.py")
+    assert not told("pure Python", "/srv/dibs/src/dibs/server/run.py")

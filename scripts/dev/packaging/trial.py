@@ -1,6 +1,7 @@
-"""Tries an installed dibs as a stranger would: python -m scripts.dev.packaging.trial BIN VERSION
+"""Tries an installed dibs as a stranger would: python -m scripts.dev.packaging.trial BIN BUILD
 
-BIN is the folder with the programs of a fresh environment. Command, demo, server with a claim, SDK, and the first
+BIN is the folder with the programs of a fresh environment, BUILD what must be there: `pure` or `compiled`. The version
+must be that of this tree. Command, demo, server with a claim, SDK, and the first
 answer over MCP. Everything is in a temporary home; nothing is left behind.
 """
 
@@ -17,6 +18,8 @@ import urllib.request
 from pathlib import Path
 
 WAIT_S_MAX = 60
+_VERSION = Path(__file__).parents[3] / "src/dibs/_version.py"
+_BUILDS = {"pure": "pure Python", "compiled": "compiled"}
 
 _SDK = """
 import dibs
@@ -95,11 +98,12 @@ def _wait_for(url: str) -> None:
 
 
 def main() -> None:
-    programs, version = Path(sys.argv[1]).resolve(), sys.argv[2]
+    programs, build = Path(sys.argv[1]).absolute(), _BUILDS[sys.argv[2]]
+    version = _VERSION.read_text(encoding="utf-8").split('"')[-2]
     with tempfile.TemporaryDirectory(prefix="dibs-trial-") as home:
         trial = Trial(programs, Path(home))
         said = json.loads(trial.run("dibs", "--version", "--verbose", "--json"))["data"]
-        assert said["version"] == version, said
+        assert (said["version"], said["build"]) == (version, build), said
         assert trial.run("dibs-lease", "--version") == f"dibs {version}\n"
         trial.run("dibs", "demo", "--jobs", "4", "--workers", "3", "--json")
         trial.serve()

@@ -15,6 +15,7 @@ BUILDS = {
 }
 PEERS = {
     "etcd": ("etcd (JSON gateway)", 3),
+    "etcd-grpc": ("etcd (gRPC)", 2),
     "zookeeper": ("ZooKeeper", 4),
     "postgres-rows": ("PostgreSQL, row lease", 5),
     "postgres-advisory": ("PostgreSQL, advisory lock", 6),

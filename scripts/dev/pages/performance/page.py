@@ -11,6 +11,7 @@ from scripts.dev.pages.performance.figures import Figures, Measured
 from scripts.dev.pages.performance.plots import plots
 from scripts.dev.pages.performance.store_tables import store_rows
 from scripts.dev.pages.performance.tables import (
+    beside_rows,
     budget_rows,
     cold_rows,
     detail_rows,
@@ -26,7 +27,7 @@ from scripts.dev.pages.places import filled
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGES = ("docs/explanation/performance.md", "bench/README.md")
+PAGES = ("docs/explanation/performance.md", "bench/README.md", "README.md")
 PLOTS = "docs/explanation/performance"
 FILE = "bench/measured/performance.json"
 PARTS = {"instructions": "bench/measured/instructions.json", "stores": "bench/measured/stores.json"}
@@ -44,6 +45,7 @@ def tables(measured: Measured) -> dict[str, list[str]]:
     load = Figures(measured["load"])
     return {
         "machine": [machine_line(measured)],
+        "beside": list(beside_rows(measured)),
         "aims": list(aim_rows(measured)),
         "acquire": list(load_rows(load, "acquire", (1, 32, 128), "conn.")),
         "latency": list(detail_rows(load, "acquire", (1, 32, 128), "conn.")),

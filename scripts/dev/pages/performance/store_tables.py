@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def store_rows(measured: Measured) -> Iterator[str]:
     """Acquire and release in turn, by store and contender; then hand-offs."""
-    yield "| store | contender | conn. | requests/s | p50 / p99, ms | CPU a request, µs: service + database |"
+    yield "| store | contender | conn. | CPU a request, µs: service + database | requests/s | p50 / p99, ms |"
     yield "| --- | --- | ---: | ---: | ---: | ---: |"
     for kind, name in NAMES.items():
         turns = [turn for turn in measured["turns"] if turn["database"] == kind]
@@ -41,7 +41,7 @@ def _cells(mine: Sequence[Row]) -> str:
         median(each[field] / count * 1e6 for each, count in zip(mine, answered, strict=True))
         for field in ("service_cpu_s", "database_cpu_s")
     )
-    return f"{rate} | {p50:.2f} / {p99:.2f} | {f'{service:.0f}' if service else '-'} + {database:.0f}"
+    return f"{f'{service:.0f}' if service else '-'} + {database:.0f} | {rate} | {p50:.2f} / {p99:.2f}"
 
 
 def _spread(values: Sequence[float], digits: int = 0) -> str:

@@ -240,9 +240,10 @@ class PostgresStore(Store, Maintenance):
         )
 
         def ask(link: PostgresConnection, until_ms: int) -> tuple[bytes | None, bool]:
-            ((last, revision, promoted),) = link.query(self._queries.commit, values, until_ms)
+            ((done,),) = link.query(self._queries.commit, values, until_ms)
+            last, revision, promoted = (done or b"(,,)")[1:-1].split(b",")  # as PostgreSQL writes a row: (12,34,f)
             self._see(int(revision or 0), seen)
-            return last, promoted == b"t"
+            return last or None, promoted == b"t"
 
         last, promoted = self._pool.call(ask, writes=not arrives)
         if last is None:
