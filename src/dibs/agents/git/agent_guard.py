@@ -24,7 +24,7 @@ from dibs.wire.sentences import few, life, waiters
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.agents.git.checkout_claims import Checkout
-
+    from dibs.agents.repository.settings import GuardedCommand
 
 _LINES_MAX = 5
 _FILES_SHOWN = 3
@@ -108,7 +108,10 @@ class AgentGuard:
             refused = shell.claim_jobs(list(jobs))
         finally:
             self._close(shell)
-        return refusal(self._event, _command_text(refused[0], jobs[refused[0]["job"]])) if refused else None
+        if not refused:
+            return None
+        words = " ".join(jobs[refused[0]["job"]].match)
+        return refusal(self._event, _command_text(refused[0], words))
 
     def _after_command(self, checkout: Checkout) -> None:
         """Let go of what the command was claimed as. When the agent stops, none of its commands runs."""
@@ -124,12 +127,12 @@ class AgentGuard:
             shell.release_jobs(list(jobs))
         self._close(shell)
 
-    def _jobs(self, settings: AgentSettings, root: str) -> dict[str, str]:
+    def _jobs(self, settings: AgentSettings, root: str) -> dict[str, GuardedCommand]:
         if not settings.commands:
             return {}
-        from dibs.agents.git.guarded_commands import guarding_jobs  # most repositories guard no command
+        from dibs.agents.git.guarded_commands import guarding  # most repositories guard no command
 
-        return guarding_jobs(settings, self._event.command, root)
+        return guarding(settings, self._event.command, root)
 
     def _later(self, checkout: Checkout) -> HookAnswer:
         kind = self._event.kind

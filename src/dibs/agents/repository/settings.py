@@ -155,6 +155,18 @@ def _flag(key: str, value: object, where: str) -> bool:
     return found
 
 
+class GuardedCommand:
+    """One `[[agent.command]]`: the words that name a command, the job that it is claimed as, and how long it stands in
+    line for it; 0: it is refused at once."""
+
+    __slots__ = ("claim", "match", "wait_ms")
+
+    def __init__(self, match: tuple[str, ...], claim: str, wait_ms: int = 0) -> None:
+        self.match = match
+        self.claim = claim
+        self.wait_ms = wait_ms
+
+
 class AgentSettings:
     """A repository's settings for keeping its coding agents apart."""
 
@@ -234,16 +246,29 @@ def _whole(table: Mapping[str, Any], name: str, defaults: dict[str, Any], where:
     return {**defaults, **table}
 
 
-def _commands(value: object, where: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+def _commands(value: object, where: str) -> tuple[GuardedCommand, ...]:
     found = []
     given: list[Any] = value if isinstance(value, list) else [value]
     for each in given:
-        texts = each.values() if isinstance(each, dict) and each.keys() == {"match", "claim"} else ()
-        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        keys = set(each) if isinstance(each, dict) else set()
+        is_whole = {"match", "claim"} <= keys <= {"match", "claim", "wait"}
+        if not is_whole or not all(isinstance(text, str) and text.strip() for text in each.values()):
             example = '[[agent.command]] with match = "git push" and claim = "branch:{branch}"'
-            raise InvalidInput(f"{where}: a guarded command is {example}, not {each!a}.")
-        found.append((tuple(each["match"].split()), each["claim"]))
+            raise InvalidInput(f"{where}: a guarded command is {example}, and perhaps wait, not {each!a}.")
+        found.append(GuardedCommand(tuple(each["match"].split()), each["claim"], _wait_ms(each, where)))
     return tuple(found)
+
+
+def _wait_ms(given: dict[str, str], where: str) -> int:
+    """How long a guarded command stands in line. Few do, so what reads the time is imported here."""
+    if "wait" not in given:
+        return 0
+    from dibs.core.durations import parse_duration
+
+    try:
+        return parse_duration(given["wait"], "wait")
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error.details}") from None
 
 
 def _paths(value: object, where: str) -> tuple[str, ...]:
