@@ -12,13 +12,16 @@ from dibs.agents.harness import hook_events as kinds
 from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF, Agent
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
+from dibs.base.cheap import Callable
 from dibs.base.checkout import root_around
+from dibs.base.clock import steady_ms
 from dibs.base.files import state_folder
 from dibs.base.ids import digest
 from dibs.base.jsontext import Document
 from dibs.base.terminal import plain, quoted
 from dibs.cli.framework.context import Call
 from dibs.core.durations import span
+from dibs.core.limits import TICKET_MS
 from dibs.wire.sentences import few, life, waiters
 
 TYPE_CHECKING = False
@@ -51,8 +54,25 @@ _TOUCHED = {
     ),
     "": "These files changed while the command ran, though nobody may change them now.",
 }
+_MARGIN_MS = 3_000  # between the end of a wait and the end of the client's patience
 _FLAGS = ("--actor", "--again", "--for", "--namespace")
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
+
+
+class WaitingLine:
+    """How long a hook may stand in line: less than its client waits for it, which takes silence for leave. `extend`
+    moves the hook's own deadline."""
+
+    def __init__(self, limit_ms: int = 0, extend: Callable[[int], None] | None = None) -> None:
+        self._until_ms = steady_ms() + limit_ms - _MARGIN_MS
+        self._extend = extend
+
+    def within(self, wait_ms: int) -> int:
+        """How much of a wait there is time for."""
+        found = max(0, min(wait_ms, self._until_ms - steady_ms()))
+        if found and self._extend is not None:
+            self._extend(found + _MARGIN_MS * 2 // 3)
+        return found
 
 
 class AgentGuard:
@@ -63,6 +83,7 @@ class AgentGuard:
         self._event = event
         self._folder = event.cwd if os.path.isabs(event.cwd) else os.getcwd()
         self.requires = False
+        self.line = WaitingLine()
         self._wanted: dict[str, int] = {}
 
     def answer(self) -> HookAnswer:
@@ -105,7 +126,7 @@ class AgentGuard:
         if shell is None:
             return None
         try:
-            refused = shell.claim_jobs(list(jobs))
+            refused = shell.claim_jobs(list(jobs), self.line.within(min([each.wait_ms for each in jobs.values()])))
         finally:
             self._close(shell)
         if not refused:
@@ -352,6 +373,13 @@ def _typed(*words: str) -> str:
 def _command_text(refused: Document, words: str) -> str:
     job = refused["name"]
     has = " has it" if refused.get("status") == "held" and not refused.get("paused") else ""
+    if "position" in refused:
+        ahead = f", and you are number {refused['position']} in line" if refused["position"] else ""
+        return (
+            f"Not run: your turn is not yet. In this repository one worker at a time runs `{plain(words)}`, as the job "
+            f"{quoted(job)}: {_state(refused)}{has}{ahead}.\nAsk again: run the same command again. Within "
+            f"{span(TICKET_MS)} you keep your place."
+        )
     return (
         f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}: "
         f"{_state(refused)}{has}.\n{_step(refused, job, 'run the command again')}".rstrip()

@@ -19,20 +19,25 @@ from dibs.agents.repository.file_paths import folded, folds_case, nameable, path
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Sequence
+from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
-from dibs.client.flow import drive
+from dibs.client.flow import drive, status_of
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
-from dibs.core.limits import ALL_NAMES_MAX
+from dibs.core.limits import ALL_NAMES_MAX, TICKET_MS
 from dibs.core.names import is_resource
 from dibs.core.overlap import above
+from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of_word
+from dibs.wire.documents import Reply
 
 _DIGITS = 12
+_SLICE_MS = 5_000
+_TURN_MS = TICKET_MS + _SLICE_MS
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2
 
 
@@ -67,8 +72,8 @@ class Checkout:
         jobs, so it counts in a repository that the user trusts; else its jobs are its own, too."""
         return is_resource(self._naming.of(job)) or not self.repository.is_trusted
 
-    def _place_of(self, job: str) -> tuple[Call, ActorSession]:
-        return (self.call, self._session) if self.is_own(job) else (self._users, self._users_session)
+    def _place(self, *, own: bool) -> tuple[Call, ActorSession]:
+        return (self.call, self._session) if own else (self._users, self._users_session)
 
     def files(self, path: str, folder: str) -> list[str]:
         """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""
@@ -113,27 +118,42 @@ class Checkout:
         """The claim for this checkout, and the one that everybody sees."""
         return f"path:@{self.id}/{self.key(file)}", f"path:{nameable(file)}"
 
-    def claim_jobs(self, jobs: Sequence[str]) -> list[Document]:
-        """Claim jobs one by one, in an order that is the same for all. Returns what stands in the way of the first that
-        is taken, with the `job` as it was written and the `namespace` in which `dibs wait` would not look for it. Those
-        before it are withdrawn: what another command of the agent was claimed as stays."""
-        got: list[tuple[Call, Ask]] = []
-        for job in sorted(jobs):
-            call, session = self._place_of(job)
-            refused, undo = _ask(call, session, [self._naming.of(job)], self._metadata)
+    def claim_jobs(self, jobs: Sequence[str], wait_ms: int = 0) -> list[Document]:
+        """Claim jobs: all or none of those at one place, the repository's own before others. `wait_ms`: how long to
+        stand in line for them. Returns what stands in the way, with the `job` as it was written and the `namespace` in
+        which `dibs wait` would not look for it. What was got before is undone: what another command of the agent was
+        claimed as stays."""
+        until_ms = steady_ms() + wait_ms
+        got: list[tuple[Call, ActorSession, list[str], Ask | None]] = []
+        for own in (True, False):
+            by_name = {self._naming.of(job): job for job in sorted(jobs) if self.is_own(job) == own}
+            if not by_name:
+                continue
+            call, session = self._place(own=own)
+            names = list(by_name)
+            refused, undo = _ask(call, session, names, self._metadata)
+            has_waited = bool(refused) and wait_ms > 0
+            if has_waited:
+                refused = _ask_in_line(call, session, names, self._metadata, refused, until_ms)
             if not refused:
-                got.append((call, undo))
-            else:
-                for where, each in got:
-                    where.transport().ask(each)
-                hidden = self.is_own(job) and not is_resource(refused[0]["name"])
-                place = {"namespace": call.repository_namespace} if hidden and call.repository_namespace else {}
-                return [{**each, "job": job, **place, "by_actor": _is_of_actor(call, each)} for each in refused]
+                got.append((call, session, names, None if has_waited else undo))
+                continue
+            for call_before, session_before, taken, undoing in got:
+                if undoing is None:
+                    _release(call_before, session_before, taken)
+                else:
+                    call_before.transport().ask(undoing)
+            hidden = own and not is_resource(refused[0]["name"])
+            place = {"namespace": call.repository_namespace} if hidden and call.repository_namespace else {}
+            return [
+                {**each, "job": by_name[each["name"]], **place, "by_actor": _is_of_actor(call, each)}
+                for each in refused
+            ]
         return []
 
     def release_jobs(self, jobs: Sequence[str]) -> None:
         for job in jobs:
-            _release(*self._place_of(job), [self._naming.of(job)])
+            _release(*self._place(own=self.is_own(job)), [self._naming.of(job)])
 
     @property
     def _metadata(self) -> str:
@@ -205,8 +225,7 @@ class Checkout:
 
 
 def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> tuple[list[Document], Ask]:
-    """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the claim.
-    Raises StoreUnavailable for an answer that is not about them."""
+    """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the claim."""
     opened = session.opened(session.ttl_ms)
     asked = {
         "session_id": opened,
@@ -217,14 +236,48 @@ def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> 
     }
     pending = PendingClaim("acquire-all", "", asked, own_key=True)
     reply = drive(call.transport(), pending.ask_once())
-    body, undo = reply.body or {}, pending.withdrawal()
+    return _in_way(call, opened, names, reply), pending.withdrawal()
+
+
+def _ask_in_line(
+    call: Call, session: ActorSession, names: list[str], metadata: str, refused: list[Document], until_ms: int
+) -> list[Document]:
+    """Stand in line for all of the names, which were just refused. Returns what stands in the way when the time is
+    over, with the `position` if there is a place. The ask has no key: the next one of the session finds its place,
+    which lasts for TICKET_MS. The hold has a TTL until this hook has seen it: a turn that comes after the hook gave up
+    must not last as long as the session."""
+    opened = session.opened(session.ttl_ms)
+    asked = {"session_id": opened, "names": names, "owner": session.owner(), "metadata": metadata, "ttl_ms": _TURN_MS}
+    place: Document = {}
+    while all(_may_come(each) for each in refused) and (left_ms := until_ms - steady_ms()) > 0:
+        waits = {**asked, "wait_seconds": min(left_ms, _SLICE_MS) / 1000}
+        reply = call.transport().ask(Ask("acquire-all", "", waits))
+        if status_of(reply) == "queued":
+            place = {"position": (reply.body or {}).get("position")}
+        else:
+            refused, place = _in_way(call, opened, names, reply), {}
+            if not refused:
+                break
+    if refused and not place:
+        return refused
+    # Without a TTL: what was got lasts as long as the session from now on. Else this says how it stands now.
+    return [{**each, **place} for each in _ask(call, session, names, metadata)[0]]
+
+
+def _may_come(refused: Document) -> bool:
+    return kind_of_word(str(refused.get("code") or refused.get("status"))) in (NOT_YET, NOT_NOW)
+
+
+def _in_way(call: Call, session: str, names: list[str], reply: Reply) -> list[Document]:
+    """What stands in the way of each name. Raises StoreUnavailable for an answer that is not about them."""
+    body = reply.body or {}
     if "refused" in body:
-        return list(body["refused"]), undo
+        return list(body["refused"])
     if body.get("code") == "deadlock":
-        return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}], undo
+        return _deadlocked(call, session, names) or [{**body, "status": "deadlock", "name": names[0]}]
     if reply.status >= 300:
         raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
-    return [], undo
+    return []
 
 
 def _is_of_actor(call: Call, refused: Document) -> bool:

@@ -2,9 +2,9 @@
 
 `git push` is found wherever the shell would run it: behind `&&` or `then`, in a subshell, in `$(…)` and backquotes,
 also inside double quotes, behind a here-document, behind programs that run another (`sudo -u x`, `timeout 5`), in
-`bash -c '…'`. What is only mentioned is none: a comment, a quoted text, the body of a here-document. Two tables say what
-is taken off in front of a program's name: `_WRAPPERS`, and the words of the shell. An alias, a script and `ssh` hide
-what they run.
+`bash -c '…'`. What is only mentioned is none: a comment, a quoted text, the body of a here-document. Two tables say
+what is taken off in front of a program's name: `_WRAPPERS`, and the words of the shell. An alias, a script and `ssh`
+hide what they run.
 
 A line that no shell could read is parted at its operators. The time is linear in the line's length, which an agent
 chooses; what is nested deeper than `_DEPTH_MAX` is not read.
