@@ -303,6 +303,18 @@ ANSWERS: dict[str, Answer] = {
         "slots_taken": number("how many are taken; perhaps more than there are"),
         "waiting": number("how many are in line"),
     },
+    "next": {
+        "name": text("the series"),
+        "number": number("a number that nobody else has"),
+        "owner": text("whose it is"),
+        "again": flag("true: this ask got it before", optional=True),
+    },
+    "give-back": {
+        "name": text("the series"),
+        "number": number("the number"),
+        "returned": flag("whether anybody had it; it is free now"),
+        "last_number": number("the last number of the series; 0: none"),
+    },
     "job": {
         "name": text("the job"),
         "status": text("`held`, `free`, `done`, `delayed` or `parked`"),
@@ -319,6 +331,7 @@ ANSWERS: dict[str, Answer] = {
         "retry_after_ms": number("while delayed: the same, from now", optional=True),
         "previous": part("see [previous](#previous)", optional=True),
         "acl": part("if there is one", optional=True),
+        "last_number": number("of a series: its last number", optional=True),
         "closed": part("if it is closed for newcomers: see [closure](#closure)", optional=True),
         "waiting": number("how many are in line", optional=True),
         "overlapping": parts(
@@ -514,6 +527,9 @@ ANSWERS: dict[str, Answer] = {
             "or `transferred`",
             optional=True,
         ),
+        "number": number("only with `number_taken`: the number", optional=True),
+        "next": number("only with `number_taken`: the next one that is free", optional=True),
+        "owner": text("only with `number_taken`: whose it is, if that is known", optional=True),
     },
 }
 # Documents inside documents. Other lists and objects are described in their own field.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.agent_guard import BEFORE, AgentGuard, WaitingLine
+from dibs.agents.git.agent_guard import BEFORE, AgentGuard, TurnTimer
 from dibs.agents.harness.clients import forget, note
 from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal, remark
 from dibs.agents.harness.identity import HARNESSES
@@ -78,7 +78,7 @@ def _answered(call: Call) -> HookAnswer:
     try:
         with HookDeadline() as deadline:
             guard, event = _guard(call)
-            guard.line = WaitingLine(_limit_ms(call), deadline.within)
+            guard.timer = TurnTimer(_limit_ms(call), deadline.within)
             if event.kind == END:
                 deadline.within(_END_MS_MAX)
             return guard.answer()
@@ -87,7 +87,7 @@ def _answered(call: Call) -> HookAnswer:
 
 
 def _limit_ms(call: Call) -> int:
-    """How long the client waits for this hook. A word that is no time refuses nothing."""
+    """The time that the client waits for this hook. A word that is no time refuses nothing."""
     try:
         return parse_duration(call.values.get("limit") or HOOK_LIMIT)
     except InvalidInput:

@@ -59,8 +59,8 @@ _FLAGS = ("--actor", "--again", "--for", "--namespace")
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 
 
-class WaitingLine:
-    """How long a hook may stand in line: less than its client waits for it, which takes silence for leave. `extend`
+class TurnTimer:
+    """The time that a hook may stand in line: less than its client waits for it, which takes silence for leave. `extend`
     moves the hook's own deadline."""
 
     def __init__(self, limit_ms: int = 0, extend: Callable[[int], None] | None = None) -> None:
@@ -68,7 +68,7 @@ class WaitingLine:
         self._extend = extend
 
     def within(self, wait_ms: int) -> int:
-        """How much of a wait there is time for."""
+        """Return how much of a wait there is time for."""
         found = max(0, min(wait_ms, self._until_ms - steady_ms()))
         if found and self._extend is not None:
             self._extend(found + _MARGIN_MS * 2 // 3)
@@ -83,7 +83,7 @@ class AgentGuard:
         self._event = event
         self._folder = event.cwd if os.path.isabs(event.cwd) else os.getcwd()
         self.requires = False
-        self.line = WaitingLine()
+        self.timer = TurnTimer()
         self._wanted: dict[str, int] = {}
 
     def answer(self) -> HookAnswer:
@@ -126,7 +126,7 @@ class AgentGuard:
         if shell is None:
             return None
         try:
-            refused = shell.claim_jobs(list(jobs), self.line.within(min([each.wait_ms for each in jobs.values()])))
+            refused = shell.claim_jobs(list(jobs), self.timer.within(min([each.wait_ms for each in jobs.values()])))
         finally:
             self._close(shell)
         if not refused:

@@ -269,7 +269,7 @@ def _may_come(refused: Document) -> bool:
 
 
 def _in_way(call: Call, session: str, names: list[str], reply: Reply) -> list[Document]:
-    """What stands in the way of each name. Raises StoreUnavailable for an answer that is not about them."""
+    """Return what stands in the way of each name. Raises StoreUnavailable for an answer that is not about them."""
     body = reply.body or {}
     if "refused" in body:
         return list(body["refused"])

@@ -3,7 +3,7 @@ import { spawn } from "node:child_process"
 
 // As long as other harnesses wait for a hook. One that takes longer refuses nothing. A guarded command may stand in line.
 const PATIENCE_MS = 10_000
-const PATIENCE_IN_LINE_MS = 120_000
+const PATIENCE_IN_LINE_MS = 12 * PATIENCE_MS
 const BEFORE = new Set(["edit", "write", "multiedit", "patch", "apply_patch", "bash"])
 
 export const Dibs = async ({ client, directory }) => {

@@ -297,7 +297,7 @@ class _Reader:
             self.found.append(SimpleCommand([], targets, self.folder, body))
 
     def _meant(self, given: Word) -> list[Word]:
-        """What a word becomes that is a variable of this line."""
+        """The words that a word becomes that is a variable of this line."""
         if given.sure or "$" not in given or not self.values:
             return [given]
         if match := _VARIABLE.fullmatch(given):
@@ -426,7 +426,7 @@ class _Reader:
         raise _Unreadable
 
     def _replaced(self, *, in_quotes: bool = False) -> tuple[str, bool]:
-        """What begins with `$` or a backquote, as it was typed, and whether the shell leaves it so."""
+        """A part that begins with `$` or a backquote, as it was typed, and whether the shell leaves it so."""
         text, at = self._text, self._at
         if text[at] == "`":
             close = at + 1

@@ -260,7 +260,7 @@ def _commands(value: object, where: str) -> tuple[GuardedCommand, ...]:
 
 
 def _wait_ms(given: dict[str, str], where: str) -> int:
-    """How long a guarded command stands in line. Few do, so what reads the time is imported here."""
+    """The time that a guarded command stands in line. Few do, so what reads the time is imported here."""
     if "wait" not in given:
         return 0
     from dibs.core.durations import parse_duration
