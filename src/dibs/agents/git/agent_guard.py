@@ -55,13 +55,13 @@ _TOUCHED = {
     "": "These files changed while the command ran, though nobody may change them now.",
 }
 _MARGIN_MS = 3_000  # between the end of a wait and the end of the client's patience
-_FLAGS = ("--actor", "--again", "--for", "--namespace")
+_FLAGS = ("--actor", "--again", "--for", "--give-back", "--namespace")
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 
 
 class TurnTimer:
-    """The time that a hook may stand in line: less than its client waits for it, which takes silence for leave. `extend`
-    moves the hook's own deadline."""
+    """The time that a hook may stand in line: less than its client waits for it, which takes silence for leave.
+    `extend` moves the hook's own deadline."""
 
     def __init__(self, limit_ms: int = 0, extend: Callable[[int], None] | None = None) -> None:
         self._until_ms = steady_ms() + limit_ms - _MARGIN_MS
@@ -197,6 +197,11 @@ class AgentGuard:
                     files = [file for path in inside for file in checkout.files(path, self._folder)]
                     found = checkout.claim(list(dict.fromkeys(files)))
                     in_way += [{**each, "by_actor": checkout.is_of_actor(each)} for each in found[:1]] + found[1:]
+                    if checkout.settings.numbered and not found:
+                        taken = [each for file in dict.fromkeys(files) if (each := checkout.taken_number(file))]
+                        if taken:
+                            say = refusal if checkout.settings.guard == DENY else remark
+                            return say(self._event, _number_text(taken[0]))
             finally:
                 self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
@@ -384,6 +389,20 @@ def _command_text(refused: Document, words: str) -> str:
         f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}: "
         f"{_state(refused)}{has}.\n{_step(refused, job, 'run the command again')}".rstrip()
     )
+
+
+def _number_text(taken: Document) -> str:
+    """Say that the number in a new file's name is somebody's, and which is free."""
+    what = f"number {taken['digits']} of {quoted(taken['series'])}"
+    if "file" in taken:
+        who = f"{quoted(taken['file'], _FILE_CHARS_MAX)} has it"
+    else:
+        who = f"{quoted(taken['owner'])} has it" if "owner" in taken else "it is used already"
+    back = _typed(
+        "next", taken["series"], "--give-back", str(int(taken["digits"])), *_namespace(taken.get("namespace"))
+    )
+    free = "" if "file" in taken else f" If nobody needs {taken['digits']} any more, {back} frees it."
+    return f"Not written: {what} is taken; {who}.\nName the file with {taken['next']}, which is free.{free}"
 
 
 def _present(others: list[Document]) -> str:

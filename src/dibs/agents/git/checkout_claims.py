@@ -29,7 +29,7 @@ from dibs.client.flow import drive, status_of
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
-from dibs.core.limits import ALL_NAMES_MAX, TICKET_MS
+from dibs.core.limits import ALL_NAMES_MAX, NUMBER_MAX, TICKET_MS
 from dibs.core.names import is_resource
 from dibs.core.overlap import above
 from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of_word
@@ -151,6 +151,36 @@ class Checkout:
             ]
         return []
 
+    def taken_number(self, file: str) -> Document | None:
+        """Take the number that a new file has in its name (`[[agent.file]]`), for the agent and its subagents. Returns
+        whose it is if somebody has it: `owner` if that is known, or the other `file`; and the `next` that is free."""
+        if os.path.lexists(os.path.join(self.root, file)):
+            return None  # whoever made it had the number
+        for numbered in self.settings.numbered:
+            digits = numbered.digits(file)
+            if not digits or not 0 < int(digits) <= NUMBER_MAX:
+                continue
+            folder = os.path.dirname(file)
+            beside = [os.path.join(folder, name) for name in _names_in(os.path.join(self.root, folder))]
+            used = {int(number): each for each in beside if (number := numbered.digits(each))}
+            own = self.is_own(numbered.series)
+            call, session = self._place(own=own)
+            place = {"namespace": call.repository_namespace} if own and call.repository_namespace else {}
+            key = digest(self.agent.session, numbered.series, str(int(digits)))
+            asked = {"number": int(digits), "owner": session.owner(), "request_key": key}
+            body: Document = {"file": used[int(digits)], "next": 0} if int(digits) in used else {}
+            if not body:
+                reply = call.ask("next", numbered.series, asked)
+                body = reply.body or {}
+                if reply.status < 300:
+                    return None
+                if body.get("code") != "number_taken":
+                    raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
+            following = str(max([body["next"], *[each + 1 for each in used]])).zfill(len(digits))
+            whose = {field: body[field] for field in ("owner", "file") if field in body}
+            return {**whose, "series": numbered.series, "digits": digits, "next": following, **place}
+        return None
+
     def release_jobs(self, jobs: Sequence[str]) -> None:
         for job in jobs:
             _release(*self._place(own=self.is_own(job)), [self._naming.of(job)])
@@ -222,6 +252,13 @@ class Checkout:
                 if is_here and (lock["name"], hold["fencing_token"]) not in mine:
                     found.append({**lock, **hold, "file": self._file(lock["name"])})
         return found
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _ask(call: Call, session: ActorSession, names: list[str], metadata: str) -> tuple[list[Document], Ask]:
