@@ -311,3 +311,10 @@ def test_completing_never_fails_and_never_complains(terminal: Terminal, words: t
     ran = terminal("__complete", *words)
     assert (ran.exit, ran.err) == (0, "")
     assert "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize("text", ["", "=4000", "PORT=x", "PORT=-1", "a b=1", "DIBS_URL=1", "1A=2"])
+def test_a_variable_for_the_slot_that_is_none_is_refused_before_anything_runs(terminal: Terminal, text: str) -> None:
+    refused = terminal("run", "ports", "--slot-as", text, "--", "true")
+    assert refused.exit == 64
+    assert "such as PORT=4000" in refused.err

@@ -316,6 +316,11 @@ class Played:
         assert self.ask("renew", "A", session_id=one)["ended"] == "released"
 
     def pools(self) -> None:
+        for _ in range(2):
+            self.ask("next", "migrations", at_least=436, owner="a", request_key="k")
+        self.ask("next", "migrations", number=436)
+        self.ask("inspect", "migrations")
+        self.ask("give-back", "migrations", number=436)
         self.ask("pool", "gpu", slots=3)
         one = self.ask("session-open", "", owner="one")["session_id"]
         lease = self.ask("acquire", "gpu", units=2, session_id=one)["lease_id"]

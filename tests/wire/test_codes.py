@@ -74,7 +74,7 @@ def test_every_error_has_a_code_of_the_closed_set(error: type[errors.DibsError])
 def test_the_codes_of_the_contract_have_its_status_and_words() -> None:
     for code, (status, title) in OCTOSTORE.items():
         assert (codes.CODES[code].http, codes.CODES[code].title) == (status, title)
-    assert set(codes.CODES) - set(OCTOSTORE) == {"deadlock", "upstream_unavailable", "draining"}
+    assert set(codes.CODES) - set(OCTOSTORE) == {"deadlock", "number_taken", "upstream_unavailable", "draining"}
 
 
 def test_every_row_has_a_known_exit_code() -> None:

@@ -102,6 +102,9 @@ EXAMPLES: list[Outcome] = [
     lease_outcomes.NoteTooLong(now_ms=NOW, name="job", what="checkpoints", owners=2_000, most=524_288, room=80),
     lease_outcomes.AclSet(now_ms=NOW, name="job", acl=LOCK.acl),
     lease_outcomes.PoolSet(now_ms=NOW, name="job", slots=4, was=None),
+    lease_outcomes.Numbered(now_ms=NOW, name="job", number=436, owner="a"),
+    lease_outcomes.NumberTaken(now_ms=NOW, name="job", number=436, following=437),
+    lease_outcomes.NumberReturned(now_ms=NOW, name="job", number=436, was_taken=True),
     lease_outcomes.NotFound(now_ms=NOW, name="job"),
     outcomes.QuotaExceeded(now_ms=NOW, name="job"),
     outcomes.TooMany(now_ms=NOW, name="job", what="places in line", most=3),
@@ -151,7 +154,8 @@ def test_every_reply_is_json_and_a_refusal_says_what_to_do(example: Outcome) -> 
     told = outcomes.Delayed | outcomes.Parked | outcomes.Superseded | outcomes.Closed
     if reply.status >= 400 and not isinstance(example, told):
         assert reply.body is not None
-        assert set(reply.body) - {"cycle", "ended", "retry_after_ms"} == {"error", "code", "details"}
+        more = {"cycle", "ended", "retry_after_ms", "number", "next", "owner"}
+        assert set(reply.body) - more == {"error", "code", "details"}
         if isinstance(example, outcomes.NotCurrent):
             assert reply.body["ended"] == "broken"
         assert len(reply.body["details"]) > 20

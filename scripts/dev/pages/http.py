@@ -54,6 +54,7 @@ SHOWN = {
     "Effect": ("effect",),
     "Closure": ("closure",),
     **{TITLES[verb]: (verb,) for verb in ("leave", "withdraw", "renew", "break", "free", "open", "acl", "pool")},
+    **{TITLES[verb]: (verb,) for verb in ("next", "give-back")},
     TITLES["release"]: ("failed",),
     TITLES["transfer"]: ("transferred",),
     TITLES["inspect"]: ("job",),

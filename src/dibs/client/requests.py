@@ -25,7 +25,7 @@ from dibs.wire import OWN_TYPE
 
 # What may be asked twice without doing it twice, beside what is only read, and what has a field that shows a repeat.
 _REPEATABLE = (
-    *("renew", "release", "leave", "withdraw", "free", "close", "open"),
+    *("renew", "release", "leave", "withdraw", "free", "close", "open", "give-back"),
     *("session-keep", "session-end"),
     *("token-revoke", "token-limit"),
 )
@@ -50,6 +50,8 @@ VERBS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "break": ("POST", _LOCKS + "break", ("name", "broken")),
     "acl": ("PUT", _LOCKS + "acl", ("acl",)),
     "pool": ("PUT", _LOCKS + "pool", ("slots", "was")),
+    "next": ("POST", _LOCKS + "next", ("name", "number", "owner")),
+    "give-back": ("POST", _LOCKS + "give-back", ("number", "returned")),
     "acquire-any": ("POST", "/locks/acquire-any", ()),
     "acquire-all": ("POST", "/locks/acquire-all", ()),
     "list": ("GET", "/locks", ("locks", "next")),

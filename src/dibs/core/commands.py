@@ -178,6 +178,26 @@ class SetPool(JobCommand):
     slots: int | None
 
 
+class TakeNumber(JobCommand):
+    """Give the caller a number of a series that nobody else gets: the next one from `at_least` on, or just `number`."""
+
+    principal: str
+    owner: str
+    request_key: str  # names the ask; a repeat gets the same number
+    at_least: int = 0
+    number: int = 0  # 0: the next one
+    badges: tuple[str, ...] = ()
+    admin: bool = False
+
+
+class ReturnNumber(JobCommand):
+    """Give a number of a series back. `admin`: also one of somebody else."""
+
+    principal: str
+    number: int
+    admin: bool = False
+
+
 class Inspect(JobCommand):
     """Read a job's state, and change nothing."""
 

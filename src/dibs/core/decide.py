@@ -9,6 +9,7 @@ What callers ask for: `claims/`
     leases.py     keeping a job and letting it go: renew, release, transfer, break
     withdraw.py   what an ask is, the one way in which a claim is undone, and what refuses its late copies
     sessions.py   one run of one worker, and what ends with it
+    numbers.py    a series: numbers that nobody else gets
     job_settings.py  commands about a job: access list, pool, close and open, free
     inspect.py    how a job stands
 
@@ -254,6 +255,10 @@ def _load(kind: type[Any]) -> None:
         _RULES.update({commands.SetAcl: job_settings.set_acl, commands.SetPool: job_settings.set_pool})
         _RULES.update({commands.Close: job_settings.close, commands.Open: job_settings.open_})
         _RULES[commands.Free] = job_settings.free
+    elif kind in (commands.TakeNumber, commands.ReturnNumber):
+        from dibs.core.claims import numbers
+
+        _RULES.update({commands.TakeNumber: numbers.take_number, commands.ReturnNumber: numbers.return_number})
     elif commands.Sweep not in _RULES:
         _load_upkeep()
     if kind not in _RULES:

@@ -32,6 +32,8 @@ SESSION_OPENED = "session-opened"
 SESSION_ENDED = "session-ended"
 ACCESS_SET = "access-set"  # somebody changed a job's access list
 POOL_SET = "pool-set"  # an operator said how many slots a job has, or that its claims say so again
+NUMBERED = "numbered"  # somebody was given a number of a series
+NUMBER_RETURNED = "number-returned"
 FORGOTTEN = "forgotten"  # an idle job's record was deleted; the floor keeps its fencing token
 OUTAGE = "outage"
 TOKEN_CREATED = "token-created"
@@ -49,7 +51,7 @@ KINDS = (
     *(PARKED, REFUSED, RENEWED, FREED, ACCESS_SET, POOL_SET, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
     *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
     *(WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED),
-    *(CLOSED, OPENED, IMPORTED, EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT),
+    *(CLOSED, OPENED, IMPORTED, EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT, NUMBERED, NUMBER_RETURNED),
 )
 TOKEN_CHANGES = frozenset((TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED))
 WEBHOOK_CHANGES = frozenset((WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED))

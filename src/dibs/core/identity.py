@@ -21,7 +21,7 @@ LEAST_ROLE: dict[str, str] = {
     **dict.fromkeys(("metrics", "metrics-prometheus"), VIEWER),
     **dict.fromkeys(("waiters", "activity"), VIEWER),
     **dict.fromkeys(("acquire", "acquire-any", "acquire-all", "leave", "withdraw"), AGENT),
-    **dict.fromkeys(("renew", "release", "transfer"), AGENT),
+    **dict.fromkeys(("renew", "release", "transfer", "next", "give-back"), AGENT),
     **dict.fromkeys(("acl", "session-open", "session-keep", "session-end"), AGENT),
     **dict.fromkeys(("election-show", "election-watch", "token-rotate-own"), VIEWER),
     **dict.fromkeys(("election-open", "campaign", "election-renew", "resign"), AGENT),

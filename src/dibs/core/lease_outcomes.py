@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
-from dibs.core.records import Closure, EffectState, Ending, FreezeMark, Holder, SessionRecord, Ticket
+from dibs.core.records import Closure, EffectState, Ending, FreezeMark, Holder, Number, SessionRecord, Ticket
 
 # Outcomes about the store itself: sweeping, servers' pulses, counting, freezing. No claim needs them.
 
@@ -152,6 +152,30 @@ class PoolSet(JobOutcome):
     was: int | None
     taken: int = 0  # slots
     waiting: int = 0  # how many are in the queue
+
+
+class Numbered(JobOutcome):
+    """A number that nobody else has. `again`: this ask got it before."""
+
+    number: int
+    owner: str
+    again: bool = False
+
+
+class NumberTaken(JobOutcome):
+    """Somebody has this number, or may have it; `taken` says who, if that is still known. Nothing was changed."""
+
+    number: int
+    following: int  # the next one that is free
+    taken: Number | None = None
+
+
+class NumberReturned(JobOutcome):
+    """`was_taken`: whether anybody had it. Then it is free, and the last one if it was the last."""
+
+    number: int
+    was_taken: bool
+    last_number: int = 0
 
 
 class NotFound(JobOutcome):

@@ -86,6 +86,10 @@ REPLACED_LEAST = 4
 REPLACED_MAX = 1_024
 REPLACED_MS = 60_000
 
+# Numbers of a series: the highest, and of how many of the newest it is known whose they are, and of how many free ones.
+NUMBER_MAX = 10**9
+NUMBERS_KEPT = 64
+
 # Several at once
 NAMES_MAX = 1_000
 FREED_MAX = 500  # jobs of a session that has ended which one decision frees; sweeps free the rest

@@ -201,6 +201,17 @@ class Group(Record):
     replaced: str = ""  # short digests of the asks that were replaced, newest first
 
 
+class Number(Record):
+    """A number of a series that somebody was given, or gave back (`claims/numbers.py`)."""
+
+    number: int
+    at_ms: int
+    after: int = 0  # the last number of the series before it
+    owner: str = ""  # empty: it was given back, and is free
+    principal: str = ""
+    request_key: str = ""  # names the ask: a repeat of it gets the same number
+
+
 class LockRecord(Kept):
     """Everything about one job. It exists from the first claim until the job has been idle for long."""
 
@@ -225,6 +236,9 @@ class LockRecord(Kept):
     groups: tuple[Group, ...] = ()
     withdrawn: tuple[WithdrawnAsk, ...] = ()  # newest first
     effects: tuple[EffectState, ...] = ()  # of the work in progress; with a done mark, of the work that was done
+    # Of a series: its last number, and whose the newest ones are, newest first. It is never forgotten.
+    last_number: int = 0
+    numbers: tuple[Number, ...] = ()
 
     def due_ms(self) -> int | None:
         """The first expiry; without a holder, the end of a delay that somebody waits for, or when to delete it."""
@@ -238,7 +252,7 @@ class LockRecord(Kept):
             return min(timed) if timed else None
         if self.line:  # nobody holds it and somebody waits: for a delay to end, or for other jobs of a ticket
             return self.delay_until_ms or None
-        if self.acl or self.parked or self.pooled:
+        if self.acl or self.parked or self.pooled or self.last_number:
             return None
         idle_since_ms = self.endings[0].at_ms if self.endings else 0
         kept_ms = FAILING_RECORD_MS if self.effects or (self.failures and self.max_attempts) else IDLE_RECORD_MS

@@ -181,4 +181,6 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
     close_job = awaits("close_job", operations.close_job)
     open_job = awaits("open_job", operations.open_job)
     set_pool = awaits("set_pool", operations.set_pool)
+    next_number = awaits("next_number", operations.next_number)
+    return_number = awaits("return_number", operations.return_number)
     pools = awaits("pools", operations.list_pools)

@@ -127,4 +127,6 @@ class Client(ClientFace[Claim, Session, Leader, Events, TransportPool]):
     close_job = asks("close_job", operations.close_job)
     open_job = asks("open_job", operations.open_job)
     set_pool = asks("set_pool", operations.set_pool)
+    next_number = asks("next_number", operations.next_number)
+    return_number = asks("return_number", operations.return_number)
     pools = asks("pools", operations.list_pools)

@@ -317,6 +317,21 @@ def list_pools(prefix: str | None = None) -> Flow[list[JobStatus]]:
     return [answers.status_from(each) for each in body["locks"]]
 
 
+def next_number(
+    name: str, *, at_least: int = 0, number: int | None = None, owner: str | None = None, request_key: str | None = None
+) -> Flow[int]:
+    """A number of a series that nobody else gets: the next one, from `at_least` on. `number`: just this one; raises
+    RequestRefused if somebody has it. It stays taken until `return_number`."""
+    document = {"at_least": at_least or None, "number": number, "owner": owner, "request_key": request_key or new_id()}
+    found: int = answers.body_of((yield Ask("next", name, _given(document))))["number"]
+    return found
+
+
+def return_number(name: str, number: int) -> Flow[bool]:
+    """Give a number of a series back. Returns whether anybody had it."""
+    return bool(answers.body_of((yield Ask("give-back", name, {"number": number})))["returned"])
+
+
 def open_session(owner: str | None, ttl: Duration | None, metadata: str | None, process: str | None) -> Flow[Document]:
     document: Document = {"owner": owner, "metadata": metadata, "process": process}
     document["fresh_session_id"] = new_id()

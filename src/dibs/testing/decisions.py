@@ -33,8 +33,7 @@ REFUSALS = (
     *(outcomes.SessionUnknown, outcomes.SessionOver, outcomes.AlreadyDone, outcomes.Delayed, outcomes.Closed),
     *(outcomes.NotCurrent, outcomes.KeySpent, outcomes.Forbidden, outcomes.AclDiffers, outcomes.QuotaExceeded),
     *(outcomes.TooMany, lease_outcomes.Frozen, lease_outcomes.NotAJob, lease_outcomes.NoteTooLong),
-    lease_outcomes.EffectRefused,
-    *(lease_outcomes.NotFound, lease_outcomes.NotClosed),
+    *(lease_outcomes.EffectRefused, lease_outcomes.NotFound, lease_outcomes.NotClosed, lease_outcomes.NumberTaken),
 )
 # Why a place may leave its queue whatever is asked: it is not the asker's doing.
 DUE = ("stopped asking", "session ended", "done", "parked", "forbidden", "pool changed", "deadlock")

@@ -320,6 +320,18 @@ ANSWERS: dict[str, Answer] = {
         "slots_taken": number("how many are taken; perhaps more than there are"),
         "waiting": number("how many are in line"),
     },
+    "next": {
+        "name": text("the series"),
+        "number": number("a number that nobody else has"),
+        "owner": text("whose it is"),
+        "again": flag("true: this ask got it before", optional=True),
+    },
+    "give-back": {
+        "name": text("the series"),
+        "number": number("the number"),
+        "returned": flag("whether anybody had it; it is free now"),
+        "last_number": number("the last number of the series; 0: none"),
+    },
     "job": {
         "name": text("the job"),
         "status": text("`held`, `free`, `done`, `delayed` or `parked`"),
@@ -337,6 +349,7 @@ ANSWERS: dict[str, Answer] = {
         "previous": part("see [previous](#previous)", optional=True),
         "effects": parts("the steps that its owners noted: see [effect](#effect)", optional=True),
         "acl": part("if there is one", optional=True),
+        "last_number": number("of a series: its last number", optional=True),
         "closed": part("if it is closed for newcomers: see [closure](#closure)", optional=True),
         "waiting": number("how many are in line", optional=True),
         "overlapping": parts(
@@ -533,6 +546,9 @@ ANSWERS: dict[str, Answer] = {
             "or `transferred`",
             optional=True,
         ),
+        "number": number("only with `number_taken`: the number", optional=True),
+        "next": number("only with `number_taken`: the next one that is free", optional=True),
+        "owner": text("only with `number_taken`: whose it is, if that is known", optional=True),
     },
 }
 # Documents inside documents. Other lists and objects are described in their own field.

@@ -66,6 +66,10 @@ def _reply_for(outcome: outcomes.Outcome) -> Reply:
         body["ended"] = outcome.ending.how
     elif isinstance(outcome, TooMany):
         body["retry_after_ms"] = OVERLOAD_RETRY_MS
+    elif row.word == "number_taken":
+        from dibs.wire.refusals import taken_number
+
+        body |= taken_number(outcome)
     return Reply(status, body)
 
 

@@ -97,6 +97,8 @@ def status_document(
             document["holders"] = [parts.holder_document(each, now_ms) for each in lock.holders]
     if lock.pooled:
         document |= {"slots": lock.slots, "slots_taken": units_of(lock.holders), "pool": True}
+    if lock.last_number:
+        document["last_number"] = lock.last_number
     if document["status"] == "done" and lock.done is not None:
         document["done"] = done_document(lock.done)
     if document["status"] == "delayed":
@@ -364,6 +366,13 @@ def opened(outcome: lease_outcomes.Opened) -> Document:
     return document
 
 
+def numbered(outcome: lease_outcomes.Numbered) -> Document:
+    document: Document = {"name": outcome.name, "number": outcome.number, "owner": outcome.owner}
+    if outcome.again:
+        document["again"] = True
+    return document
+
+
 PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     lease_outcomes.Freed: lambda outcome: {"name": outcome.name, "freed": outcome.was_parked},
     outcomes.Left: lambda outcome: {"name": outcome.name, "left": outcome.was_in},
@@ -388,6 +397,13 @@ PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
         "was": outcome.was,
         "slots_taken": outcome.taken,
         "waiting": outcome.waiting,
+    },
+    lease_outcomes.Numbered: numbered,
+    lease_outcomes.NumberReturned: lambda outcome: {
+        "name": outcome.name,
+        "number": outcome.number,
+        "returned": outcome.was_taken,
+        "last_number": outcome.last_number,
     },
     outcomes.Status: status,
 }

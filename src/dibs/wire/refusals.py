@@ -77,6 +77,11 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
         )
     if isinstance(outcome, lease_outcomes.NotClosed):
         return status, outcome.why
+    if isinstance(outcome, lease_outcomes.NumberTaken):
+        taken = outcome.taken
+        ago = "" if taken is None else f", since {format_duration(outcome.now_ms - taken.at_ms)}"
+        who = "It is not known who has it" if taken is None else f"{taken.owner} has it{ago}"
+        return status, f"Number {outcome.number} is taken. {who}. The next one that is free is {outcome.following}."
     if isinstance(outcome, outcomes.Differs) and outcome.slots:
         return status, _never_fits(outcome)
     if isinstance(outcome, outcomes.Differs):
@@ -128,3 +133,11 @@ def _why_not_current(outcome: outcomes.NotCurrent) -> str:
     if ending.how == "transferred":
         return f"This lease was handed to {ending.by} {ago} ago." + now
     return f"This lease was {ending.how} {ago} ago." + now
+
+
+def taken_number(outcome: Outcome) -> dict[str, object]:
+    """The fields of a number that is taken: whose it is, if that is known, and the next one."""
+    if not isinstance(outcome, lease_outcomes.NumberTaken):
+        return {}
+    owner = {} if outcome.taken is None else {"owner": outcome.taken.owner}
+    return {"number": outcome.number, "next": outcome.following, **owner}

@@ -461,6 +461,20 @@ REQUESTS: dict[str, Fields] = {
             numbers=(0, limits.SLOTS_MAX),
         ),
     },
+    "next": {
+        "at_least": Field(WHOLE, "the number is this one or a higher one", numbers=(0, limits.NUMBER_MAX), default="0"),
+        "number": Field(
+            WHOLE,
+            "just this number; refused if somebody has it",
+            numbers=(1, limits.NUMBER_MAX),
+            default="the next one",
+        ),
+        "owner": OWNER.but("whose it is", default="the token's name"),
+        "request_key": REQUEST_KEY.but("names the ask: a repeat with the same key gets the same number"),
+    },
+    "give-back": {
+        "number": Field(WHOLE, "the number to free", required=True, numbers=(1, limits.NUMBER_MAX)),
+    },
     "inspect": {},
     "session-open": {
         "ttl_seconds": TTL.but(

@@ -14,7 +14,7 @@ from dibs.base.ids import is_id, new_id
 from dibs.base.jsontext import Document
 from dibs.core import commands, limits
 from dibs.core.holds.ceiling import max_hold_ms
-from dibs.core.identity import ADMIN, NO_LIMITS, Caller, require
+from dibs.core.identity import ADMIN, NO_LIMITS, OPERATOR, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_name, check_namespace, in_tree
 from dibs.core.records import EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT, EXCLUSIVE
 from dibs.wire import values
@@ -327,6 +327,33 @@ def _set_pool(ns: str, name: str, document: Document, caller: Caller) -> command
     return commands.SetPool(ns=ns, name=name, principal=caller.principal, slots=slots)
 
 
+def _take_number(ns: str, name: str, document: Document, caller: Caller) -> commands.TakeNumber:
+    return commands.TakeNumber(
+        ns=ns,
+        name=_series(name),
+        principal=caller.principal,
+        owner=values.text_of(document, "owner") or caller.principal,
+        request_key=values.request_key_of(document) or new_id(),
+        at_least=values.number_of(document, "at_least", 0),
+        number=values.number_of(document, "number", 0) if "number" in document else 0,
+        badges=caller.badges,
+        admin=caller.role == ADMIN,
+    )
+
+
+def _return_number(ns: str, name: str, document: Document, caller: Caller) -> commands.ReturnNumber:
+    may_all = caller.role in (OPERATOR, ADMIN)
+    return commands.ReturnNumber(
+        ns=ns, name=_series(name), principal=caller.principal, number=document["number"], admin=may_all
+    )
+
+
+def _series(name: str) -> str:
+    if in_tree(name) or name.startswith(ELECTION_PREFIX):
+        raise InvalidInput("A path:, a repo: and an election have no numbers. Name a job, such as migrations.")
+    return name
+
+
 _BUILDERS: dict[str, Callable[[str, str, Document, Caller], commands.Command]] = {
     "acquire": _acquire,
     "leave": _leave,
@@ -339,6 +366,8 @@ _BUILDERS: dict[str, Callable[[str, str, Document, Caller], commands.Command]] =
     "close": _close,
     "open": lambda ns, name, _, caller: commands.Open(ns=ns, name=name, principal=caller.principal),
     "pool": _set_pool,
+    "next": _take_number,
+    "give-back": _return_number,
     "inspect": lambda ns, name, *_: commands.Inspect(ns=ns, name=name),
 }
 

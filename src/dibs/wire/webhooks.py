@@ -17,6 +17,7 @@ HIDDEN = "****"
 EVENT_WORDS = (
     *sorted(set(LOCK_CHANGES) | set(LOCK_CHANGES.values())),
     *(kinds.FORGOTTEN, kinds.FREED, kinds.LEFT, kinds.PARKED, kinds.POOL_SET, kinds.QUEUED, kinds.REFUSED),
+    *(kinds.NUMBERED, kinds.NUMBER_RETURNED),
     EVERY,
 )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dibs.agents.git.guarded_commands import jobs_of
-from dibs.agents.harness.shell_writes import simple_commands
+from dibs.agents.harness.shell_lines import git_commands, simple_commands
 from dibs.agents.repository.settings import AgentSettings
 from dibs.base.errors import InvalidInput
 from tests.programs import DIBS, WAIT_S_MAX
@@ -132,18 +134,16 @@ def test_each_harness_says_when_the_command_is_over(guarded: Yard, harness: str)
         ("git push", [["git", "push"]]),
         ("a && b x;c|d & e", [["a"], ["b", "x"], ["c"], ["d"], ["e"]]),
         ("A=1 sudo env B=2 git push\nls", [["git", "push"], ["ls"]]),
-        ("if x; then git push; fi", [["x"], ["git", "push"], ["fi"]]),
-        ("while ! git push; do x; done", [["git", "push"], ["x"], ["done"]]),
-        ("timeout 60 git push", [["60", "git", "push"]]),
-        (
-            "git commit -F - <<'EOF'\ngit pull\nEOF\ngit push",
-            [["git", "commit", "-F", "-", "<<", "EOF"], ["git", "push"]],
-        ),
-        ("cat <<-A <<B\nx\n\tA\ny\nB\ngit push", [["cat", "<<", "-A", "<<", "B"], ["git", "push"]]),
-        ("cat <<E\nnever ends\ngit push", [["cat", "<<", "E"]]),
+        ("if x; then git push; fi", [["x"], ["git", "push"]]),
+        ("while ! git push; do x; done", [["git", "push"], ["x"]]),
+        ("timeout 60 git push", [["git", "push"]]),
+        ("git commit -F - <<'EOF'\ngit pull\nEOF\ngit push", [["git", "commit", "-F", "-"], ["git", "push"]]),
+        ("cat <<-A <<B\nx\n\tA\ny\nB\ngit push", [["cat"], ["git", "push"]]),
+        ("cat <<E\nnever ends\ngit push", [["cat"]]),
         ("echo 'git push; x'", [["echo", "git push; x"]]),
-        ("cat <<E\ngit push\nE", [["cat", "<<", "E"]]),
-        ("git push $(x y)", [["git", "push", "$"], ["x", "y"], []]),
+        ("cat <<E\ngit push\nE", [["cat"]]),
+        ("git push $(x y)", [["x", "y"], ["git", "push", "$"]]),
+        ("echo 'never ends; git push", [["echo", "'never", "ends"], ["git", "push"]]),
     ],
 )
 def test_the_simple_commands_of_a_line_are_told_apart(command: str, found: list[list[str]]) -> None:
@@ -158,29 +158,45 @@ def test_a_guard_that_is_not_two_texts_is_refused(value: object) -> None:
         AgentSettings({"command": value}, "here")
 
 
-@pytest.mark.fault("F-295")
-@pytest.mark.parametrize(
-    ("command", "is_seen"),
-    [
-        ("git -C . push", True),
-        ("git -c a=b push origin", True),
-        ("git --git-dir .git --no-pager push", True),
-        ("/usr/bin/git push", True),
-        ("timeout -k 5 60 git push", True),
-        ("nice -n 10 git push", True),
-        ("sudo -u x git push", True),
-        ("! git push", True),
-        ("if git push; then :; fi", True),
-        ("until git push; do sleep 1; done", True),
-        ("cat > notes <<EOF\ntext\nEOF\ngit push", True),
-        ("echo git push", False),
-        ("git commit -m 'git push'", False),
-        ("git log push", False),
-        ("cat <<EOF\ngit push\nEOF", False),
-        ("grep -r git push", False),
-        ("git pushed", False),
-    ],
+MATCHES = (
+    *("git push", "git commit", "git merge", "git worktree add", "npm publish", "make test", "kubectl apply"),
+    *("pkill -f", "killall", "terraform apply", "docker push"),
 )
-def test_a_guarded_command_is_seen_in_the_forms_that_people_type(command: str, is_seen: bool) -> None:
-    settings = AgentSettings({"command": [{"match": "git push", "claim": "x"}]}, "here")
-    assert bool(jobs_of(settings, simple_commands(command), "main")) == is_seen
+
+
+def lines_of(name: str) -> list[str]:
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    return [line for line in text.splitlines()[1:] if line]
+
+
+def typed(line: str) -> str:
+    """A line of a table as it is typed. In front of a quote, `\\n` is the shell's own."""
+    return re.sub(r"\\n(?!['\"])", "\n", line).replace("\\t", "\t")
+
+
+def found_in(command: str) -> set[str]:
+    settings = AgentSettings({"command": [{"match": each, "claim": each} for each in MATCHES]}, "here")
+    return set(jobs_of(settings, simple_commands(command), "main"))
+
+
+@pytest.mark.fault("F-295")
+@pytest.mark.fault("F-570")
+@pytest.mark.parametrize("line", lines_of("forms.txt"))
+def test_a_guarded_command_is_seen_in_the_forms_that_people_type(line: str) -> None:
+    match, _, command = line.partition(" | ")
+    assert match in found_in(typed(command))
+
+
+@pytest.mark.fault("F-571")
+@pytest.mark.parametrize("line", lines_of("mentions.txt"))
+def test_a_command_that_only_mentions_what_is_guarded_is_not_stopped(line: str) -> None:
+    assert found_in(typed(line)) == set()
+
+
+def test_the_table_of_mentions_is_long_enough_to_mean_something() -> None:
+    assert len(set(lines_of("mentions.txt"))) >= 200
+
+
+def test_the_arguments_of_git_commands_are_found_wherever_the_shell_runs_them() -> None:
+    line = "echo 'git x'; (cd a && git -C . stash pop) && sudo git reset --hard $(git rev-parse HEAD)"
+    assert git_commands(line) == [["-C", ".", "stash", "pop"], ["rev-parse", "HEAD"], ["reset", "--hard", "$"]]

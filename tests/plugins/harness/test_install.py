@@ -54,7 +54,8 @@ def test_it_is_installed_once_and_taken_out_again(
         if path.endswith(".json")
         else [f"; exec {COMMAND} --client {harness}"]
     )
-    assert {each.rpartition("; exec ")[2] for each in hooks} == {f"{COMMAND} --client {harness}"}
+    told = {each.rpartition("; exec ")[2].removesuffix(" --limit 120s") for each in hooks}
+    assert told == {f"{COMMAND} --client {harness}"}
     again = terminal("agent", "install", *words, "--json").data["files"]
     assert {each["done"] for each in again} == {"unchanged"}
     assert texts == {each["path"]: Path(each["path"]).read_text() for each in again}
@@ -217,3 +218,15 @@ def test_it_says_what_the_files_cannot_do(terminal: Terminal, tmp_path: Path) ->
     assert "after you trust them" in shown
     assert "--trust-folder" in terminal("agent", "install", "--client", "copilot").out
     assert "--client windsurf --user" in terminal("agent", "install", "--client", "windsurf").out
+
+
+@pytest.mark.parametrize("harness", ["claude", "codex", "gemini", "copilot", "cursor"])
+def test_a_hook_that_may_stand_in_line_is_told_how_long_its_client_waits(harness: str) -> None:
+    before = ("PreToolUse", "BeforeTool", "preToolUse", "beforeShellExecution")
+    found = json.loads(with_hooks("{}", harness))["hooks"]
+    for event, entries in found.items():
+        entry = entries[0].get("hooks", entries)[0]
+        seconds = entry.get("timeoutSec") or entry["timeout"] // (1000 if harness == "gemini" else 1)
+        command = entry.get("bash") or entry["command"]
+        assert command.endswith(f" --limit {seconds}s") == (event in before)
+        assert event in before or seconds <= 10

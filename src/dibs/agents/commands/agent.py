@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.agent_guard import BEFORE, AgentGuard
+from dibs.agents.git.agent_guard import BEFORE, AgentGuard, TurnTimer
 from dibs.agents.harness.clients import forget, note
 from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal, remark
 from dibs.agents.harness.identity import HARNESSES
 from dibs.agents.notices import is_new
 from dibs.agents.trouble import note_trouble
 from dibs.base.cheap import FrameType, signal
-from dibs.base.errors import DibsError
+from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.jsontext import decode
 from dibs.base.terminal import harmless
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import Command, Option
+from dibs.core.durations import parse_duration
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
 # How long a hook may take. Harnesses wait 10 s (`harness/configuration.py`) and then take silence for leave; Codex
@@ -25,6 +26,8 @@ _MS_MAX = 8_000
 _END_MS_MAX = 2_500
 _AGAIN_S = 0.25
 CLIENT = Option("--client NAME", "the program that runs the agent (default: seen from the event)")
+HOOK_LIMIT = "10s"  # of clients whose hooks were installed without a limit of their own
+LIMIT = Option("--limit TIME", f"how long the client waits for this hook (default: {HOOK_LIMIT})")
 
 
 class HookOverdue(BaseException):
@@ -75,11 +78,20 @@ def _answered(call: Call) -> HookAnswer:
     try:
         with HookDeadline() as deadline:
             guard, event = _guard(call)
+            guard.timer = TurnTimer(_limit_ms(call), deadline.within)
             if event.kind == END:
                 deadline.within(_END_MS_MAX)
             return guard.answer()
     except (Exception, HookOverdue) as error:
         return _failed(call, guard, event, _why(error))
+
+
+def _limit_ms(call: Call) -> int:
+    """The time that the client waits for this hook. A word that is no time refuses nothing."""
+    try:
+        return parse_duration(call.values.get("limit") or HOOK_LIMIT)
+    except InvalidInput:
+        return parse_duration(HOOK_LIMIT)
 
 
 def _guard(call: Call) -> tuple[AgentGuard, HookEvent]:
@@ -132,12 +144,14 @@ COMMANDS = {
     "agent hook": Command(
         hook,
         CLIENT,
+        LIMIT,
         summary="what the hooks of coding agents run: claim what is about to be written",
         about=(
             "Reads one event of Claude Code, Codex, Cursor, Gemini CLI, Copilot, opencode or Windsurf as "
             "JSON from standard input. Before a file is written, it is claimed for the agent's session: "
             "silent if that succeeds, refused with exit code 2 if another worker has it. After a shell "
-            "command, what it changed is claimed. An error of dibs itself refuses nothing, unless the "
+            "command, what it changed is claimed. A command that the repository guards with a `wait` stands "
+            "in line for as long as --limit allows. An error of dibs itself refuses nothing, unless the "
             "repository has `require = true`; a wrong command line never does."
         ),
         examples=(("dibs agent hook --client claude", "in a hook's configuration"),),

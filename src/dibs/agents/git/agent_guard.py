@@ -12,7 +12,9 @@ from dibs.agents.harness import hook_events as kinds
 from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF, Agent
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
+from dibs.base.cheap import Callable
 from dibs.base.checkout import first_line, git_folder_of, root_around
+from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
 from dibs.base.files import content, state_folder
 from dibs.base.ids import digest
@@ -20,13 +22,14 @@ from dibs.base.jsontext import Document
 from dibs.base.terminal import plain, quoted
 from dibs.cli.framework.context import Call
 from dibs.core.durations import span
+from dibs.core.limits import TICKET_MS
 from dibs.wire.sentences import few, life, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.agents.git.checkout_claims import Checkout
     from dibs.agents.git.git_reach import GitCommand
-
+    from dibs.agents.repository.settings import GuardedCommand
 
 _LINES_MAX = 5
 _FILES_SHOWN = 3
@@ -53,8 +56,25 @@ _TOUCHED = {
     ),
     "": "These files changed while the command ran, though nobody may change them now.",
 }
-_FLAGS = ("--actor", "--again", "--for", "--namespace")
+_MARGIN_MS = 3_000  # between the end of a wait and the end of the client's patience
+_FLAGS = ("--actor", "--again", "--for", "--give-back", "--namespace")
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
+
+
+class TurnTimer:
+    """The time that a hook may stand in line: less than its client waits for it, which takes silence for leave.
+    `extend` moves the hook's own deadline."""
+
+    def __init__(self, limit_ms: int = 0, extend: Callable[[int], None] | None = None) -> None:
+        self._until_ms = steady_ms() + limit_ms - _MARGIN_MS
+        self._extend = extend
+
+    def within(self, wait_ms: int) -> int:
+        """Return how much of a wait there is time for."""
+        found = max(0, min(wait_ms, self._until_ms - steady_ms()))
+        if found and self._extend is not None:
+            self._extend(found + _MARGIN_MS * 2 // 3)
+        return found
 
 
 class AgentGuard:
@@ -65,6 +85,7 @@ class AgentGuard:
         self._event = event
         self._folder = event.cwd if os.path.isabs(event.cwd) else os.getcwd()
         self.requires = False
+        self.timer = TurnTimer()
         self._wanted: dict[str, int] = {}
         self._lost: list[str] = []
 
@@ -147,10 +168,13 @@ class AgentGuard:
         if shell is None:
             return None
         try:
-            refused = shell.claim_jobs(list(jobs))
+            refused = shell.claim_jobs(list(jobs), self.timer.within(min([each.wait_ms for each in jobs.values()])))
         finally:
             self._close(shell)
-        return refusal(self._event, _command_text(refused[0], jobs[refused[0]["job"]])) if refused else None
+        if not refused:
+            return None
+        words = " ".join(jobs[refused[0]["job"]].match)
+        return refusal(self._event, _command_text(refused[0], words))
 
     def _after_command(self, checkout: Checkout) -> None:
         """Let go of what the command was claimed as. When the agent stops, none of its commands runs."""
@@ -166,12 +190,12 @@ class AgentGuard:
             shell.release_jobs(list(jobs))
         self._close(shell)
 
-    def _jobs(self, settings: AgentSettings, root: str) -> dict[str, str]:
+    def _jobs(self, settings: AgentSettings, root: str) -> dict[str, GuardedCommand]:
         if not settings.commands:
             return {}
-        from dibs.agents.git.guarded_commands import guarding_jobs  # most repositories guard no command
+        from dibs.agents.git.guarded_commands import guarding  # most repositories guard no command
 
-        return guarding_jobs(settings, self._event.command, root)
+        return guarding(settings, self._event.command, root)
 
     def _later(self, checkout: Checkout) -> HookAnswer:
         kind = self._event.kind
@@ -218,6 +242,11 @@ class AgentGuard:
                     found = checkout.claim(list(dict.fromkeys(files)))
                     in_way += [{**each, "by_actor": checkout.is_of_actor(each)} for each in found[:1]] + found[1:]
                     notices += self._taken_over(checkout)
+                    if checkout.settings.numbered and not found:
+                        taken = [each for file in dict.fromkeys(files) if (each := checkout.taken_number(file))]
+                        if taken:
+                            say = refusal if checkout.settings.guard == DENY else remark
+                            return say(self._event, _number_text(taken[0]))
             finally:
                 self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
@@ -500,10 +529,31 @@ def _typed(*words: str) -> str:
 def _command_text(refused: Document, words: str) -> str:
     job = refused["name"]
     has = " has it" if refused.get("status") == "held" and not refused.get("paused") else ""
+    if "position" in refused:
+        ahead = f", and you are number {refused['position']} in line" if refused["position"] else ""
+        return (
+            f"Not run: your turn is not yet. In this repository one worker at a time runs `{plain(words)}`, as the job "
+            f"{quoted(job)}: {_state(refused)}{has}{ahead}.\nAsk again: run the same command again. Within "
+            f"{span(TICKET_MS)} you keep your place."
+        )
     return (
         f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}: "
         f"{_state(refused)}{has}.\n{_step(refused, job, 'run the command again')}".rstrip()
     )
+
+
+def _number_text(taken: Document) -> str:
+    """Say that the number in a new file's name is somebody's, and which is free."""
+    what = f"number {taken['digits']} of {quoted(taken['series'])}"
+    if "file" in taken:
+        who = f"{quoted(taken['file'], _FILE_CHARS_MAX)} has it"
+    else:
+        who = f"{quoted(taken['owner'])} has it" if "owner" in taken else "it is used already"
+    back = _typed(
+        "next", taken["series"], "--give-back", str(int(taken["digits"])), *_namespace(taken.get("namespace"))
+    )
+    free = "" if "file" in taken else f" If nobody needs {taken['digits']} any more, {back} frees it."
+    return f"Not written: {what} is taken; {who}.\nName the file with {taken['next']}, which is free.{free}"
 
 
 def _present(others: list[Document]) -> str:

@@ -19,21 +19,26 @@ from dibs.agents.repository.file_paths import folded, folds_case, nameable, path
 from dibs.agents.repository.settings import DENY, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Sequence
+from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
-from dibs.client.flow import all_pages, drive
+from dibs.client.flow import all_pages, drive, status_of
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
-from dibs.core.limits import ALL_NAMES_MAX
+from dibs.core.limits import ALL_NAMES_MAX, NUMBER_MAX, TICKET_MS
 from dibs.core.names import is_resource
 from dibs.core.overlap import above
 from dibs.core.records import HELD
+from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of_word
+from dibs.wire.documents import Reply
 
 _DIGITS = 12
+_SLICE_MS = 5_000
+_TURN_MS = TICKET_MS + _SLICE_MS
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2
 
 
@@ -70,8 +75,8 @@ class Checkout:
         jobs, so it counts in a repository that the user trusts; else its jobs are its own, too."""
         return is_resource(self._naming.of(job)) or not self.repository.is_trusted
 
-    def _place_of(self, job: str) -> tuple[Call, ActorSession]:
-        return (self.call, self._session) if self.is_own(job) else (self._users, self._users_session)
+    def _place(self, *, own: bool) -> tuple[Call, ActorSession]:
+        return (self.call, self._session) if own else (self._users, self._users_session)
 
     def files(self, path: str, folder: str) -> list[str]:
         """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""
@@ -113,13 +118,16 @@ class Checkout:
             levels += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in here]
         return levels
 
+    def _opened_of(self, session: ActorSession) -> str:
+        opened = self._opened[session] = self._opened.get(session) or session.opened(session.ttl_ms)
+        return opened
+
     def _ask(
         self, call: Call, session: ActorSession, names: list[str], granted: list[Document] | None = None
     ) -> tuple[list[Document], Ask]:
         """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the
-        claim. `granted` gets the leases. Raises StoreUnavailable for an answer that is not about them."""
-        opened = self._opened.get(session) or session.opened(session.ttl_ms)
-        self._opened[session] = opened
+        claim. `granted` gets the leases."""
+        opened = self._opened_of(session)
         asked = {
             "session_id": opened,
             "names": names,
@@ -129,42 +137,105 @@ class Checkout:
         }
         pending = PendingClaim("acquire-all", "", asked, own_key=True)
         reply = drive(call.transport(), pending.ask_once())
-        body, undo = reply.body or {}, pending.withdrawal()
-        if "refused" in body:
-            return list(body["refused"]), undo
-        if body.get("code") == "deadlock":
-            return _deadlocked(call, opened, names) or [{**body, "status": "deadlock", "name": names[0]}], undo
-        if reply.status >= 300:
-            raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
-        if granted is not None:
-            granted += body.get("leases", ())
-        return [], undo
+        refused = _in_way(call, opened, names, reply)
+        if granted is not None and not refused:
+            granted += (reply.body or {}).get("leases", ())
+        return refused, pending.withdrawal()
+
+    def _ask_in_line(
+        self, call: Call, session: ActorSession, names: list[str], refused: list[Document], until_ms: int
+    ) -> list[Document]:
+        """Stand in line for all of the names, which were just refused. Returns what stands in the way when the time is
+        over, with the `position` if there is a place. The ask has no key: the next one of the session finds its place,
+        which lasts for TICKET_MS. The hold has a TTL until this hook has seen it: a turn that comes after the hook gave
+        up must not last as long as the session."""
+        opened = self._opened_of(session)
+        asked: Document = {"session_id": opened, "names": names, "owner": session.owner(), "metadata": self._metadata}
+        place: Document = {}
+        while all(_may_come(each) for each in refused) and (left_ms := until_ms - steady_ms()) > 0:
+            waits = {**asked, "ttl_ms": _TURN_MS, "wait_seconds": min(left_ms, _SLICE_MS) / 1000}
+            reply = call.transport().ask(Ask("acquire-all", "", waits))
+            if status_of(reply) == "queued":
+                place = {"position": (reply.body or {}).get("position")}
+            else:
+                refused, place = _in_way(call, opened, names, reply), {}
+                if not refused:
+                    break
+        if refused and not place:
+            return refused
+        # Without a TTL: what was got lasts as long as the session from now on. Else this says how it stands now.
+        return [{**each, **place} for each in self._ask(call, session, names)[0]]
 
     def _names(self, file: str) -> tuple[str, str]:
         """The claim for this checkout, and the one that everybody sees."""
         return f"path:@{self.id}/{self.key(file)}", f"path:{nameable(file)}"
 
-    def claim_jobs(self, jobs: Sequence[str]) -> list[Document]:
-        """Claim jobs one by one, in an order that is the same for all. Returns what stands in the way of the first that
-        is taken, with the `job` as it was written and the `namespace` in which `dibs wait` would not look for it. Those
-        before it are withdrawn: what another command of the agent was claimed as stays."""
-        got: list[tuple[Call, Ask]] = []
-        for job in sorted(jobs):
-            call, session = self._place_of(job)
-            refused, undo = self._ask(call, session, [self._naming.of(job)])
+    def claim_jobs(self, jobs: Sequence[str], wait_ms: int = 0) -> list[Document]:
+        """Claim jobs: all or none of those at one place, the repository's own before others. `wait_ms`: how long to
+        stand in line for them. Returns what stands in the way, with the `job` as it was written and the `namespace` in
+        which `dibs wait` would not look for it. What was got before is undone: what another command of the agent was
+        claimed as stays."""
+        until_ms = steady_ms() + wait_ms
+        got: list[tuple[Call, ActorSession, list[str], Ask | None]] = []
+        for own in (True, False):
+            by_name = {self._naming.of(job): job for job in sorted(jobs) if self.is_own(job) == own}
+            if not by_name:
+                continue
+            call, session = self._place(own=own)
+            names = list(by_name)
+            refused, undo = self._ask(call, session, names)
+            has_waited = bool(refused) and wait_ms > 0
+            if has_waited:
+                refused = self._ask_in_line(call, session, names, refused, until_ms)
             if not refused:
-                got.append((call, undo))
-            else:
-                for where, each in got:
-                    where.transport().ask(each)
-                hidden = self.is_own(job) and not is_resource(refused[0]["name"])
-                place = {"namespace": call.repository_namespace} if hidden and call.repository_namespace else {}
-                return [{**each, "job": job, **place, "by_actor": _is_of_actor(call, each)} for each in refused]
+                got.append((call, session, names, None if has_waited else undo))
+                continue
+            for call_before, session_before, taken, undoing in got:
+                if undoing is None:
+                    _release(call_before, session_before, taken)
+                else:
+                    call_before.transport().ask(undoing)
+            hidden = own and not is_resource(refused[0]["name"])
+            place = {"namespace": call.repository_namespace} if hidden and call.repository_namespace else {}
+            return [
+                {**each, "job": by_name[each["name"]], **place, "by_actor": _is_of_actor(call, each)}
+                for each in refused
+            ]
         return []
+
+    def taken_number(self, file: str) -> Document | None:
+        """Take the number that a new file has in its name (`[[agent.file]]`), for the agent and its subagents. Returns
+        whose it is if somebody has it: `owner` if that is known, or the other `file`; and the `next` that is free."""
+        if os.path.lexists(os.path.join(self.root, file)):
+            return None  # whoever made it had the number
+        for numbered in self.settings.numbered:
+            digits = numbered.digits(file)
+            if not digits or not 0 < int(digits) <= NUMBER_MAX:
+                continue
+            folder = os.path.dirname(file)
+            beside = [os.path.join(folder, name) for name in _names_in(os.path.join(self.root, folder))]
+            used = {int(number): each for each in beside if (number := numbered.digits(each))}
+            own = self.is_own(numbered.series)
+            call, session = self._place(own=own)
+            place = {"namespace": call.repository_namespace} if own and call.repository_namespace else {}
+            key = digest(self.agent.session, numbered.series, str(int(digits)))
+            asked = {"number": int(digits), "owner": session.owner(), "request_key": key}
+            body: Document = {"file": used[int(digits)], "next": 0} if int(digits) in used else {}
+            if not body:
+                reply = call.ask("next", numbered.series, asked)
+                body = reply.body or {}
+                if reply.status < 300:
+                    return None
+                if body.get("code") != "number_taken":
+                    raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
+            following = str(max([body["next"], *[each + 1 for each in used]])).zfill(len(digits))
+            whose = {field: body[field] for field in ("owner", "file") if field in body}
+            return {**whose, "series": numbered.series, "digits": digits, "next": following, **place}
+        return None
 
     def release_jobs(self, jobs: Sequence[str]) -> None:
         for job in jobs:
-            _release(*self._place_of(job), [self._naming.of(job)])
+            _release(*self._place(own=self.is_own(job)), [self._naming.of(job)])
 
     @property
     def _metadata(self) -> str:
@@ -257,6 +328,29 @@ class Checkout:
                 if is_here and (lock["name"], hold["fencing_token"]) not in mine:
                     found.append({**lock, **hold, "file": self.file_of(lock["name"])})
         return found
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _may_come(refused: Document) -> bool:
+    return kind_of_word(str(refused.get("code") or refused.get("status"))) in (NOT_YET, NOT_NOW)
+
+
+def _in_way(call: Call, session: str, names: list[str], reply: Reply) -> list[Document]:
+    """Return what stands in the way of each name. Raises StoreUnavailable for an answer that is not about them."""
+    body = reply.body or {}
+    if "refused" in body:
+        return list(body["refused"])
+    if body.get("code") == "deadlock":
+        return _deadlocked(call, session, names) or [{**body, "status": "deadlock", "name": names[0]}]
+    if reply.status >= 300:
+        raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
+    return []
 
 
 def _is_of_actor(call: Call, refused: Document) -> bool:

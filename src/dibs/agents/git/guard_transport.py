@@ -53,7 +53,7 @@ class GuardTransport:
             reply = self._transport.ask(asked)
             is_answered = reply.status < 500 and reply.status not in _REFUSED
         finally:
-            self._asked_ms += steady_ms() - begun_ms
+            self._asked_ms += steady_ms() - begun_ms - round(1000 * asked.document.get("wait_seconds", 0))
             if self._note is not None and not is_answered and self._asked_ms >= ANSWER_MS:
                 note_silence(self._note)
         if is_answered:

@@ -93,6 +93,9 @@ def _servers(text: str) -> Document:
 
 COMMAND = "dibs agent hook"
 _SECONDS = 10
+# Before a tool: a guarded command may stand in line. The hook is told, so that it refuses before the client gives up.
+_SECONDS_BEFORE = 120
+_BEFORE = ("PreToolUse", "BeforeTool", "preToolUse", "beforeShellExecution")
 # Codex gives the hooks of a session's end no more, and warns of each that asks for it.
 _SECONDS_AT_THE_END = 3
 _ABSENT = "dibs is not installed here, so files that agents write are not claimed. Work goes on without it."
@@ -180,14 +183,15 @@ def _part(text: str, key: str) -> Document:
 
 def _entry(harness: str, event: str, tools: str | None) -> Document:
     command = _command(harness, event)
+    seconds = _SECONDS_BEFORE if event in _BEFORE else _SECONDS
     if harness == COPILOT:
-        made: Document = {"type": "command", "bash": command, "timeoutSec": _SECONDS}
+        made: Document = {"type": "command", "bash": command, "timeoutSec": seconds}
     elif harness == WINDSURF:
         made = {"command": command}
     elif harness == CURSOR:
-        made = {"command": command, "timeout": _SECONDS}
+        made = {"command": command, "timeout": seconds}
     else:
-        seconds = _SECONDS_AT_THE_END if (harness, event) == (CODEX, "SessionEnd") else _SECONDS
+        seconds = _SECONDS_AT_THE_END if (harness, event) == (CODEX, "SessionEnd") else seconds
         timeout = seconds * 1000 if harness == GEMINI else seconds
         made = {"hooks": [{"type": "command", "command": command, "timeout": timeout}]}
     return made if tools is None else {"matcher": tools, **made}
@@ -200,7 +204,8 @@ def _command(harness: str, event: str) -> str:
     """
     said = _SAID_AT_START.get(harness) if event in ("SessionStart", "sessionStart") else None
     absent = f'{{ echo \'{{"{said}": "{_ABSENT}"}}\'; exit 0; }}' if said else "exit 0"
-    return f"command -v dibs >/dev/null || {absent}; exec {COMMAND} --client {harness}"
+    limit = f" --limit {_SECONDS_BEFORE}s" if event in _BEFORE else ""
+    return f"command -v dibs >/dev/null || {absent}; exec {COMMAND} --client {harness}{limit}"
 
 
 def _path_of_ours(hooks: Document) -> json_text.Path | None:

@@ -1,8 +1,9 @@
 // Written by `dibs agent install`: each file is claimed before an agent of opencode writes it.
 import { spawn } from "node:child_process"
 
-// As long as other harnesses wait for a hook. One that takes longer refuses nothing.
+// As long as other harnesses wait for a hook. One that takes longer refuses nothing. A guarded command may stand in line.
 const PATIENCE_MS = 10_000
+const PATIENCE_IN_LINE_MS = 12 * PATIENCE_MS
 const BEFORE = new Set(["edit", "write", "multiedit", "patch", "apply_patch", "bash"])
 
 export const Dibs = async ({ client, directory }) => {
@@ -15,8 +16,10 @@ export const Dibs = async ({ client, directory }) => {
       if (missing) return resolve({ text: "" })
       const parent = parents.get(sessionID)
       const who = parent ? { session_id: parent, agent_id: sessionID } : { session_id: sessionID }
-      const child = spawn("dibs", ["agent", "hook", "--client", "opencode"], { cwd: directory })
-      const impatience = setTimeout(() => child.kill("SIGKILL"), PATIENCE_MS)
+      const patience = name === "PreToolUse" && more.tool_name === "bash" ? PATIENCE_IN_LINE_MS : PATIENCE_MS
+      const words = ["agent", "hook", "--client", "opencode", "--limit", `${patience / 1000}s`]
+      const child = spawn("dibs", words, { cwd: directory })
+      const impatience = setTimeout(() => child.kill("SIGKILL"), patience)
       let text = ""
       child.stdout.on("data", (data) => (text += data))
       child.stderr.on("data", (data) => (text += data))

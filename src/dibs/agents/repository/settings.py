@@ -50,7 +50,7 @@ _CHOICES = {
     "on_no_answer": (GRANT, REFUSE),
 }
 _FLAGS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
-_AGENT = {"guard": DENY, "worktrees": WARN, "clones": OFF, "paths": (), "require": False, "command": []}
+_AGENT = {"guard": DENY, "worktrees": WARN, "clones": OFF, "paths": (), "require": False, "command": [], "file": []}
 _TRACKER = {"check": OFF, "on_no_answer": GRANT, "label": "", "comment": False}
 _LABEL_CHARS_MAX = 50  # GitHub's own limit
 
@@ -155,6 +155,36 @@ def _flag(key: str, value: object, where: str) -> bool:
     return found
 
 
+class GuardedCommand:
+    """One `[[agent.command]]`: the words that name a command, the job that it is claimed as, and how long it stands in
+    line for it; 0: it is refused at once."""
+
+    __slots__ = ("claim", "match", "wait_ms")
+
+    def __init__(self, match: tuple[str, ...], claim: str, wait_ms: int = 0) -> None:
+        self.match = match
+        self.claim = claim
+        self.wait_ms = wait_ms
+
+
+class NumberedFile:
+    """One `[[agent.file]]`: files whose names have a number, and the series that the number is taken from."""
+
+    __slots__ = ("_pattern", "series")
+
+    def __init__(self, match: str, series: str) -> None:
+        import re  # few repositories have any
+
+        parts = [re.escape(part).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") for part in match.split("{n}")]
+        self._pattern = re.compile("([0-9]+)".join(parts))
+        self.series = series
+
+    def digits(self, file: str) -> str:
+        """The number in a file's name, as it is written; empty if the file is not meant."""
+        found = self._pattern.fullmatch(file)
+        return "" if found is None else found[1]
+
+
 class AgentSettings:
     """A repository's settings for keeping its coding agents apart."""
 
@@ -166,6 +196,7 @@ class AgentSettings:
         self.paths = _paths(found["paths"], where)
         self.require = _flag("require", found["require"], where)
         self.commands = _commands(found["command"], where)
+        self.numbered = _numbered(found["file"], where) if found["file"] else ()
 
     def applies_to(self, path: str) -> bool:
         """Tell whether a path, from the top of the work tree, is guarded."""
@@ -234,16 +265,46 @@ def _whole(table: Mapping[str, Any], name: str, defaults: dict[str, Any], where:
     return {**defaults, **table}
 
 
-def _commands(value: object, where: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+def _commands(value: object, where: str) -> tuple[GuardedCommand, ...]:
     found = []
     given: list[Any] = value if isinstance(value, list) else [value]
     for each in given:
-        texts = each.values() if isinstance(each, dict) and each.keys() == {"match", "claim"} else ()
-        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        keys = set(each) if isinstance(each, dict) else set()
+        is_whole = {"match", "claim"} <= keys <= {"match", "claim", "wait"}
+        if not is_whole or not all(isinstance(text, str) and text.strip() for text in each.values()):
             example = '[[agent.command]] with match = "git push" and claim = "branch:{branch}"'
-            raise InvalidInput(f"{where}: a guarded command is {example}, not {each!a}.")
-        found.append((tuple(each["match"].split()), each["claim"]))
+            raise InvalidInput(f"{where}: a guarded command is {example}, and perhaps wait, not {each!a}.")
+        found.append(GuardedCommand(tuple(each["match"].split()), each["claim"], _wait_ms(each, where)))
     return tuple(found)
+
+
+def _numbered(value: object, where: str) -> tuple[NumberedFile, ...]:
+    found = []
+    given: list[Any] = value if isinstance(value, list) else [value]
+    for each in given:
+        is_whole = isinstance(each, dict) and set(each) == {"match", "claim"}
+        texts = each.values() if is_whole else [""]
+        if not all(isinstance(text, str) and text.count("{n}") == 1 for text in texts) or not _series(each["claim"]):
+            example = '[[agent.file]] with match = "migrations/{n}_*.sql" and claim = "migration:{n}"'
+            raise InvalidInput(f"{where}: a numbered file is {example}, not {each!a}.")
+        found.append(NumberedFile(each["match"], _series(each["claim"])))
+    return tuple(found)
+
+
+def _series(claim: str) -> str:
+    return claim.removesuffix("{n}").rstrip(":/-#") if claim.endswith("{n}") else ""
+
+
+def _wait_ms(given: dict[str, str], where: str) -> int:
+    """The time that a guarded command stands in line. Few do, so what reads the time is imported here."""
+    if "wait" not in given:
+        return 0
+    from dibs.core.durations import parse_duration
+
+    try:
+        return parse_duration(given["wait"], "wait")
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error.details}") from None
 
 
 def _paths(value: object, where: str) -> tuple[str, ...]:

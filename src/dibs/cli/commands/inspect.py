@@ -73,6 +73,8 @@ _SENTENCES = {
     "freed": "{by} freed it",
     "access-set": "{by} changed who may claim it: {reason}",
     "pool-set": "{by} set its pool: {reason}",
+    "numbered": "{owner} got number {reason}",
+    "number-returned": "{by} gave number {reason} back",
     "forgotten": "its record was deleted after a long time idle",
 }
 _LEFT = {"left": "", "stopped asking": ": it stopped asking", "session ended": ": its session ended"}

@@ -11,7 +11,7 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
-from dibs.cli.supervise.child import Child, environment
+from dibs.cli.supervise.child import Child, environment, slot_variable
 from dibs.cli.supervise.process_session import (
     UNCOUNTED,
     CheckpointFile,
@@ -45,6 +45,7 @@ class _RunOptions:
         self.retry_after = flags.number_for(call, "retry_after", "retry_after_seconds")
         self.ok_codes = _ok_codes(call)
         self.notes = _notes(call)
+        slot_variable(call)
 
 
 def _ok_codes(call: Call) -> frozenset[int] | None:
@@ -207,6 +208,7 @@ _RUN_OPTIONS = (
         f"if the command exits with 0 by itself, mark the job as done for this long (default {flags.DONE_DEFAULT})",
         bare=flags.DONE_DEFAULT,
     ),
+    Option("--slot-as NAME=FIRST", "give the command the number of its slot, counted from FIRST, in this variable"),
     Option("--result TEXT", "the result, shown while the job is marked as done"),
     Option("--ok-codes CODES", "exit codes besides 0 that are no failure, such as 1,2; or all"),
     flags.RETRY_AFTER,

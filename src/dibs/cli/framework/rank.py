@@ -159,7 +159,7 @@ PARTS = (
         "Operate",
         commands=(
             *("top", "watch", "overdue", "name", "break", "free", "close", "open"),
-            *("pool set", "pool list", "pool remove", "gc", "doctor"),
+            *("pool set", "pool list", "pool remove", "next", "gc", "doctor"),
         ),
         pages=(
             "how-to/break-a-stuck-claim.md",
@@ -172,7 +172,7 @@ PARTS = (
             "explanation/scale.md",
             "explanation/performance.md",
         ),
-        promises=("pool", "slot", "units", "closed", "overdue", "events", "terminal", "metrics", "logs"),
+        promises=("pool", "slot", "number", "units", "closed", "overdue", "events", "terminal", "metrics", "logs"),
     ),
     Feature(
         MORE,

@@ -29,6 +29,7 @@ _COMMANDS = {
     "session end": ("session", "end a session and release all it holds"),
     "session show": ("session", "show what a session holds and waits for"),
     "session list": ("session", "list your open sessions"),
+    "next": ("numbers", "get a number that nobody else gets"),
     "owner": ("inspect", "show who has a job, since when and for how long"),
     "list": ("list", "list the jobs that are claimed"),
     "top": ("list", "watch the board: who has what, and for how long still"),

@@ -14,6 +14,8 @@ from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.ids import new_token
 from dibs.cli.commands.wait import OUTER, sessions_around
 from dibs.cli.framework.context import Call, Document
+from dibs.cli.framework.flags import is_number
+from dibs.cli.framework.parse import UsageError
 from dibs.cli.supervise.guardian import Guardian
 from dibs.cli.supervise.process_session import ProcessSession
 from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, leave_orphans, signalled, wait_for_end
@@ -49,7 +51,7 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
         OUTER: " ".join(sessions_around(call.env)) or None,
     }
     if session.grant is not None:
-        given |= _of_job(session, session.grant)
+        given |= _of_job(session, session.grant) | _numbered_slot(call, session.grant)
         given[RUN_NAMESPACE] = call.repository_namespace
         if session.notes is not None:
             session.notes.fill((session.grant.get("previous") or {}).get("checkpoint"))
@@ -57,6 +59,31 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
     env = {key: value for key, value in call.env.items() if key not in _NOT_INHERITED}
     # An environment cannot contain a zero byte. A checkpoint with one can be read from the file.
     return env | {key: value for key, value in given.items() if value is not None and "\0" not in value}
+
+
+def slot_variable(call: Call) -> tuple[str, int] | None:
+    """The variable that `--slot-as` names, and the number of the first slot. Raises UsageError."""
+    text: str | None = call.values.get("slot_as")
+    if text is None:
+        return None
+    name, _, first = text.partition("=")
+    if (
+        not (name.isascii() and name.isidentifier())
+        or name.startswith("DIBS_")
+        or not is_number(first or "0", 0, 10**9)
+    ):
+        raise UsageError(
+            f"--slot-as takes a variable and the number of the first slot, such as PORT=4000, not {text!a}."
+        )
+    return name, int(first or "0")
+
+
+def _numbered_slot(call: Call, grant: Document) -> dict[str, str | None]:
+    found = slot_variable(call)
+    if found is None:
+        return {}
+    name, first = found
+    return {name: ",".join([str(first + int(each)) for each in (slot_text(grant) or "0").split(",")])}
 
 
 def _of_job(session: ProcessSession, grant: Document) -> dict[str, str | None]:

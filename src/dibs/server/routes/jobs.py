@@ -29,7 +29,10 @@ from dibs.wire.lease_documents import events_document, frame, lock_change, lock_
 from dibs.wire.operations import STREAM_TYPE
 from dibs.wire.requests import shape
 
-_ASKED = "acquire acquire-any acquire-all leave withdraw renew release transfer break free acl pool inspect close open"
+_ASKED = """
+    acquire acquire-any acquire-all leave withdraw renew release transfer break free acl pool inspect close open
+    next give-back
+"""
 _TOKENS = ("tokens", "token-create", "token-revoke", "token-rotate", "token-limit")
 _BODILESS = ("tokens", "token-revoke")
 CREATE, REMOVE, REPLAY, TEST = "webhook-create", "webhook-remove", "webhook-replay", "webhook-test"
