@@ -619,4 +619,7 @@ def test_who_waits_for_two_jobs_does_not_get_one_that_its_owner_lost_unnoticed_a
     room.now_ms += 6_000
     room.release("x", "a")
     assert (room.owners("a"), room.owners("b")) == ([], [])
-    assert (room.lock("b").delay_until_ms > room.now_ms, room.lock("b").parked) == (state == "delayed", state == "parked")
+    assert (room.lock("b").delay_until_ms > room.now_ms, room.lock("b").parked) == (
+        state == "delayed",
+        state == "parked",
+    )
