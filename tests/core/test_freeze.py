@@ -10,8 +10,8 @@ from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import Freeze, KeepTickets, RaiseFloor, Sweep, Thaw
 from dibs.core.decide import decide
 from dibs.core.draft import View
-from dibs.core.records import META_KEY, FreezeMark, Meta
-from tests.core.make import KEY, acquire
+from dibs.core.records import META_KEY, FreezeMark, LockRecord, Meta, SessionRecord, session_key
+from tests.core.make import KEY, acquire, ending
 
 FROZEN = Meta(frozen=FreezeMark(at_ms=10, id="one", incomplete=True, source="file", from_ms=20), token_floor=7)
 
@@ -69,3 +69,19 @@ def test_a_repeated_thaw_notes_no_second_outage(id_: str | None) -> None:
     assert [(each.began_ms, each.ended_ms) for each in first.outages] == [(30, 100)]
     again = decided(200, first, Thaw(id=id_, since_ms=30)).writes
     assert bool(again) is (id_ is None)  # without an id it is somebody who knows of an outage
+
+
+@pytest.mark.promise("token:rises")
+@pytest.mark.parametrize(("token", "floor"), [(6, None), (7, None), (8, 8)])
+def test_a_job_that_is_forgotten_raises_the_floor_to_its_own_token_and_no_more(token: int, floor: int | None) -> None:
+    idle = LockRecord(ns="default", name="issue-1", token=token, endings=(ending(at_ms=1),))
+    writes = decided(10**12, Meta(token_floor=7), Sweep(key=KEY), **{KEY: idle}).writes
+    assert writes == ({KEY: None} | ({META_KEY: Meta(token_floor=floor)} if floor is not None else {}))
+
+
+def test_an_ended_session_with_nothing_left_is_finished() -> None:
+    session = SessionRecord(
+        id="s", ns="default", principal="p", owner="o", ttl_ms=9, since_ms=0, renewed_ms=0, expires_ms=9, ended_ms=90
+    )
+    swept = decided(100, None, Sweep(key=session_key("s")), **{session_key("s"): session})
+    assert (swept.outcome.unfinished, swept.writes) == (False, {})
