@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 from dibs.base import errors
 from dibs.base.jsontext import Document
 from dibs.client.flow import status_of
+from dibs.sdk.values import Value, hidden
 from dibs.wire.codes import NOT_NOW, NOT_YOU, kind_of
 from dibs.wire.documents import Reply
-from dibs.wire.sentences import in_full
 
 
-@dataclass(frozen=True, slots=True)
-class Previous:
+class Previous(Value):
     """The previous owner, how its hold ended (released, failed, expired, broken, …) and why, and its checkpoint."""
 
     owner: str
@@ -27,8 +23,7 @@ class Previous:
     attempt: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Value):
     """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace` is
     None for `default`, or for the one that the token is bound to. After a renewal `waiting` is how many wait for it,
     and `new_waiters` how many of them no renewal has reported before. With a ceiling (`max_hold`), `ends_at` is when it
@@ -36,7 +31,7 @@ class Lease:
     units; None and empty if the job has no slots."""
 
     name: str
-    lease_id: str = field(repr=False)
+    lease_id: str = hidden()
     fencing_token: int
     owner: str
     expires_at: str
@@ -58,8 +53,7 @@ class Lease:
         return self.previous.checkpoint if self.previous else None
 
 
-@dataclass(frozen=True, slots=True)
-class JobStatus:
+class JobStatus(Value):
     """The state of a job: `status` is free, held, done, delayed or parked. `document` has all fields."""
 
     name: str
@@ -71,7 +65,7 @@ class JobStatus:
     metadata: str | None
     checkpoint: str | None
     previous: Previous | None
-    document: Document = field(repr=False, compare=False)
+    document: Document = hidden(compare=False)
     namespace: str | None = None
 
     @property
@@ -100,8 +94,7 @@ class JobOwner(str):
         return self.status.metadata
 
 
-@dataclass(frozen=True, slots=True)
-class JobEvent:
+class JobEvent(Value):
     """Something that happened to the job `name`. `event` says what: acquired, progress, released, expired, …"""
 
     seq: int
@@ -110,13 +103,12 @@ class JobEvent:
     owner: str | None = None
     fencing_token: int | None = None
     checkpoint: str | None = None
-    document: Document = field(default_factory=dict, repr=False, compare=False)
+    document: Document = hidden(compare=False, default_factory=dict)
     name: str | None = None
     namespace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Overdue:
+class Overdue(Value):
     """The answer whether a job is overdue: `overdue`, and true as this. The last success was at `at`, by `owner`, with
     `result`; all are None if none is on record, and `record_since` says since when. `overdue_by` is in seconds."""
 
@@ -127,7 +119,7 @@ class Overdue:
     result: str | None
     overdue_by: float | None
     record_since: str | None
-    document: Document = field(repr=False, compare=False)
+    document: Document = hidden(compare=False)
 
     def __bool__(self) -> bool:
         return self.overdue
@@ -160,7 +152,7 @@ def lease_of(document: Document, name: str | None = None) -> Lease:
 
 
 def status_from(document: Document) -> JobStatus:
-    said = {**dict.fromkeys(JobStatus.__slots__), **_fields(JobStatus, document)}
+    said = {**dict.fromkeys(JobStatus._types), **_fields(JobStatus, document)}
     return JobStatus(**{**said, "previous": previous_of(document), "document": document})
 
 
@@ -168,8 +160,8 @@ def event_from(document: Document, name: str | None = None) -> JobEvent:
     return JobEvent(**{"name": name, **_fields(JobEvent, document), "document": document})
 
 
-def _fields(kind: type[Any], document: Document) -> Document:
-    return {field: document[field] for field in kind.__slots__ if field in document}
+def _fields(kind: type[Value], document: Document) -> Document:
+    return {field: document[field] for field in kind._types if field in document}
 
 
 def body_of(reply: Reply) -> Document:
@@ -200,6 +192,8 @@ def refusal_of(reply: Reply) -> errors.DibsError:
 
 def not_claimed(answer: Document) -> errors.NotClaimed:
     """The exception for a claim that was refused, or for one job of several."""
+    from dibs.wire.sentences import in_full  # most claims are granted
+
     status = answer["code"] if "code" in answer else answer.get("status")
     refused = answer.get("refused")
     kind = errors.NoneFree if refused is not None and status == "held" else _NOT_CLAIMED.get(status, errors.NotClaimed)

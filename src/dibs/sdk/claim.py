@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Self, TypeVar
-
+from dibs.base.cheap import TypeVar, ref
 from dibs.base.errors import DibsError, LeaseLost, Unavailable
 from dibs.base.logger import log
 from dibs.client.flow import drive
@@ -20,6 +18,10 @@ from dibs.sdk.heart import Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import LeaseHold, SessionHold
 from dibs.sdk.methods import explained, given
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
 T = TypeVar("T")
 
 
@@ -28,7 +30,7 @@ class LostEvent(SafeEvent):
 
     def __init__(self, hold: LeaseHold) -> None:
         super().__init__()
-        self._hold = weakref.ref(hold)
+        self._hold = ref(hold)
         hold.listen(lambda _: self.set())
 
     def is_set(self) -> bool:
