@@ -148,7 +148,9 @@ def lease_of(document: Document, name: str | None = None) -> Lease:
     said = {"name": name or "", "owner": "", **_fields(Lease, document)}
     if "slot_numbers" in said:
         said["slot_numbers"] = tuple(said["slot_numbers"])
-    return Lease(**{**said, "previous": previous_of(document)})
+    if "previous" in said:
+        said["previous"] = previous_of(document)
+    return Lease(**said)
 
 
 def status_from(document: Document) -> JobStatus:
@@ -161,7 +163,7 @@ def event_from(document: Document, name: str | None = None) -> JobEvent:
 
 
 def _fields(kind: type[Value], document: Document) -> Document:
-    return {field: document[field] for field in kind._types if field in document}
+    return {field: value for field, value in document.items() if field in kind._types}
 
 
 def body_of(reply: Reply) -> Document:
