@@ -129,6 +129,10 @@ def _compile(paths: list[str], level: str) -> None:
 
     class Parallel(build_ext):
         def build_extensions(self) -> None:
+            for each in self.extensions:
+                # Only its init function is looked up by name. If the others were visible, the loader would look up some
+                # thousand names each time that a command starts.
+                each.extra_compile_args = [*each.extra_compile_args, "-fvisibility=hidden"]
             if level == "0":
                 read_headers_once(self)
             one_by_one = self.compiler.compile

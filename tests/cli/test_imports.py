@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -49,6 +50,22 @@ NOT_FOR_A_FREE_JOB = set(
     """.split()
 )
 
+GRANTED = reply_of(
+    200,
+    {
+        "status": "acquired",
+        "name": "issue-1",
+        "lease_id": "00000000-0000-4000-8000-000000000000",
+        "fencing_token": 1,
+        "owner": "agent-7",
+        "expires_at": "2025-11-15T02:16:05.123Z",
+        "remaining_ms": 120_000,
+        "renew_after_ms": 60_000,
+        "metadata": "m",
+        "attempt": 1,
+    },
+)
+
 # Each of them would cost more than everything that dibs does for a claim.
 NEVER = set(
     """
@@ -70,6 +87,94 @@ def modules_of_a_claim(env: dict[str, str]) -> set[str]:
     assert code == "0", done.stderr
     assert b"Claimed issue-1 for 2m, as agent-7." in done.stdout
     return set(modules)
+
+
+BLOCK = """
+import sys
+import os
+before = set(sys.modules)
+import dibs
+with dibs.claim("issue-1", ttl=120, owner="agent-7"):
+    pass
+print(0, *sorted(set(sys.modules) - before), file=sys.stderr)
+"""
+HOOK = """
+import sys
+import os
+before = set(sys.modules)
+from dibs.cli.main import entry
+def tell(code):
+    print(code, *sorted(set(sys.modules) - before), file=sys.stderr)
+os._exit = tell
+sys.argv = ["dibs", "agent", "hook", "--client", "claude"]
+entry()
+"""
+# What threads and their events need, which renew a claim.
+THREADS = set(
+    """
+    _collections _functools _heapq _operator _queue _weakrefset atexit collections functools heapq itertools keyword
+    math operator queue reprlib threading types weakref
+    """.split()
+)
+
+
+def modules_of(script: str, env: dict[str, str], folder: Path, given: str = "") -> set[str]:
+    paths = [path for path in sys.path if path]
+    words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:] = {paths!r}\n{script}"]
+    done = subprocess.run(
+        words, env=env, input=given, capture_output=True, text=True, timeout=60, check=True, cwd=folder
+    )
+    code, *modules = done.stderr.split()
+    assert code == "0", done.stderr
+    assert done.stdout == ""
+    return set(modules)
+
+
+def test_a_block_of_the_sdk_on_the_own_store_imports_only_this(env: dict[str, str], tmp_path: Path) -> None:
+    modules = modules_of(BLOCK, env, tmp_path)
+    assert not modules & (NEVER - THREADS)
+    assert not_ours(modules) <= EMBEDDED | THREADS
+    others = ("dibs.server", "dibs.client.http", "dibs.client.connection", "dibs.client.event_reader", "dibs.cli.")
+    assert not {name for name in modules if name.startswith(others)}
+
+
+def test_a_block_of_the_sdk_through_a_server_opens_no_store(env: dict[str, str], tmp_path: Path) -> None:
+    with ScriptedServer([GRANTED, reply_of(200, {"released": True})]) as server:
+        modules = modules_of(BLOCK, env | {"DIBS_URL": server.url, "DIBS_TOKEN": "t"}, tmp_path)
+    assert not modules & (NEVER - THREADS)
+    assert not_ours(modules) <= SERVER | THREADS | {"_thread"}
+    inside = ("dibs.stores", "dibs.engine", "dibs.core.decide", "dibs.wire.requests", "dibs.client.embedded")
+    assert not {name for name in modules if name.startswith(inside)}
+
+
+EVENTS = {
+    "before an edit": {
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Edit",
+        "tool_input": {"file_path": "FOLDER/a.txt", "old_string": "a", "new_string": "b"},
+    },
+    "before a command": {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}},
+    "after a command": {
+        "hook_event_name": "PostToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": "ls"},
+        "tool_response": {},
+    },
+}
+
+
+@pytest.mark.fault("F-550")
+def test_the_hook_of_an_agent_imports_only_this(env: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    subprocess.run(["git", "init", "-q", str(folder)], check=True, timeout=60)
+    for event, about in EVENTS.items():
+        given = json.dumps({"session_id": "s", "cwd": str(folder), **about}).replace("FOLDER", str(folder))
+        modules = modules_of(HOOK, env, folder, given)
+        if "before a command" in event:
+            continue  # what a command writes is read from its text with `re`, which imports much of this
+        assert not modules & NEVER, event
+        assert not_ours(modules) <= EMBEDDED | {"_blake2", "binascii", "fcntl", "select"}, event
+        assert not {name for name in modules if name.startswith(("dibs.server", "dibs.client.http", "dibs.sdk."))}
 
 
 def not_ours(modules: set[str]) -> set[str]:
@@ -137,23 +242,8 @@ def test_a_claim_of_a_free_job_imports_no_rule_for_others(env: dict[str, str]) -
 
 
 def test_a_claim_through_a_server_imports_only_this(env: dict[str, str]) -> None:
-    granted = reply_of(
-        200,
-        {
-            "status": "acquired",
-            "name": "issue-1",
-            "lease_id": "00000000-0000-4000-8000-000000000000",
-            "fencing_token": 1,
-            "owner": "agent-7",
-            "expires_at": "2025-11-15T02:16:05.123Z",
-            "remaining_ms": 120_000,
-            "renew_after_ms": 60_000,
-            "metadata": "m",
-            "attempt": 1,
-        },
-    )
     before = threading.active_count()
-    with ScriptedServer([granted]) as server:
+    with ScriptedServer([GRANTED]) as server:
         modules = modules_of_a_claim(env | {"DIBS_URL": server.url, "DIBS_TOKEN": "t"})
     assert not modules & NEVER
     assert not_ours(modules) <= SERVER

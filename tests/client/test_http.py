@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tests.client.scripted import ScriptedServer, reply_of
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from types import FrameType
 
     from dibs.wire.documents import Reply
 
@@ -345,3 +347,32 @@ def test_https_to_a_server_that_speaks_http_says_so() -> None:
         place = server_address(server.url.replace("http:", "https:"))
         reply = HttpTransport(Servers((place,)), timeout_ms=2000).ask(Ask("inspect", "a"))
     assert "Is it http:// and not https://?" in details(reply)
+
+
+def test_a_request_over_a_kept_connection_reads_the_clock_a_few_times() -> None:
+    """What begins at one moment shares one reading."""
+    body = {"lease_id": "00000000-0000-4000-8000-000000000000", "remaining_ms": 60_000}
+
+    def answer_all(connection: socket.socket) -> None:
+        connection.sendall(reply_of(200, body))  # the first one was read
+        while connection.recv(65536):
+            connection.sendall(reply_of(200, body))
+
+    readings: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "steady_ms":
+            readings.append(event)
+
+    with ScriptedServer([answer_all]) as server:
+        transport = transport_to(server, keep=True)
+        renew = Ask("renew", "job", {"lease_id": body["lease_id"]})
+        assert transport.ask(renew).status == 200
+        sys.setprofile(note)
+        try:
+            reply = transport.ask(renew)
+        finally:
+            sys.setprofile(None)
+        transport.close()
+    assert reply.status == 200
+    assert len(readings) <= 4

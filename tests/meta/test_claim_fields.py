@@ -6,6 +6,7 @@ Who adds one is told by name where it is missing: `dibs run`, `hold`, MCP, histo
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,7 +107,7 @@ NOT_ASKED = {
 
 # The fields of a lease: where it is shown.
 GOT = {
-    "Lease of Python": set(dibs.Lease.__slots__),
+    "Lease of Python": {each.name for each in fields(dibs.Lease)},
     "Claim of Python": {name for name in dir(dibs.Claim) if not name.startswith("_")},
     "dibs hold --json": {"name", "fencing_token", *hold._GRANTED},
     "claim_job of MCP": {each.name for each in answers.CLAIM_ANSWER},

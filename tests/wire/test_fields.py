@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from dibs.core.records import Terms
 from dibs.wire import fields
-from scripts.dev.pages.fields import fields_source
+from scripts.dev.pages.fields import fields_source, texts_source
 
-FILE = Path(__file__).parents[2] / "src" / "dibs" / "wire" / "fields.py"
+WIRE = Path(__file__).parents[2] / "src" / "dibs" / "wire"
+WRITTEN = {"fields.py": fields_source, "parameter_texts.py": texts_source}
 # Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 
 
-def test_the_tables_are_those_that_are_declared() -> None:
+@pytest.mark.parametrize("file", WRITTEN)
+def test_the_tables_are_those_that_are_declared(file: str) -> None:
     if REWRITE:
-        FILE.write_text(fields_source(), encoding="utf-8")
-    assert FILE.read_text(encoding="utf-8") == fields_source()
+        (WIRE / file).write_text(WRITTEN[file](), encoding="utf-8")
+    assert (WIRE / file).read_text(encoding="utf-8") == WRITTEN[file]()
 
 
 def test_a_field_that_goes_into_the_command_unchanged_is_one_that_the_command_has() -> None:

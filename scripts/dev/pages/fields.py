@@ -1,11 +1,11 @@
-"""The small tables of `src/dibs/wire/fields.py`, made from the declared fields. Pure."""
+"""The small tables of `src/dibs/wire/fields.py` and `parameter_texts.py`, made from the declared fields. Pure."""
 
 from __future__ import annotations
 
 from textwrap import wrap
 
 from dibs.wire.answer_fields import ANSWERS
-from dibs.wire.request_fields import CLAIM, REQUESTS, Field
+from dibs.wire.request_fields import CLAIM, REQUESTS, Field, parameter_texts
 
 _HEAD = '''"""Kinds and bounds of fields, for checks at run time. Plain tables: every command reads them.
 
@@ -18,9 +18,38 @@ from __future__ import annotations
 # fmt: off
 '''
 
+_TEXTS_HEAD = '''"""Sentences of `help()` about the SDK's parameters that are fields of a request, by verb.
+
+Written from `request_fields.py`, which takes longer to import than a claim takes. Change that, and write this again
+with `DIBS_REWRITE=1 python -m pytest tests/wire/test_fields.py`.
+"""
+
+from __future__ import annotations
+
+# fmt: off
+# ruff: noqa: E501
+'''
+_EXPLAINED = ("acquire", "acquire-any", "release", "transfer", "break", "close")
+
+
+def texts_source() -> str:
+    """The text of `parameter_texts.py`."""
+    lines = []
+    for verb in _EXPLAINED:
+        lines += [
+            f'    "{verb}": {{',
+            *[f'        "{key}": {_quoted(text)},' for key, text in parameter_texts(verb).items()],
+        ]
+        lines.append("    },")
+    return "\n".join([f"{_TEXTS_HEAD}PARAMETER_TEXTS: dict[str, dict[str, str]] = {{", *lines, "}\n"])
+
+
+def _quoted(text: str) -> str:
+    return repr(text) if '"' in text else f'"{text}"'
+
 
 def fields_source() -> str:
-    """The text of the module."""
+    """The text of `fields.py`."""
     declared = [(name, field) for fields in REQUESTS.values() for name, field in fields.items()]
     numbers: dict[str, object] = {}
     for name, field in declared:

@@ -241,9 +241,9 @@ class ToolBackend:
     async def _taken(
         self, verb: str, names: Sequence[str], asked: ClaimTerms, session: JoinableSession | None = None
     ) -> LeaseHold:
-        terms, tracker = replace(asked, owner=asked.owner or self.owner), None
+        terms, tracker = asked.replace(owner=asked.owner or self.owner), None
         if session is not None:
-            terms = replace(terms, owner=terms.owner or session.owner, session_id=session.session_id)
+            terms = terms.replace(owner=terms.owner or session.owner, session_id=session.session_id)
             tracker = self._names
         request = claim_request(verb, names, terms, slice_seconds=self.transport.slice_seconds, tracker=tracker)
         within = None if session is None or verb == ALL else session.hold

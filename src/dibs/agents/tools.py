@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -118,7 +118,7 @@ async def claim_all_jobs(backend: ToolBackend, asked: Any) -> Document:
 async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any) -> Document:
     terms = ClaimTerms(owner=asked.owner, metadata=asked.metadata, again=asked.again, wait=asked.wait_seconds or None)
     if not backend.keeps:
-        terms = replace(terms, ttl=asked.ttl_seconds, request_key=asked.request_key)
+        terms = terms.replace(ttl=asked.ttl_seconds, request_key=asked.request_key)
     try:
         leases, again = await backend.claim(verb, jobs, terms)
     except NotClaimed as error:

@@ -100,7 +100,7 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
 def _shown(lease: Lease, fields: Sequence[ToolField]) -> Document:
     """The fields of a lease that an answer has under the same name."""
     names = {field.name for field in fields}
-    found = {field: getattr(lease, field) for field in names & set(lease.__slots__)} | {"job": lease.name}
+    found = {field: getattr(lease, field) for field in names & set(lease.__match_args__)} | {"job": lease.name}
     return {**found, "previous": before(lease.previous)} if "previous" in names else found
 
 

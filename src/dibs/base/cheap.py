@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from hashlib import blake2b
     from types import FrameType, ModuleType
-    from typing import Any, BinaryIO, Protocol, TextIO, TypeVar
+    from typing import Any, BinaryIO, Generic, ParamSpec, Protocol, TextIO, TypeVar
     from weakref import ref
 else:
 
@@ -64,12 +64,21 @@ else:
 
     Any = Awaitable = Callable = Collection = Container = Coroutine = Generator = Iterable = Iterator = _Name
     AbstractContextManager = BinaryIO = FrameType = Mapping = ModuleType = Protocol = Sequence = TextIO = _Name
-    TypeVar = _Name
+    ParamSpec = TypeVar = _Name
+
+    class Generic:
+        """The base of a generic class, which at run time is like any other."""
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, _: object) -> type:
+            return cls
+
 
 __all__ = ["blake2b", "c_json", "ref", "signal", "socket", "sqlite3"]
 __all__ += ["AbstractContextManager", "Any", "Awaitable", "BinaryIO", "Callable", "Collection", "Container"]
-__all__ += ["Coroutine", "FrameType", "Generator", "Iterable", "Iterator", "Mapping", "Protocol", "Sequence"]
-__all__ += ["TextIO", "TypeVar"]
+__all__ += ["Coroutine", "FrameType", "Generator", "Generic", "Iterable", "Iterator", "Mapping", "ParamSpec"]
+__all__ += ["Protocol", "Sequence", "TextIO", "TypeVar"]
 
 
 def _sqlite3() -> ModuleType:

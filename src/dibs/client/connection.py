@@ -91,11 +91,12 @@ DO_NOT_BEGIN = "Do not begin the work; try again later."
 
 
 class Deadline:
-    """The end of a whole call, on a steady clock."""
+    """The end of a whole call, on a steady clock. `began_ms`: when it was read last, just before the call."""
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, began_ms: int | None = None) -> None:
         self.timeout_ms = timeout_ms
-        self._ends_ms = steady_ms() + timeout_ms
+        self.began_ms = steady_ms() if began_ms is None else began_ms
+        self._ends_ms = self.began_ms + timeout_ms
 
     def left_seconds(self) -> float:
         """More than zero, or TimeoutError: a socket takes zero for "do not wait"."""
@@ -134,9 +135,9 @@ class ServerConnection:
         request is then sent over a new connection; any other request uses a new connection from the start."""
         kept, self._kept = self._kept, None
         if kept is not None:
-            if repeatable and steady_ms() - self._kept_ms < CLIENT_IDLE_MS_MAX:
+            if repeatable and deadline.began_ms - self._kept_ms < CLIENT_IDLE_MS_MAX:
                 try:
-                    return self._over(kept, request, deadline)
+                    return self._over(kept, request, deadline, at_once=True)
                 except ConnectionLost:
                     try:
                         again = self.proven(deadline)  # another program may have the port by now
@@ -181,11 +182,13 @@ class ServerConnection:
             self._kept.close()
             self._kept = None
 
-    def _over(self, connection: socket.socket, request: bytes, deadline: Deadline) -> Reply:
+    def _over(self, connection: socket.socket, request: bytes, deadline: Deadline, *, at_once: bool = False) -> Reply:
+        """`at_once`: the whole time of the call is left."""
         keep = False
         try:
             try:
-                send(connection, request, deadline)
+                _bound(connection, deadline.timeout_ms / 1000 if at_once else deadline.left_seconds())
+                connection.sendall(request)
             except TimeoutError:
                 raise
             except OSError:
@@ -203,21 +206,20 @@ class ServerConnection:
                 connection.close()
 
 
-def _bound(connection: socket.socket, deadline: Deadline) -> None:
-    """Bound the next call on the socket by the deadline. Setting it is a system call: a few ms do not count."""
-    left = deadline.left_seconds()
+def _bound(connection: socket.socket, left: float) -> None:
+    """Bound the next call on the socket by these seconds. Setting it is a system call: a few ms do not count."""
     known = connection.gettimeout()
     if known is None or abs(known - left) > min(SLACK_SECONDS, left / 10):
         connection.settimeout(left)
 
 
 def send(connection: socket.socket, request: bytes, deadline: Deadline) -> None:
-    _bound(connection, deadline)
+    _bound(connection, deadline.left_seconds())
     connection.sendall(request)
 
 
 def receive(connection: socket.socket, deadline: Deadline) -> bytes:
-    _bound(connection, deadline)
+    _bound(connection, deadline.left_seconds())
     try:
         return connection.recv(RECEIVE_BYTES)
     except TimeoutError:

@@ -11,7 +11,7 @@ from _thread import allocate_lock
 from dibs.base.cheap import Any, Callable, Iterator, Sequence, signal
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
-from dibs.client.transport import ANYWHERE, Ask, JobNamespaces, Jobs, OneNamespace, Streamed
+from dibs.client.transport import ANYWHERE, Ask, JobNamespaces, Jobs, OneNamespace, Streamed, close_all
 from dibs.core.commands import EndSession, Sweep
 from dibs.core.identity import LOCAL, Caller
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
@@ -324,13 +324,6 @@ class SharedStore:
                 self._coordinator.store.close()
                 self._coordinator = None
                 self._opened.clear()
-
-
-def close_all(opened: list[Any], pid: int) -> None:
-    """Close what a client has opened that was dropped without being closed. In a forked child it is the parent's."""
-    if os.getpid() == pid:
-        for each in opened:
-            each.close()
 
 
 def _with_ends_written(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:

@@ -112,14 +112,14 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
     """Tell whether all of `wanted` are there with the right types. Only a lease may have none of them null."""
     sure = "lease_id" in wanted or "session_id" in wanted
     for field in wanted:
-        if field not in body:
+        value = body.get(field)
+        if value is None:
+            if sure or field not in body:
+                return False
+            continue
+        if not is_of_kind(_KINDS.get(field, "text"), value):
             return False
-        value = body[field]
-        if (value is not None or sure) and not is_of_kind(_KINDS.get(field, "text"), value):
-            return False
-        if field in ROW_FIELDS and not all(
-            isinstance(row, dict) and _has(row, ROW_FIELDS[field]) for row in value or ()
-        ):
+        if field in ROW_FIELDS and not all(isinstance(row, dict) and _has(row, ROW_FIELDS[field]) for row in value):
             return False
     attempt, previous, skipped = body.get("attempt"), body.get("previous"), body.get("skipped")
     if previous is not None and not (isinstance(previous, dict) and previous.keys() >= PREVIOUS_FIELDS):
@@ -179,7 +179,7 @@ def ask_servers(
             line_ms = waits_ms(asked)
             spare_ms = max(0, left_ms - line_ms) // (len(waiting) + 1)
             left_ms = max(1, min(left_ms, line_ms + min(PATIENCE_MS, spare_ms)))
-        attempts.timeout_ms = left_ms
+        attempts.timeout_ms, attempts.now_ms = left_ms, now_ms
         attempts.request = builder.request(asked, address)
         got = yield attempts
         now_ms = steady_ms()
@@ -222,6 +222,7 @@ class Attempts:
         self.address = address
         self.request = b""
         self.timeout_ms = 0
+        self.now_ms = 0  # when the attempt begins
         self.repeatable = is_repeatable(asked)
         self._asked = asked
         self._alone = alone

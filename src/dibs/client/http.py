@@ -83,6 +83,7 @@ class HttpTransport:
     def _attempt(self, attempt: Attempts) -> Result:
         connection = self._connections[attempt.address.url]
         try:
-            return connection.exchange(attempt.request, Deadline(attempt.timeout_ms), repeatable=attempt.repeatable)
+            deadline = Deadline(attempt.timeout_ms, attempt.now_ms)
+            return connection.exchange(attempt.request, deadline, repeatable=attempt.repeatable)
         except (ConnectionLost, ServerUnreachable) as error:
             return error

@@ -59,9 +59,11 @@ class Namespaces:
     def namespace(self, names: Iterable[object]) -> str | None:
         """The namespace of these names; None: `default`, or the token's. Raises InvalidInput if they are in several."""
         inside = self._in_tree(names)
+        if not inside:
+            return self._usual
         found = self._place(inside)
         if found is None:
-            if inside and self._folder is not None and root_around(self._env, self._folder) is not None:
+            if self._folder is not None and root_around(self._env, self._folder) is not None:
                 from dibs.base.plugins import PARTS, plugin
 
                 # Raises MissingExtra: without a resolver such a name would keep nobody out.
@@ -84,10 +86,11 @@ class Namespaces:
         return [name for name in names if isinstance(name, str) and is_resource(name)]
 
     def _place(self, inside: list[str]) -> str | None:
-        """The namespace of names of a repository. Raises InvalidInput if only one of them is the run's job."""
+        """The namespace of names of a repository, of which there are some. Raises InvalidInput if only one of them is
+        the run's job."""
         job = self._env.get(RUN_JOB)
-        if not inside or job not in inside:
-            return self.repository() if inside else None
+        if job not in inside:
+            return self.repository()
         run = self._env.get(RUN_NAMESPACE)  # none: the run was started outside of a repository
         if any(name != job for name in inside) and self.repository() != run:
             where = "outside of this repository" if run is None else f"in namespace {run}"
@@ -115,7 +118,7 @@ class Namespaces:
         body, inside = reply.body, self._in_tree(names)
         if body is None or (inside and self._found is _NOT_ASKED):
             return reply
-        namespace = self._place(inside) or self._usual
+        namespace = (self._place(inside) if inside else None) or self._usual
         if namespace is not None and namespace != DEFAULT_NAMESPACE:
             body = self._marked(body, namespace)
         begin = str(names[0]) if "locks" in body else None

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from weakref import finalize
 
+from dibs.base.cheap import Callable
 from dibs.base.errors import StoreUnavailable
-from dibs.client.embedded import EmbeddedTransport, SharedStore, close_all
-from dibs.client.http import HttpTransport
 from dibs.client.pending import SLICE_SECONDS
 from dibs.client.settings import Settings, naming_of, servers_of
-from dibs.client.transport import Transport
+from dibs.client.transport import Transport, close_all
 
 IDLE_MAX = 8
 _left_alone: list[object] = []  # the parent's transports; dropping them would close them
@@ -32,8 +29,8 @@ class LentTransport:
 
     def __enter__(self) -> Transport:
         transport = self._transport = self._transports.take()
-        if isinstance(transport, HttpTransport):
-            transport.timeout_ms = self._timeout_ms
+        if self._transports.servers is not None:
+            transport.timeout_ms = self._timeout_ms  # type: ignore[attr-defined]  # an HttpTransport
         return transport
 
     def __exit__(self, *_: object) -> None:
@@ -55,9 +52,15 @@ class TransportPool:
         servers = self.servers = servers_of(settings)
         self._open: Callable[[bool], Transport]
         if servers is not None:
+            from weakref import finalize
+
+            from dibs.client.http import HttpTransport
+
             self._open = lambda keep: HttpTransport(servers, naming=naming, timeout_ms=self.timeout_ms, keep=keep)
             finalize(self, close_all, self._idle, self._pid).atexit = False
         else:
+            from dibs.client.embedded import EmbeddedTransport, SharedStore
+
             self.store = SharedStore(settings.url)
             self._open = lambda _: EmbeddedTransport(self.store.coordinator, naming)
 

@@ -305,9 +305,11 @@ def _user(env: Mapping[str, str]) -> str:
 
 def place_of(settings: Settings) -> str:
     """The store or server for display, without passwords."""
-    from dibs.base.redact import without_secrets
+    where = "your own store"
+    if settings.url is not None:
+        from dibs.base.redact import without_secrets
 
-    where = "your own store" if settings.url is None else without_secrets(settings.url)
+        where = without_secrets(settings.url)
     return where if settings.namespace is None else f"{where}, namespace {settings.namespace}"
 
 

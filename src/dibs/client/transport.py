@@ -6,6 +6,8 @@ exception for a request. If there is no server or no store, the reply is the sam
 
 from __future__ import annotations
 
+import os
+
 from dibs.base.cheap import Any, Iterator, Protocol, Sequence
 from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
@@ -110,3 +112,10 @@ class OneNamespace:
 
 
 ANYWHERE = OneNamespace(None)  # `default`, or the one that the token is bound to
+
+
+def close_all(opened: list[Any], pid: int) -> None:
+    """Close what a client has opened that was dropped without being closed. In a forked child it is the parent's."""
+    if os.getpid() == pid:
+        for each in opened:
+            each.close()

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 from dibs.base import errors
 from dibs.base.jsontext import Document
 from dibs.client.flow import status_of
+from dibs.sdk.values import Value, hidden
 from dibs.wire.codes import NOT_NOW, NOT_YOU, kind_of
 from dibs.wire.documents import Reply
-from dibs.wire.sentences import in_full
 
 
-@dataclass(slots=True)
 class Effect:
     """A step of the work, and what is known of it: `done`, `failed`, `in_doubt`, or none of them: it is new. `owner`,
     `fencing_token` and `at` are of the try that this is about. A block sets `result` for later owners."""
 
-    key: str
-    status: str
-    owner: str | None = None
-    fencing_token: int | None = None
-    at: str | None = None
-    result: str | None = None
-    reason: str | None = None
+    __slots__ = ("at", "fencing_token", "key", "owner", "reason", "result", "status")
+
+    def __init__(
+        self,
+        key: str,
+        status: str,
+        owner: str | None = None,
+        fencing_token: int | None = None,
+        at: str | None = None,
+        result: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self.key = key
+        self.status = status
+        self.owner = owner
+        self.fencing_token = fencing_token
+        self.at = at
+        self.result = result
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"Effect(key={self.key!r}, status={self.status!r}, owner={self.owner!r}, result={self.result!r})"
 
     @property
     def done(self) -> bool:
@@ -42,8 +53,7 @@ class Effect:
         return self.status == "in_doubt"
 
 
-@dataclass(frozen=True, slots=True)
-class Previous:
+class Previous(Value):
     """The previous owner, how its hold ended (released, failed, expired, broken, …) and why, and its checkpoint."""
 
     owner: str
@@ -57,8 +67,7 @@ class Previous:
     effects: tuple[Effect, ...] = ()  # the steps that it and those before it noted
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Value):
     """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace` is
     None for `default`, or for the one that the token is bound to. After a renewal `waiting` is how many wait for it,
     and `new_waiters` how many of them no renewal has reported before. With a ceiling (`max_hold`), `ends_at` is when it
@@ -66,7 +75,7 @@ class Lease:
     units; None and empty if the job has no slots."""
 
     name: str
-    lease_id: str = field(repr=False)
+    lease_id: str = hidden()
     fencing_token: int
     owner: str
     expires_at: str
@@ -88,8 +97,7 @@ class Lease:
         return self.previous.checkpoint if self.previous else None
 
 
-@dataclass(frozen=True, slots=True)
-class JobStatus:
+class JobStatus(Value):
     """The state of a job: `status` is free, held, done, delayed or parked. `document` has all fields."""
 
     name: str
@@ -101,7 +109,7 @@ class JobStatus:
     metadata: str | None
     checkpoint: str | None
     previous: Previous | None
-    document: Document = field(repr=False, compare=False)
+    document: Document = hidden(compare=False)
     namespace: str | None = None
 
     @property
@@ -130,8 +138,7 @@ class JobOwner(str):
         return self.status.metadata
 
 
-@dataclass(frozen=True, slots=True)
-class JobEvent:
+class JobEvent(Value):
     """Something that happened to the job `name`. `event` says what: acquired, progress, released, expired, …"""
 
     seq: int
@@ -140,13 +147,12 @@ class JobEvent:
     owner: str | None = None
     fencing_token: int | None = None
     checkpoint: str | None = None
-    document: Document = field(default_factory=dict, repr=False, compare=False)
+    document: Document = hidden(compare=False, default_factory=dict)
     name: str | None = None
     namespace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Overdue:
+class Overdue(Value):
     """The answer whether a job is overdue: `overdue`, and true as this. The last success was at `at`, by `owner`, with
     `result`; all are None if none is on record, and `record_since` says since when. `overdue_by` is in seconds."""
 
@@ -157,7 +163,7 @@ class Overdue:
     result: str | None
     overdue_by: float | None
     record_since: str | None
-    document: Document = field(repr=False, compare=False)
+    document: Document = hidden(compare=False)
 
     def __bool__(self) -> bool:
         return self.overdue
@@ -186,18 +192,20 @@ def previous_of(document: Document) -> Previous | None:
 
 
 def effect_of(document: Document) -> Effect:
-    return Effect(**_fields(Effect, document))
+    return Effect(**{field: document[field] for field in Effect.__slots__ if field in document})
 
 
 def lease_of(document: Document, name: str | None = None) -> Lease:
     said = {"name": name or "", "owner": "", **_fields(Lease, document)}
     if "slot_numbers" in said:
         said["slot_numbers"] = tuple(said["slot_numbers"])
-    return Lease(**{**said, "previous": previous_of(document)})
+    if "previous" in said:
+        said["previous"] = previous_of(document)
+    return Lease(**said)
 
 
 def status_from(document: Document) -> JobStatus:
-    said = {**dict.fromkeys(JobStatus.__slots__), **_fields(JobStatus, document)}
+    said = {**dict.fromkeys(JobStatus._types), **_fields(JobStatus, document)}
     return JobStatus(**{**said, "previous": previous_of(document), "document": document})
 
 
@@ -205,8 +213,8 @@ def event_from(document: Document, name: str | None = None) -> JobEvent:
     return JobEvent(**{"name": name, **_fields(JobEvent, document), "document": document})
 
 
-def _fields(kind: type[Any], document: Document) -> Document:
-    return {field: document[field] for field in kind.__slots__ if field in document}
+def _fields(kind: type[Value], document: Document) -> Document:
+    return {field: value for field, value in document.items() if field in kind._types}
 
 
 def body_of(reply: Reply) -> Document:
@@ -237,6 +245,8 @@ def refusal_of(reply: Reply) -> errors.DibsError:
 
 def not_claimed(answer: Document) -> errors.NotClaimed:
     """The exception for a claim that was refused, or for one job of several."""
+    from dibs.wire.sentences import in_full  # most claims are granted
+
     status = answer["code"] if "code" in answer else answer.get("status")
     refused = answer.get("refused")
     kind = errors.NoneFree if refused is not None and status == "held" else _NOT_CLAIMED.get(status, errors.NotClaimed)

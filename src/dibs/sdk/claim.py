@@ -5,23 +5,24 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Self, TypeVar
-
+from dibs.base.cheap import TypeVar, ref
 from dibs.base.errors import DibsError, LeaseLost, Unavailable
 from dibs.base.logger import log
 from dibs.client.flow import drive
 from dibs.client.pending import PendingClaim
 from dibs.client.pool import TransportPool
 from dibs.sdk import claim_state
-from dibs.sdk.answers import Effect, Lease
+from dibs.sdk.answers import Lease
 from dibs.sdk.claim_state import ClaimEnd
-from dibs.sdk.effects import Step, Unsure
 from dibs.sdk.heart import Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import LeaseHold, SessionHold
 from dibs.sdk.methods import explained, given
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
+    from dibs.sdk.effects import StepBlock, Unsure
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ class LostEvent(SafeEvent):
 
     def __init__(self, hold: LeaseHold) -> None:
         super().__init__()
-        self._hold = weakref.ref(hold)
+        self._hold = ref(hold)
         hold.listen(lambda _: self.set())
 
     def is_set(self) -> bool:
@@ -169,24 +170,15 @@ class Claim(claim_state.ClaimState["TransportPool"]):
         self.check()
         self._hold.check_noted()
 
-    @contextmanager
-    def once(self, key: str, *, unsure: Unsure | None = None) -> Iterator[Effect]:
+    def once(self, key: str, *, unsure: Unsure | None = None) -> StepBlock:
         """A step that changes something outside, and must not be repeated blindly: `with claim.once(key) as effect:`.
         That it begins is noted before the block runs, how it ended after it. `effect` says what earlier owners noted:
         `done`, `failed` or `in_doubt`. What the block leaves in `effect.result` is kept for later owners. An exception
         notes that it failed; one of `unsure` (TimeoutError and ConnectionError), or one that is no Exception, that it
         is in doubt. Of several jobs, the first has the note."""
-        step = Step(self._hold, self.leases[0], key, unsure)
-        with self._transports.one() as transport:
-            effect = drive(transport, step.begin())
-        try:
-            yield effect
-        except BaseException as error:
-            with self._transports.one() as transport:
-                drive(transport, step.end(error))
-            raise
-        with self._transports.one() as transport:
-            drive(transport, step.end(None))
+        from dibs.sdk.effects import Step, StepBlock  # few blocks have such a step
+
+        return StepBlock(Step(self._hold, self.leases[0], key, unsure), self._transports)
 
     def _ended(self, ending: ClaimEnd[None]) -> None:
         self._finish(ending)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from weakref import ref
 
+from dibs.base.cheap import Any, Callable, Generic, TypeVar, ref
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.base.ids import new_id
@@ -25,6 +22,7 @@ from dibs.sdk.heart import WATCHDOG, Grip
 from dibs.sdk.hold import LeaseHold, SessionHold, hold_in
 from dibs.sdk.methods import Handle
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
 
@@ -38,19 +36,24 @@ Join = Callable[[PendingClaim], LeaseHold | None]
 # the job's name and its fencing token, and never the lease id. Nothing is raised here: a trace must not cost a lease.
 
 
-@contextmanager
-def _harmless() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        log.debug("no span: %s", error)
+class _Harmless:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            log.debug("no span: %s", error)
+        return isinstance(error, Exception)
+
+
+_HARMLESS = _Harmless()
 
 
 def begin_claim() -> tuple[Any, Any] | None:
     """A span, and what undoes that it is the current one: from here on, requests belong to it."""
     trace = tracing()
     if trace is not None:
-        with _harmless():
+        with _HARMLESS:
             from opentelemetry import context
 
             span = trace.get_tracer("dibs").start_span("dibs claim", kind=trace.SpanKind.CLIENT)
@@ -62,7 +65,7 @@ def end_claim(begun: tuple[Any, Any] | None, hold: LeaseHold | None, error: Base
     if begun is None:
         return
     span, current = begun
-    with _harmless():
+    with _HARMLESS:
         from opentelemetry import context
 
         if hold is not None:
@@ -79,7 +82,7 @@ def begin_hold(hold: LeaseHold) -> Any:
     """A span from the claim to its end. It is not the current one: the block may be left in another context."""
     trace = tracing()
     if trace is not None:
-        with _harmless():
+        with _HARMLESS:
             return trace.get_tracer("dibs").start_span("dibs hold", attributes=_attributes(hold))
     return None
 
@@ -87,7 +90,7 @@ def begin_hold(hold: LeaseHold) -> Any:
 def end_hold(span: Any, hold: LeaseHold, error: BaseException | None) -> None:
     if span is None:
         return
-    with _harmless():
+    with _HARMLESS:
         span.set_attribute("dibs.lost", hold.was_lost)
         if error is not None or hold.was_lost:
             span.set_status(tracing().StatusCode.ERROR, type(error).__name__ if error is not None else "lost")

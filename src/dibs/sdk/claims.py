@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from dibs.base.cheap import Any, Callable, Generic, Sequence, TypeVar
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, LeaseLost
 from dibs.client.flow import Flow
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
-from dibs.client.pool import TransportPool
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import Duration, duration_ms
 from dibs.core.limits import ELECTION_TTL_MS_DEFAULT, TTL_MS_DEFAULT
 from dibs.core.names import election_job
 from dibs.sdk import operations
-from dibs.sdk.claim_state import ClaimState, LeaderState
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import Handle, explained, name_given
 from dibs.sdk.operations import ClaimTerms, claim_request
-from dibs.system.session_mark import process_mark
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from dibs.client.pool import TransportPool
     from dibs.sdk.async_transport import AsyncTransport
+    from dibs.sdk.claim_state import ClaimState, LeaderState
 
 OnLost = Callable[[LeaseLost], object]
 
@@ -237,7 +235,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
 
     def _completed(self, terms: ClaimTerms) -> ClaimTerms:
         ttl = TTL_SECONDS if terms.ttl is None else terms.ttl
-        return replace(terms, owner=terms.owner or self.owner_name, ttl=ttl)
+        return terms.replace(owner=terms.owner or self.owner_name, ttl=ttl)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> E:
         raise NotImplementedError
@@ -350,6 +348,8 @@ class SessionClaims(Claims[C, D]):
         self._is_begun = True
 
     def _opening(self) -> Flow[SessionHold]:
+        from dibs.system.session_mark import process_mark
+
         sent_ms = steady_ms()
         mark = process_mark(os.getpid())
         opened = yield from operations.open_session(self._owner, self._ttl, self._metadata, mark)
@@ -386,4 +386,4 @@ class SessionClaims(Claims[C, D]):
         self.check()
         if terms.ttl is not None:
             raise InvalidInput("A claim in a session lasts as long as the session: leave out ttl.")
-        return replace(terms, owner=terms.owner or self._owner, session_id=self.session_id)
+        return terms.replace(owner=terms.owner or self._owner, session_id=self.session_id)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
+from dibs.base.cheap import Any, TypeVar
 from dibs.base.errors import DibsError
 from dibs.base.logger import log
 from dibs.client.flow import Flow, drive
@@ -15,10 +14,13 @@ from dibs.sdk.answers import Lease
 from dibs.sdk.claim import Claim, Leader, given_up
 from dibs.sdk.claim_state import is_refusal
 from dibs.sdk.claims import ClientFace, SessionClaims
-from dibs.sdk.events import Events
 from dibs.sdk.heart import Grip, in_own_thread
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import asks, given
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.sdk.events import Events
 
 T = TypeVar("T")
 NOT_ENDED = "A session could not be ended and will expire: %s"
@@ -74,7 +76,7 @@ class Session(SessionClaims[Claim, TransportPool]):
             log.warning(NOT_ENDED, trouble.details)
 
 
-class Client(ClientFace[Claim, Session, Leader, Events, TransportPool]):
+class Client(ClientFace[Claim, Session, Leader, "Events", TransportPool]):
     """A client of a server (`http://`, `https://`, `unix://`) or of a store (`sqlite:///`, `memory://`, …).
 
     Without a URL: DIBS_URL, else your own store, the same that the `dibs` command uses. Nothing is opened before the
@@ -103,6 +105,8 @@ class Client(ClientFace[Claim, Session, Leader, Events, TransportPool]):
             return drive(transport, flow)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> Events:
+        from dibs.sdk.events import Events
+
         return Events(self._transports.own, prefix, None if name is None else self._one_name(name), *where)
 
     @given(ClientFace._acquire)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from dibs.base.cheap import Any, Generic, TypeVar
 from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
 from dibs.core.durations import Duration
@@ -15,6 +15,7 @@ from dibs.sdk.claim_state import acquirer
 from dibs.sdk.client import Client
 from dibs.sdk.methods import Handle, explained, takes_like
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.sdk.async_claim import AsyncClaim
     from dibs.sdk.async_client import AsyncClient

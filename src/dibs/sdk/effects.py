@@ -9,7 +9,8 @@ from __future__ import annotations
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost
 from dibs.base.ids import new_id
 from dibs.base.jsontext import is_unicode
-from dibs.client.flow import Flow
+from dibs.client.flow import Flow, drive
+from dibs.client.pool import TransportPool
 from dibs.core.limits import EFFECT_RESULT_BYTES_MAX
 from dibs.sdk import operations
 from dibs.sdk.answers import Effect, Lease, effect_of
@@ -83,3 +84,19 @@ def _wrong_result(result: object) -> str | None:
     size = len(result.encode())
     most = EFFECT_RESULT_BYTES_MAX
     return None if size <= most else f"it may have {most} bytes, and this one has {size}."
+
+
+class StepBlock:
+    """`with claim.once(key) as effect:`."""
+
+    def __init__(self, step: Step, transports: TransportPool) -> None:
+        self._step = step
+        self._transports = transports
+
+    def __enter__(self) -> Effect:
+        with self._transports.one() as transport:
+            return drive(transport, self._step.begin())
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with self._transports.one() as transport:
+            drive(transport, self._step.end(error))

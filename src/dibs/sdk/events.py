@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from typing import Any
 
+from dibs.base.cheap import Any, Callable, Iterator
 from dibs.base.clock import steady_ms
 from dibs.base.errors import EventsGone, InvalidInput
 from dibs.base.jsontext import Document

@@ -10,13 +10,12 @@ from __future__ import annotations
 import _thread
 import os
 import threading
-from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet, ref
 
+from dibs.base.cheap import Callable
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, LeaseLost
 from dibs.base.logger import log
@@ -24,6 +23,7 @@ from dibs.client.flow import drive
 from dibs.client.pool import TransportPool
 from dibs.sdk.hold import Hold
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 

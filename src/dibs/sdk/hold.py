@@ -11,19 +11,15 @@ that could not be withdrawn, because nobody answered, is withdrawn with the next
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-from weakref import ref
 
+from dibs.base.cheap import Any, Callable, Iterable, Sequence, ref
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, JobHeld, LeaseLost
 from dibs.base.ids import new_fraction
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
-from dibs.client.event_reader import why_away
 from dibs.client.flow import Flow
 from dibs.client.pending import PendingClaim
 from dibs.client.plan import CEILING_REACHED, RenewalPlan
@@ -118,11 +114,13 @@ class Hold:
 
     def failed(self, trouble: str) -> None:
         """A renewal failed. Logs it, while there is still time to act."""
+        from dibs.client.event_reader import why_away
+
         first = self.trouble is None
         trouble = self.trouble = why_away(trouble)  # without the advice not to begin: the work has begun
         self.plan.failed(steady_ms())
-        log.log(
-            logging.WARNING if first else logging.INFO,
+        write = log.warning if first else log.info
+        write(
             "A heartbeat of %s failed, and is repeated for another %s: %s",
             self.name,
             format_duration(self.left_ms()),

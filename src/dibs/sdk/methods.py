@@ -4,14 +4,16 @@ what they ask for is made (`claims.py`, `claim_state.py`). Type checkers follow 
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
-
+from dibs.base.cheap import Any, Callable, ParamSpec, TypeVar
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.client.flow import Flow, Work, name_in_use
+from dibs.wire.parameter_texts import PARAMETER_TEXTS
 from dibs.wire.references import is_plain
-from dibs.wire.request_fields import parameter_texts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from inspect import Signature
+    from typing import Concatenate
 
 # The meanings of the SDK's parameters. `explained` adds them to a function's help.
 
@@ -19,10 +21,10 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 MEANINGS = {
     # What is also a field of a request. Where a claim and another request have the same, it is said of the claim.
-    **parameter_texts("transfer"),
-    **parameter_texts("acquire"),
-    **parameter_texts("release"),
-    "count": parameter_texts("acquire-any")["count"],
+    **PARAMETER_TEXTS["transfer"],
+    **PARAMETER_TEXTS["acquire"],
+    **PARAMETER_TEXTS["release"],
+    "count": PARAMETER_TEXTS["acquire-any"]["count"],
     # What only the SDK has.
     "name": "the job: any printable text, up to 512 bytes",
     "names": "several jobs",
@@ -54,9 +56,9 @@ _FENCED = {
 _OTHERWISE = {
     "acquire": {"timeout": "how long to wait in line, in seconds; -1 is for ever"},
     **dict.fromkeys(("admit", "transaction"), _FENCED),
-    "break_claim": parameter_texts("break"),
+    "break_claim": PARAMETER_TEXTS["break"],
     "close_job": {
-        **parameter_texts("close"),
+        **PARAMETER_TEXTS["close"],
         "duration": 'for how long: seconds, text such as "2m" or a timedelta; or',
         "until": "when it ends: a datetime with a time zone",
     },
@@ -90,26 +92,55 @@ def prefix_given(prefix: object) -> str:
 
 def explained(function: F) -> F:
     """Add the meanings of its parameters to a function's docstring, so that `help()` shows them."""
-    names = inspect.signature(function).parameters
+    return _explained(function, _parameters(function))
+
+
+def _explained(function: F, names: tuple[str, ...]) -> F:
     words = {**MEANINGS, **_OTHERWISE.get(function.__name__, {})}
     known = [name for name in names if name in words]
-    width = max((len(name) for name in known), default=0)
-    lines = "\n".join(f"    {name:<{width}}  {words[name]}" for name in known)
+    width = max([len(name) for name in known], default=0)
+    lines = "\n".join([f"    {name:<{width}}  {words[name]}" for name in known])
     about = f"{function.__doc__}\n\n" if function.__doc__ else ""
     function.__doc__ = f"{about}{lines}\n"
     return function
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of its parameters, without `inspect`, which takes as long to import as Python takes to start."""
+    code = function.__code__
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names
 
 
 G = TypeVar("G")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Wrapped:
+    """The end of a function that takes the parameters of another one: `inspect` asks it for the signature. `self_first`
+    is whether its own first parameter is `self`: True adds one, False leaves the other's out."""
+
+    def __init__(self, other: Callable[..., Any], *, self_first: bool | None = None) -> None:
+        self.__wrapped__ = other  # whose source it is
+        self._self_first = self_first
+
+    @property
+    def __signature__(self) -> Signature:
+        from inspect import Parameter, Signature, signature
+
+        found = signature(self.__wrapped__)
+        if self._self_first is None:
+            return found
+        parameters = list(found.parameters.values())
+        first = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+        return Signature([first, *parameters] if self._self_first else parameters[1:])
 
 
 def named(flow: Callable[..., Flow[T]]) -> Callable[..., Flow[T]]:
     """The flow of a client, with the job under its one name, or as it was written if it is in use so."""
-    is_of_job = next(iter(inspect.signature(flow).parameters)) == "name"
+    is_of_job = _parameters(flow)[:1] == ("name",)
 
     def named_flow(client: Any, *args: Any, **named: Any) -> Flow[T]:
         written = args[0] if args else named.get("name")
@@ -149,7 +180,7 @@ def given(
         def bound(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
             return method(self, made(self, *args, **kwargs))
 
-        return _documented(bound, made.__name__.removeprefix("_"), inspect.signature(made), made.__doc__ or "")
+        return _documented(bound, made.__name__.removeprefix("_"), Wrapped(made))
 
     return described
 
@@ -157,26 +188,33 @@ def given(
 def takes_like(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """A decorator: the function takes what `method` takes, and is given it by name."""
-    signature = inspect.Signature(list(inspect.signature(method).parameters.values())[1:])
+    """A decorator: the function takes what `method` takes, and is given it by name. `method` has one parameter that
+    may be given by its place and that must be given, the first."""
+    _, first, *others = _parameters(method)
+    known = {first, *others}
 
     def described(function: Callable[..., R]) -> Callable[P, R]:
+        wrapped = Wrapped(method, self_first=False)
+
         def bound(*args: P.args, **kwargs: P.kwargs) -> R:
-            return function(**signature.bind(*args, **kwargs).arguments)
+            given: dict[str, Any] = {first: args[0], **kwargs} if args else kwargs
+            if len(args) > 1 or (args and first in kwargs) or first not in given or not given.keys() <= known:
+                wrapped.__signature__.bind(*args, **kwargs)  # raises what Python says of such a call
+            return function(**given)
 
         bound.__module__ = function.__module__
-        return _documented(bound, function.__name__, signature, function.__doc__ or "")
+        bound.__doc__ = function.__doc__
+        return _documented(bound, function.__name__, wrapped)
 
     return described
 
 
 def described_as(method: F, name: str, flow: Callable[..., Any]) -> F:
-    parameters = [_SELF, *inspect.signature(flow).parameters.values()]
-    return _documented(method, name, inspect.Signature(parameters), flow.__doc__ or "")
+    return _documented(method, name, Wrapped(flow, self_first=True))
 
 
-def _documented(function: F, name: str, signature: inspect.Signature, about: str) -> F:
+def _documented(function: F, name: str, wrapped: Wrapped) -> F:
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = about
-    function.__signature__ = signature  # type: ignore[attr-defined]  # what inspect looks for
-    return explained(function)
+    function.__doc__ = function.__doc__ or wrapped.__wrapped__.__doc__ or ""
+    function.__wrapped__ = wrapped  # type: ignore[attr-defined]  # what inspect looks for
+    return _explained(function, _parameters(wrapped.__wrapped__))

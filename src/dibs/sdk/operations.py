@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
+from dibs.base.cheap import Sequence
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
+from dibs.base.record import Record
 from dibs.client.flow import Flow, all_pages
 from dibs.client.naming import Naming
 from dibs.client.pending import FOR_EVER_MS, SLICE_SECONDS, PendingClaim
@@ -22,12 +21,14 @@ from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
 from dibs.sdk.methods import name_given, prefix_given
 from dibs.wire.documents import Reply
 from dibs.wire.references import is_plain
-from dibs.wire.sentences import not_a_job
 from dibs.wire.values import check_texts
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import datetime
 
-@dataclass(frozen=True)
-class ClaimTerms:
+
+class ClaimTerms(Record):
     """The terms of a claim, beside its jobs, as the methods of the SDK take them."""
 
     owner: str | None = None
@@ -134,6 +135,8 @@ def done_fields(done: Duration | bool | None) -> Document:
 def check_done(name: str, done: Duration | bool | None) -> None:
     """Refuse `done` for a resource, before the work that it would be said of."""
     if done is not None and is_resource(name):
+        from dibs.wire.sentences import not_a_job
+
         raise InvalidInput(not_a_job(name, "done"))
 
 

@@ -14,8 +14,6 @@ one, so the lock also remembers the last asks that were replaced, by a digest of
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.draft import Draft
 from dibs.core.holds.proof import session_owner
@@ -138,4 +136,6 @@ def _was_replaced(group: Group, mark: str) -> bool:
 
 
 def _digest(*words: str) -> str:
+    from hashlib import sha256  # it loads OpenSSL, and few claims are of a group
+
     return sha256("\n".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:_MARK_CHARS]
