@@ -173,12 +173,38 @@ _STATUSES = frozenset(http.HTTPStatus)
 
 class HttpConnection(asyncio.Protocol):
     # Slots, because CPython finds more than 30 attributes of an object more slowly.
-    __slots__ = tuple(
-        (
-            "_drained _head_bytes _headers _incoming _input _is_going_on _is_read_paused _known _lost _queue "
-            "_refusal _rest _since_s _timer _unread _unsent_since_s _url call client handshake is_stranger "
-            "is_write_paused loop parser peer proxy scheme state transport waiting whole"
-        ).split()
+    __slots__ = (
+        "_drained",
+        "_head_bytes",
+        "_headers",
+        "_incoming",
+        "_input",
+        "_is_going_on",
+        "_is_read_paused",
+        "_known",
+        "_lost",
+        "_queue",
+        "_refusal",
+        "_rest",
+        "_since_s",
+        "_timer",
+        "_unread",
+        "_unsent_since_s",
+        "_url",
+        "call",
+        "client",
+        "handshake",
+        "is_stranger",
+        "is_write_paused",
+        "loop",
+        "parser",
+        "peer",
+        "proxy",
+        "scheme",
+        "state",
+        "transport",
+        "waiting",
+        "whole",
     )
     keep_alive_s = limits.KEEP_ALIVE_MS / 1000
     transport: asyncio.Transport

@@ -17,7 +17,27 @@ from dibs.agents.harness.hook_events import patched
 
 _ENDS = frozenset((";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "then", "do", "else"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
-_OPERATORS = tuple("&>> && || >> >| &> <<< << <> >& <& > < ; | & ( )".split())  # longer ones first
+# Longer ones first.
+_OPERATORS = (
+    "&>>",
+    "&&",
+    "||",
+    ">>",
+    ">|",
+    "&>",
+    "<<<",
+    "<<",
+    "<>",
+    ">&",
+    "<&",
+    ">",
+    "<",
+    ";",
+    "|",
+    "&",
+    "(",
+    ")",
+)
 # What may stand before a program's name: programs that run another, and words of the shell.
 _RUNNERS = (
     "sudo",
