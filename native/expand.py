@@ -1,10 +1,10 @@
 """Writes each record class out as a plain typed class, so that a compiler can make it machine code.
 
-`class Holder(Record)` lists fields, and `dibs/base/record.py` makes its methods when the program runs. A compiler must
-see the methods in the source. So the build copies the package and writes them in: a class body keeps its fields,
-comments and own methods, and gets `__init__`, `replace`, `astuple`, `dump` and `load`. What is in `dump` and `load` is
-written by `record.py` itself. The facts about a class (fields, defaults, types) are read from the class as Python made
-it. Nothing here knows a record by name.
+`class Holder(Record)` lists fields, and the methods of `dibs/base/record.py` look them up when the program runs. A
+compiler makes fast code of methods that name the fields. So the build copies the package and writes them in: a class
+body keeps its fields, comments and own methods, and gets `__init__`, `replace`, `astuple`, `dump` and `load`. They say
+the same as those of `record.py`, which tests/core/test_written_records.py compares. The facts about a class (fields,
+defaults, types) are read from the class as Python made it. Nothing here knows a record by name.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import ast
 import importlib
 import re
 from pathlib import Path
+from typing import TypeGuard
 
 from constants import write_constants
 
-from dibs.base.record import Record, dump_lines, load_lines
+from dibs.base.record import Record, kinds_of
 
 BASE = "dibs.base.record"
 _FUTURE = "from __future__ import annotations\n"
@@ -30,8 +31,10 @@ if MYPY:
 """
 # Classes that interpreted ones inherit from: the threads of a server, and tests.
 _OPEN = re.compile(r"^class (?:Batcher|Decider|EngineThread)\b", re.MULTILINE)
+# What a compiled record has of `record.py` as it is.
+_SHARED = ("__eq__", "__hash__", "__reduce__", "__repr__", "remade", "tuple_of")
 _IMPORT = "from dibs.base.record import Record\n"
-_IMPORT_KEEP = "\nfrom dibs.base.record import KEEP\n"
+_IMPORT_KEEP = "\nfrom dibs.base.record import KEEP, tuple_of\n"
 _BASE_HEAD = '''"""The base of every record. The build wrote the methods of each record into its class."""
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ class Record:
     _fields: ClassVar[tuple[str, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}
     _types: ClassVar[dict[str, str]] = {}
-    _modules: ClassVar[dict[str, str]] = {}
+
+    def astuple(self) -> tuple[Any, ...]:
+        return ()
 
 '''
 
@@ -89,17 +94,17 @@ def with_typing(source: str) -> str:
     return source.replace(_FUTURE, _FUTURE + _TYPING, 1)
 
 
-def _is_record(kind: object) -> bool:
+def _is_record(kind: object) -> TypeGuard[type[Record]]:
     return isinstance(kind, type) and issubclass(kind, Record)
 
 
 def _base(source: str) -> str:
-    """`Record` without its metaclass: the methods that all records share, as they are."""
+    """`Record` with the methods that are the same for all records, as they are."""
     tree = ast.parse(source)
     (record,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Record"]
-    (remade,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "remade"]
-    shared = [node for node in record.body if isinstance(node, ast.FunctionDef)]
-    texts = [ast.get_source_segment(source, node, padded=True) or "" for node in (*shared, remade)]
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in _SHARED]
+    shared = [node for node in record.body if isinstance(node, ast.FunctionDef) and node.name in _SHARED]
+    texts = [ast.get_source_segment(source, node, padded=True) or "" for node in (*shared, *functions)]
     return _BASE_HEAD + "\n\n".join(texts) + "\n"
 
 
@@ -140,7 +145,7 @@ def _methods(kind: type[Record], node: ast.ClassDef, written: dict[str, str]) ->
         *_init(kind, written),
         *_replace(kind),
         *_astuple(kind),
-        *_function("def dump(self) -> dict[str, Any]:", dump_lines(kind, written.__getitem__)),
+        *_dump(kind, written),
         *_load(kind, written),
     ]
 
@@ -155,15 +160,9 @@ def _facts(kind: type[Record], node: ast.ClassDef, written: dict[str, str]) -> l
         f"_fields: ClassVar[tuple[str, ...]] = {kind._fields!r}",
         f"_defaults: ClassVar[dict[str, Any]] = {{{defaults}}}",
         f"_types: ClassVar[dict[str, str]] = {kind._types!r}",
-        f"_modules: ClassVar[dict[str, str]] = {_modules(kind)}",
     ]
     own = tuple([_name(field) for field in _fields_of(node)])
     return ["", f"__slots__ = {own!r}", *lines]
-
-
-def _modules(kind: type[Record]) -> str:
-    one = set(kind._modules.values()) <= {kind.__module__}
-    return f"dict.fromkeys(_types, {kind.__module__!r})" if one else repr(kind._modules)
 
 
 def _init(kind: type[Record], written: dict[str, str]) -> list[str]:
@@ -189,11 +188,41 @@ def _astuple(kind: type[Record]) -> list[str]:
     return _function("def astuple(self) -> tuple[Any, ...]:", [f"return ({values})"])
 
 
+def _dump(kind: type[Record], written: dict[str, str]) -> list[str]:
+    kinds = kinds_of(kind)
+    body = ["made: dict[str, Any] = {}"]
+    for field in kind._fields:
+        value = text = f"self.{field}"
+        type_, item = kinds[field]
+        if _is_record(item):
+            text = f"[each.dump() for each in {value}]"
+        elif _is_record(type_):
+            text = f"{value}.dump() if {value} is not None else None"
+        kept = f"made[{field!r}] = {text}"
+        if field in written:
+            is_none = kind._defaults[field] is None
+            kept = f"if {value} is not None: {kept}" if is_none else f"if {value} != {written[field]}: {kept}"
+        body.append(kept)
+    return _function("def dump(self) -> dict[str, Any]:", [*body, "return made"])
+
+
 def _load(kind: type[Record], written: dict[str, str]) -> list[str]:
-    body = load_lines(kind, written.__getitem__, lambda field, inner: inner.__name__)
-    # A compiled field of type int would take true for 1.
-    numbers = [field for field in kind._fields if kind._types[field].removesuffix(" | None") == "int"]
-    body += [f"if isinstance(f_{field}, bool): raise TypeError({field!r})" for field in numbers]
+    """A value of another type is refused by `__init__`, because a compiled attribute has a type."""
+    kinds = kinds_of(kind)
+    body = []
+    for field in kind._fields:
+        value = f"f_{field}"
+        type_, item = kinds[field]
+        given = f".get({field!r}, {written[field]})" if field in written else f"[{field!r}]"
+        body.append(f"{value} = values{given}")
+        if type_ is tuple:
+            made = f"tuple({value})" if item is None else f"tuple_of({value}, {item.__name__})"
+            made = f"tuple([{item.__name__}.load(each) for each in {value}])" if _is_record(item) else made
+            body.append(f"if isinstance({value}, list): {value} = {made}")
+        elif _is_record(type_):
+            body.append(f"if isinstance({value}, dict): {value} = {type_.__name__}.load({value})")
+        elif type_ is int:  # a compiled one would take true for 1
+            body.append(f"if isinstance({value}, bool): raise TypeError({field!r})")
     body.append(f"return {kind.__name__}({', '.join([f'{field}=f_{field}' for field in kind._fields])})")
     head = f"def load(values: dict[str, Any]) -> {kind.__name__}:"
     return ["", "@staticmethod", *_function(head, body)[1:]]

@@ -42,13 +42,18 @@ EMBEDDED = SHARED | {
 SERVER = SHARED | {"_socket", "array", "math"}
 
 # Parts of dibs that a job which is free, in the user's own store, does not need: each is imported where it is.
-NOT_FOR_A_FREE_JOB = set(
-    """
-    dibs.client.urls dibs.core.upkeep.freeze dibs.core.upkeep.sweep dibs.core.lease_outcomes dibs.core.claims.leases
-    dibs.core.claims.sessions dibs.core.claims.several dibs.base.redact
-    dibs.wire.lease_documents dibs.wire.refusals
-    """.split()
-)
+NOT_FOR_A_FREE_JOB = {
+    "dibs.client.urls",
+    "dibs.core.upkeep.freeze",
+    "dibs.core.upkeep.sweep",
+    "dibs.core.lease_outcomes",
+    "dibs.core.claims.leases",
+    "dibs.core.claims.sessions",
+    "dibs.core.claims.several",
+    "dibs.base.redact",
+    "dibs.wire.lease_documents",
+    "dibs.wire.refusals",
+}
 
 GRANTED = reply_of(
     200,
@@ -67,13 +72,38 @@ GRANTED = reply_of(
 )
 
 # Each of them would cost more than everything that dibs does for a claim.
-NEVER = set(
-    """
-    argparse asyncio collections dataclasses email enum functools gettext hashlib http.client inspect json logging
-    msgspec pathlib random re rich secrets selectors shutil signal socket ssl subprocess tempfile threading typing
-    urllib.parse uuid
-    """.split()
-)
+NEVER = {
+    "argparse",
+    "asyncio",
+    "collections",
+    "dataclasses",
+    "email",
+    "enum",
+    "functools",
+    "gettext",
+    "hashlib",
+    "http.client",
+    "inspect",
+    "json",
+    "logging",
+    "msgspec",
+    "pathlib",
+    "random",
+    "re",
+    "rich",
+    "secrets",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "typing",
+    "urllib.parse",
+    "uuid",
+}
 
 
 def modules_of_a_claim(env: dict[str, str]) -> set[str]:

@@ -20,7 +20,7 @@ from tests.models import replay
 MODULES = (records, events, commands, outcomes, lease_outcomes, replay)
 
 
-def record_classes() -> dict[str, type[Record]]:
+def record_classes() -> dict[str, Any]:
     """Every record that has a form outside this process or may be given one."""
     found = {}
     for module in MODULES:
@@ -56,7 +56,7 @@ def values_of(annotation: str) -> st.SearchStrategy[Any]:
 
 
 @cache
-def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
+def records_of(kind: Any) -> st.SearchStrategy[Record]:
     """Records with some of their optional fields given, and the others left at their defaults."""
     fields = {field: values_of(kind._types[field]) for field in kind._fields}
     needed = {field: values for field, values in fields.items() if field not in kind._defaults}

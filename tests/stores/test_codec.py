@@ -15,7 +15,9 @@ from dibs.base import jsontext
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreTooNew
 from dibs.core.records import META_KEY, Meta
 from dibs.stores import codec
+from dibs.stores.port import RecordCorrupt
 from dibs.testing.contract_base import event, key_of, lock
+from tests.core.make import holder
 
 SOURCE = Path(__file__).parents[2] / "src"
 VALUES = [{}, {"a": [1, -2, None, True, {"b": 'é "😀" \\ \n \x01 \x7f \u2028 /'}]}, [2**62, "", []]]
@@ -97,6 +99,36 @@ def test_fields_of_a_newer_version_are_passed_over_and_missing_ones_refused() ->
         codec.decode(key_of("x"), '{"ns":"default"}')
     with pytest.raises(StoreCorrupt, match="Event 5"):
         codec.decode_event(5, "{}")
+
+
+WRONG_TYPES = [
+    {"token": "5"},
+    {"token": True},
+    {"token": 1.5},
+    {"pooled": 1},
+    {"name": 7},
+    {"name": None},
+    {"holders": "abc"},
+    {"holders": {"owner": "a"}},
+    {"holders": None},
+    {"holders": [3]},
+    {"holders": [{**holder().dump(), "expires_ms": "soon"}]},
+    {"holders": [{**holder().dump(), "session": 4}]},
+    {"line": ["1"]},
+    {"acl": [1]},
+    {"done": []},
+    {"done": {"owner": "a", "token": 1, "at_ms": None, "until_ms": 2}},
+]
+
+
+@pytest.mark.fault("F-520")
+@pytest.mark.parametrize("wrong", WRONG_TYPES, ids=repr)
+def test_a_field_of_another_type_makes_a_damaged_record_that_is_named_by_its_key(wrong: dict[str, object]) -> None:
+    """The rules trust the types of what they read: one of them would fail, and nobody would know by which record."""
+    key = key_of("a")
+    with pytest.raises(RecordCorrupt, match="cannot be read") as caught:
+        codec.decode(key, json.dumps({**lock("a").dump(), **wrong}))
+    assert caught.value.key == key
 
 
 def test_a_record_of_a_kind_that_only_a_newer_version_knows_is_not_called_corrupt() -> None:

@@ -57,7 +57,7 @@ MODULES = [
     *("engine/batcher", "engine/coordinator", "engine/decider", "engine/event_log", "engine/feed", "engine/liveness"),
     *("engine/observed_store", "engine/pace", "engine/pulses", "engine/sweeper", "engine/thread", "engine/waiters"),
     *("stores/codec", "stores/memory", "stores/waiters"),
-    *(f"stores/sqlite/{name}" for name in "checkpoint connection queries rows store".split()),
+    *(f"stores/sqlite/{name}" for name in ("checkpoint", "connection", "queries", "rows", "store")),
 ]
 TESTS = (
     "tests/core",

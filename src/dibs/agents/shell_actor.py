@@ -129,7 +129,9 @@ def _read(path: str) -> list[Entry]:
     return entries
 
 
-_SHELLS = frozenset("sh bash rbash dash ash busybox zsh ksh mksh oksh yash fish csh tcsh".split())
+_SHELLS = frozenset(
+    {"sh", "bash", "rbash", "dash", "ash", "busybox", "zsh", "ksh", "mksh", "oksh", "yash", "fish", "csh", "tcsh"}
+)
 # Programs that are written before a command and run it as their child.
 _WRAPPERS = frozenset(("timeout", "time", "uv"))
 _STEPS_MAX = 64

@@ -16,7 +16,9 @@ slower at most. Each is imported when its name is first asked for. Nothing else 
 says so, and another hides them all and claims a job.
 
 The names that annotations need come from here, too: `collections.abc` takes 8 and `typing` 40 million. Annotations are
-not evaluated, so a name is nothing at run time.
+not evaluated, so a name is nothing at run time. For the same reason a module that a command, a hook or the SDK imports
+at its start writes `TYPE_CHECKING = False` in the place of `from typing import TYPE_CHECKING`: type checkers take any
+variable of that name for true. All others import it.
 """
 
 from __future__ import annotations
@@ -85,9 +87,9 @@ def _sqlite3() -> ModuleType:
     """Import the driver alone: the package around it imports datetime, which nothing in dibs needs.
 
     The driver imports functools for one function, the `lru_cache` of its prepared statements, and functools imports
-    collections and five modules more: 8 of the 16 million. So a process that has not imported functools gives the
-    driver an `lru_cache` on the same C class. It is in the place of functools only while the driver is imported. That
-    is done in no process with threads: one of them could import functools at that moment."""
+    collections and five modules more: without what follows, an embedded `dibs claim` takes 7.8 % more instructions. So
+    while the driver is imported, a module with an `lru_cache` on the same C class is in the place of functools, unless
+    functools is there already, or there are threads: one of them could import it at that moment."""
     try:
         if "functools" not in sys.modules and "threading" not in sys.modules:
             try:

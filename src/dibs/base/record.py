@@ -9,14 +9,14 @@ has the figures); this module imports nothing. A subclass lists its fields as an
         ttl_ms: int
         checkpoint: str | None = None
 
-and gets `__init__`, `==`, `hash`, `repr`, `replace(**changes)`, `dump()` (a plain dict without the fields that are at
-their default) and `load(dict)`. Each method is compiled when it is first called, not when the class is defined: a
-process pays only for the records it touches.
+and has `__init__` with these keywords, `==`, `hash`, `repr`, `replace(**changes)`, `dump()` and `load(dict)`. These are
+the methods below, the same for every class: nothing is generated. A record keeps its values in its `__dict__`, all of
+them, in the order of `_fields`. So most methods are one operation on a dict. The compiled build has the same methods
+written out for each class (native/expand.py).
 
-Field types that `dump` and `load` follow into are `X`, `X | None` and `tuple[X, ...]` where X is a record; every other
-value is passed as it is and must be something JSON can hold. A record class that a field names is looked up in the
-module that declares the field: it must be defined or imported there, not under TYPE_CHECKING. Immutability is held by
-the type checker (frozen) and by every rule building new records with `replace`, not by a slow `__setattr__`.
+Field types that `dump` and `load` follow into are `X`, `X | None` and `tuple[X, ...]` where X is a record. A record
+class that a field names is looked up in the module that declares the field: it must be defined or imported there, not
+under TYPE_CHECKING. Every other value is passed as it is and must be something JSON can hold.
 """
 
 from __future__ import annotations
@@ -26,66 +26,95 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Self, dataclass_transform
+    from typing import Any, Self, TypeVar, dataclass_transform
+
+    R = TypeVar("R", bound="Record")
+    Kind = tuple[type | None, type | None]
 else:
 
     def dataclass_transform(**_: object) -> Callable[[type], type]:
         return lambda cls: cls
 
 
-_MISSING = object()
-_LAZY: dict[str, Any] = {}
-COMPILED_AT = 8  # from which call of a class's methods on they are compiled; a `dibs claim` makes most records once
-_CALLS: dict[type[Record], int] = {}
-
-
-class _RecordType(type):
-    """Turns annotations into slots and keeps the defaults aside (a slot and a class attribute cannot share a name)."""
-
-    def __new__(mcls, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> _RecordType:
-        if "__annotate_func__" in space:  # Python 3.14 would make them later: a record without fields
-            raise TypeError(f"{name}: its module must begin with `from __future__ import annotations`")
-        types = {f: kind for f, kind in space.get("__annotations__", {}).items() if f[0] != "_"}
-        space["__slots__"] = tuple(types)
-        modules = dict.fromkeys(types, space["__module__"])
-        defaults = {field: space.pop(field) for field in types if field in space}
-        if bases:
-            (base,) = bases
-            if base._fields:  # type: ignore[attr-defined]  # those of a base come first
-                types = base._types | types  # type: ignore[attr-defined]
-                modules = base._modules | modules  # type: ignore[attr-defined]
-                defaults = base._defaults | defaults  # type: ignore[attr-defined]
-            # Each class has its own lazy methods: those inherited may be compiled already, for the base's fields.
-            space = _LAZY | space
-        # A field without a default may not follow one that has it. Fields are given by keyword: their order is free.
-        space["_fields"] = tuple(sorted(types, key=defaults.__contains__)) if defaults else tuple(types)
-        space["_defaults"] = defaults
-        space["_types"] = types
-        space["_modules"] = modules
-        return super().__new__(mcls, name, bases, space)
+_MISSING = object()  # stands for the default of a field that has none
+_PLAIN = {"str": str, "int": int, "bool": bool}
+_PLAIN_TYPES = frozenset(_PLAIN.values())
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-class Record(metaclass=_RecordType):
-    _fields: tuple[str, ...] = ()
-    _defaults: dict[str, Any] = {}  # noqa: RUF012 - set per class by the metaclass, never mutated
-    _types: dict[str, str] = {}  # noqa: RUF012 - likewise
-    _modules: dict[str, str] = {}  # noqa: RUF012 - likewise: which module declares a field
+class Record:
+    # Facts about a class, set by `__init_subclass__`, never mutated.
+    _fields: tuple[str, ...] = ()  # those without a default first; fields are given by keyword, so order is free
+    _types: dict[str, str] = {}  # noqa: RUF012 - as they are written
+    _defaults: dict[str, Any] = {}  # noqa: RUF012
+    _needed: frozenset[str] = frozenset()  # fields without a default
+    _blank: dict[str, Any] = {}  # noqa: RUF012 - by field, in order: its default, or _MISSING
+    _kinds: dict[str, Kind] = {}  # noqa: RUF012 - what `kinds_of` found, when it is needed
 
-    if TYPE_CHECKING:
+    def __init_subclass__(cls) -> None:
+        own = cls.__dict__
+        if "__annotate_func__" in own:  # Python 3.14 would make them later: a record without fields
+            raise TypeError(f"{cls.__name__}: its module must begin with `from __future__ import annotations`")
+        types = {field: kind for field, kind in own.get("__annotations__", {}).items() if field[0] != "_"}
+        # Those of a base come first.
+        cls._defaults = cls._defaults | {field: own[field] for field in types if field in own}
+        cls._types = cls._types | types
+        cls._fields = tuple(sorted(cls._types, key=cls._defaults.__contains__))
+        cls._blank = dict.fromkeys(cls._fields, _MISSING) | cls._defaults
+        cls._needed = frozenset(cls._types.keys() - cls._defaults.keys())
+        cls._kinds = {}
 
-        def dump(self) -> dict[str, Any]:
-            """A dict of plain values, without fields that hold their default."""
+    def __init__(self, **values: Any) -> None:
+        made = self._blank | values
+        if len(made) != len(self._blank) or not self._needed <= values.keys():
+            raise _wrong(type(self), values)
+        object.__setattr__(self, "__dict__", made)
 
-        @classmethod
-        def load(cls, values: dict[str, Any]) -> Self:
-            """The record that `dump` made this from. Unknown keys are ignored: a newer version may add fields."""
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        made = self.__dict__ | changes
+        if len(made) != len(self._blank):
+            raise _wrong(type(self), made)
+        return _made(type(self), made)
 
-        def replace(self, **changes: Any) -> Self:
-            """A copy with some fields changed."""
+    def dump(self) -> dict[str, Any]:
+        """A dict of plain values, without fields that hold their default."""
+        made, blank = {}, self._blank
+        for field, value in self.__dict__.items():
+            default = blank[field]
+            if value is default or (default is not _MISSING and value == default):
+                continue
+            kind = type(value)
+            if kind is tuple and value and isinstance(value[0], Record):
+                value = [each.dump() for each in value]
+            elif kind not in _PLAIN_TYPES and isinstance(value, Record):
+                value = value.dump()
+            made[field] = value
+        return made
+
+    @classmethod
+    def load(cls, values: dict[str, Any]) -> Self:
+        """The record that `dump` made this from. Unknown keys are ignored: a newer version may add fields. Raises
+        KeyError for a field that is missing, TypeError for a value that is not of its field's type."""
+        kinds = cls._kinds or kinds_of(cls)
+        made = cls._blank.copy()
+        for field, value in values.items():
+            if field in kinds:
+                kind, item = kinds[field]
+                if type(value) is not kind and kind is not None:
+                    value = _converted(value, cls._types[field], kind, item)
+                made[field] = value
+        if not values.keys() >= cls._needed:
+            raise KeyError(min(cls._needed - values.keys()))
+        return _made(cls, made)
+
+    if not TYPE_CHECKING:  # a type checker would take it that any name may be set
+
+        def __setattr__(self, field: str, _: object) -> None:
+            raise AttributeError(f"{type(self).__name__}.{field} cannot be set: records are immutable")
 
     def astuple(self) -> tuple[Any, ...]:
-        return tuple([getattr(self, field) for field in self._fields])
+        return tuple(self.__dict__.values())
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.astuple() == other.astuple()
@@ -110,171 +139,50 @@ def remade(kind: type[Any], values: tuple[Any, ...]) -> Any:
     return kind(**dict(zip(kind._fields, values, strict=True)))
 
 
-# The methods until they are compiled: the first calls go field by field, which is cheaper than compiling a method for
-# them. A call that is wrong compiles the method, too: that one raises the error.
+def _made(cls: type[R], values: dict[str, Any]) -> R:
+    record = object.__new__(cls)
+    object.__setattr__(record, "__dict__", values)
+    return record
 
 
-def _first_init(self: Record, **values: Any) -> None:
-    cls = type(self)
-    count = _CALLS[cls] = _CALLS.get(cls, 0) + 1
-    if count < COMPILED_AT and values.keys() <= cls._types.keys():
-        given = cls._defaults | values
-        if len(given) == len(cls._fields):
-            for field in given:
-                setattr(self, field, given[field])
-            return
-    _compile(cls, "__init__")
-    self.__init__(**values)  # type: ignore[misc]  # the compiled one
+def _wrong(cls: type[Record], values: dict[str, Any]) -> TypeError:
+    unknown = [field for field in values if field not in cls._types]
+    if unknown:
+        return TypeError(f"{cls.__name__} has no field {', '.join(unknown)}")
+    return TypeError(f"{cls.__name__} needs {', '.join(sorted(cls._needed - values.keys()))}")
 
 
-def _first_replace(self: Record, **values: Any) -> Record:
-    cls = type(self)
-    count = _CALLS[cls] = _CALLS.get(cls, 0) + 1
-    if count < COMPILED_AT and values.keys() <= cls._types.keys():
-        made = cls.__new__(cls)
-        for field in cls._fields:
-            setattr(made, field, values[field] if field in values else getattr(self, field))
-        return made
-    _compile(cls, "replace")
-    return self.replace(**values)
+def kinds_of(cls: type[Record]) -> dict[str, Kind]:
+    """Find the type that a value of each field has, and that of the items of a tuple. None: any. Once for a class."""
+    for base in reversed(cls.__mro__):
+        for field, written in vars(base).get("__annotations__", {}).items():
+            if field in cls._types:
+                name = written.removesuffix(" | None")
+                is_many = name.startswith("tuple[")
+                name = name.removeprefix("tuple[").removesuffix(", ...]")
+                kind = _PLAIN.get(name) or getattr(sys.modules[base.__module__], name, None)
+                if kind not in _PLAIN_TYPES and not (isinstance(kind, type) and issubclass(kind, Record)):
+                    kind = None
+                cls._kinds[field] = (tuple, kind) if is_many else (kind, None)
+    return cls._kinds
 
 
-def _first_dump(self: Record) -> dict[str, Any]:
-    cls = type(self)
-    count = _CALLS[cls] = _CALLS.get(cls, 0) + 1
-    if count >= COMPILED_AT:
-        _compile(cls, "dump")
-        return self.dump()
-    made = {}
-    defaults = cls._defaults
-    for field in cls._fields:
-        value = getattr(self, field)
-        if field in defaults and value == defaults[field]:
-            continue
-        if isinstance(value, Record):
-            value = value.dump()
-        elif isinstance(value, tuple) and value and isinstance(value[0], Record):
-            value = [each.dump() for each in value]
-        made[field] = value
-    return made
+def _converted(value: Any, written: str, kind: type, item: type | None) -> Any:
+    """A value of JSON as a field has it whose type is `written`."""
+    if value is None and written.endswith(" | None"):
+        return None
+    if kind is tuple and isinstance(value, list):
+        if item is not None and issubclass(item, Record):
+            return tuple([item.load(each) for each in value])
+        return tuple(value) if item is None else tuple_of(value, item)
+    if isinstance(value, dict) and issubclass(kind, Record):
+        return kind.load(value)
+    raise TypeError(f"{value!r:.80} is not {written}")
 
 
-def _first_load(cls: type[Record], values: dict[str, Any]) -> Record:
-    count = _CALLS[cls] = _CALLS.get(cls, 0) + 1
-    if count >= COMPILED_AT:
-        _compile(cls, "load")
-        return cls.load(values)
-    made = cls.__new__(cls)
-    for field in cls._fields:
-        value = values.get(field, cls._defaults[field]) if field in cls._defaults else values[field]
-        nested = _nested(cls, field)
-        if nested is None:
-            if value is not None and cls._types[field].startswith("tuple["):
-                value = tuple(value)
-        elif nested[0] == "many":
-            value = tuple([nested[1].load(each) for each in value]) if value else ()
-        elif isinstance(value, dict):
-            value = nested[1].load(value)
-        setattr(made, field, value)
-    return made
-
-
-_LAZY.update(
-    {"__init__": _first_init, "replace": _first_replace, "dump": _first_dump, "load": classmethod(_first_load)}
-)
-
-
-def _compile(cls: type[Record], method: str) -> None:
-    """Write one of a class's hot methods as straight code. A loop over fields would cost three times as much."""
-    space: dict[str, Any] = {"_new": cls.__new__, "cls": cls, "names": frozenset(cls._fields)}
-    space.update({f"d_{field}": value for field, value in cls._defaults.items()})
-    # Our own field names, never a caller's text. `exec` gets code: if it gets text, Python takes an interrupt in it for
-    # one that nobody handles, and kills itself with SIGINT at the program's end.
-    exec(compile("\n".join(_WRITERS[method](cls, space)), "<record>", "exec"), space)
-    made = space[method]
-    setattr(cls, method, staticmethod(made) if method == "load" else made)
-
-
-def _init_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
-    parameters = [f"{field}=d_{field}" if field in cls._defaults else field for field in cls._fields]
-    star = "*, " if parameters else ""
-    lines = [f"def __init__(self, {star}{', '.join(parameters)}):"]
-    return lines + ([f"    self.{field} = {field}" for field in cls._fields] or ["    pass"])
-
-
-def _replace_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
-    lines = ["def replace(self, **changes):", "    made = _new(cls)"]
-    lines += [f"    made.{field} = self.{field}" for field in cls._fields]
-    lines.append("    for name, value in changes.items():")
-    lines.append("        if name not in names: raise TypeError(f'{cls.__name__} has no field {name}')")
-    lines.append("        setattr(made, name, value)")
-    return [*lines, "    return made"]
-
-
-def _nested(cls: type[Record], field: str) -> tuple[str, type[Record]] | None:
-    """`("many", Holder)` for `tuple[Holder, ...]`, `("one", Holder)` for `Holder` or `Holder | None`, else None."""
-    annotation = cls._types[field]
-    is_many = annotation.startswith("tuple[") and annotation.endswith(", ...]")
-    name = annotation[6:-6] if is_many else annotation.removesuffix(" | None")
-    inner = getattr(sys.modules[cls._modules[field]], name, None)
-    return ("many" if is_many else "one", inner) if isinstance(inner, _RecordType) else None  # type: ignore[return-value]
-
-
-def dump_lines(cls: type[Record], default: Callable[[str], str]) -> list[str]:
-    """The body of `dump`. `default` says how the text names a field's default: the optional build writes the same
-    methods into source files (native/expand.py), where names are others."""
-    lines = ["made: dict[str, Any] = {}"]
-    for field in cls._fields:
-        one = value = f"self.{field}"
-        nested = _nested(cls, field)
-        if nested is not None:
-            many = nested[0] == "many"
-            one = f"[each.dump() for each in {value}]" if many else f"{value}.dump() if {value} is not None else None"
-        if field not in cls._defaults:
-            lines.append(f"made[{field!r}] = {one}")
-        elif cls._defaults[field] is None:
-            lines.append(f"if {value} is not None: made[{field!r}] = {one}")
-        else:
-            lines.append(f"if {value} != {default(field)}: made[{field!r}] = {one}")
-    return [*lines, "return made"]
-
-
-def load_lines(cls: type[Record], default: Callable[[str], str], kind: Callable[[str, type[Record]], str]) -> list[str]:
-    """The first lines of `load`: the variable `f_name` for each field. `kind` names the class of a record in it."""
-    lines = []
-    for field in cls._fields:
-        var = f"f_{field}"
-        given = f"values.get({field!r}, {default(field)})" if field in cls._defaults else f"values[{field!r}]"
-        lines.append(f"{var} = {given}")
-        nested = _nested(cls, field)
-        if nested is not None:
-            inner = kind(field, nested[1])
-            if nested[0] == "one":
-                lines.append(f"if isinstance({var}, dict): {var} = {inner}.load({var})")
-            else:
-                lines.append(f"{var} = tuple([{inner}.load(each) for each in {var}]) if {var} else ()")
-        elif cls._types[field].startswith("tuple["):
-            lines.append(f"if {var} is not None: {var} = tuple({var})")
-    return lines
-
-
-def _dump_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
-    return ["def dump(self):", *[f"    {line}" for line in dump_lines(cls, "d_{}".format)]]
-
-
-def _load_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
-    def kind(field: str, inner: type[Record]) -> str:
-        space[f"t_{field}"] = inner
-        return f"t_{field}"
-
-    lines = [*load_lines(cls, "d_{}".format, kind), "made = _new(cls)"]
-    lines += [f"made.{field} = f_{field}" for field in cls._fields]
-    return ["def load(values):", *[f"    {line}" for line in lines], "    return made"]
-
-
-_WRITERS: dict[str, Callable[[type[Record], dict[str, Any]], list[str]]] = {
-    "__init__": _init_code,
-    "replace": _replace_code,
-    "dump": _dump_code,
-    "load": _load_code,
-}
+def tuple_of(values: list[Any], item: type) -> tuple[Any, ...]:
+    """The items of a JSON array, which are of one type. The same for a compiled record."""
+    for each in values:
+        if type(each) is not item:
+            raise TypeError(f"{each!r:.80} is not {item.__name__}")
+    return tuple(values)

@@ -503,10 +503,23 @@ CLASSES: dict[str, type[Stored]] = {
 
 # Fields that hold an instant; 0 and None mean "never". Every other field in milliseconds is a span.
 INSTANTS = frozenset(
-    """
-    since_ms renewed_ms heard_ms active_ms expires_ms checkpoint_ms at_ms until_ms delay_until_ms ended_ms began_ms
-    doubt_ms from_ms unserved_ms ends_ms
-    """.split()
+    {
+        "since_ms",
+        "renewed_ms",
+        "heard_ms",
+        "active_ms",
+        "expires_ms",
+        "checkpoint_ms",
+        "at_ms",
+        "until_ms",
+        "delay_until_ms",
+        "ended_ms",
+        "began_ms",
+        "doubt_ms",
+        "from_ms",
+        "unserved_ms",
+        "ends_ms",
+    }
 )
 
 

@@ -6,7 +6,9 @@ answered in their order; one that has to wait for its turn is queued, and nothin
 
 A request whose headers are known (`KnownHeads`) does not go through the parser, if it is all that came in one read. Its
 headers are, byte for byte, some that the parser has accepted; the request line and the length are checked here;
-anything else goes to the parser as if it had not been looked at.
+anything else goes to the parser as if it had not been looked at. Through the parser, an acquire takes 76,000
+instructions more with curl's headers, 84,000 with the SDK's and 105,000 with those of fetch in Node: 10 to 14 % of one
+that is committed to SQLite.
 
 How long and how much a client may keep the server waiting is bounded: a head without end, a request that never
 finishes, a silent connection, a client that asks and does not read the answers. Requests are parsed a few at a time, so
@@ -173,12 +175,38 @@ _STATUSES = frozenset(http.HTTPStatus)
 
 class HttpConnection(asyncio.Protocol):
     # Slots, because CPython finds more than 30 attributes of an object more slowly.
-    __slots__ = tuple(
-        (
-            "_drained _head_bytes _headers _incoming _input _is_going_on _is_read_paused _known _lost _queue "
-            "_refusal _rest _since_s _timer _unread _unsent_since_s _url call client handshake is_stranger "
-            "is_write_paused loop parser peer proxy scheme state transport waiting whole"
-        ).split()
+    __slots__ = (
+        "_drained",
+        "_head_bytes",
+        "_headers",
+        "_incoming",
+        "_input",
+        "_is_going_on",
+        "_is_read_paused",
+        "_known",
+        "_lost",
+        "_queue",
+        "_refusal",
+        "_rest",
+        "_since_s",
+        "_timer",
+        "_unread",
+        "_unsent_since_s",
+        "_url",
+        "call",
+        "client",
+        "handshake",
+        "is_stranger",
+        "is_write_paused",
+        "loop",
+        "parser",
+        "peer",
+        "proxy",
+        "scheme",
+        "state",
+        "transport",
+        "waiting",
+        "whole",
     )
     keep_alive_s = limits.KEEP_ALIVE_MS / 1000
     transport: asyncio.Transport

@@ -42,11 +42,20 @@ def utf8(text: str) -> bytes:
 
 # The forms of a store's URL, and the error for an invalid one.
 
-FORMS = """
-    memory:// sqlite:///absolute/path.db sqlite:relative/path.db sqlite:~/path.db
-    git: git:origin git+ssh://host/repo.git git+https://host/repo.git git+file:///path/repo.git
-    postgresql://user@host/database etcd://host:2379,host:2379/prefix etcds://user:password@host:2379/prefix
-""".split()
+FORMS = (
+    "memory://",
+    "sqlite:///absolute/path.db",
+    "sqlite:relative/path.db",
+    "sqlite:~/path.db",
+    "git:",
+    "git:origin",
+    "git+ssh://host/repo.git",
+    "git+https://host/repo.git",
+    "git+file:///path/repo.git",
+    "postgresql://user@host/database",
+    "etcd://host:2379,host:2379/prefix",
+    "etcds://user:password@host:2379/prefix",
+)
 
 
 class NamesNoStore(InvalidInput):

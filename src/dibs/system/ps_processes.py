@@ -15,7 +15,7 @@ from dibs.system.processes import ABOUT, ProcessEntry, ProcessTable
 
 _PROGRAM = "/bin/ps"
 _ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC0"}
-_MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
 _DATE_WORDS = 5  # Sun Nov 15 15:46:35 2026
 
 

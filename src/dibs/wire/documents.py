@@ -104,7 +104,18 @@ def _acquired(outcome: outcomes.Granted) -> Document:
 
 
 _SKIPPED_FIELDS = frozenset(
-    "name status owner conflict remaining_ms retry_after_ms done_ms_ago failures details closed".split()
+    {
+        "name",
+        "status",
+        "owner",
+        "conflict",
+        "remaining_ms",
+        "retry_after_ms",
+        "done_ms_ago",
+        "failures",
+        "details",
+        "closed",
+    }
 )
 
 

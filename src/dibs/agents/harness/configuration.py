@@ -21,10 +21,19 @@ _LOCAL: Document = {"type": "local", "command": ["dibs", "mcp"], "enabled": True
 # Codex passes an MCP server only what is named here, and ends one that does not answer in 10 s.
 _CODEX: Document = {
     **SERVER,
-    "env_vars": """
-        DIBS_URL DIBS_NAMESPACE DIBS_OWNER DIBS_SESSION DIBS_ACTOR DIBS_TOKEN DIBS_TOKEN_FILE DIBS_CLIENT_CERT
-        DIBS_CLIENT_KEY XDG_CONFIG_HOME XDG_STATE_HOME
-    """.split(),
+    "env_vars": [
+        "DIBS_URL",
+        "DIBS_NAMESPACE",
+        "DIBS_OWNER",
+        "DIBS_SESSION",
+        "DIBS_ACTOR",
+        "DIBS_TOKEN",
+        "DIBS_TOKEN_FILE",
+        "DIBS_CLIENT_CERT",
+        "DIBS_CLIENT_KEY",
+        "XDG_CONFIG_HOME",
+        "XDG_STATE_HOME",
+    ],
     "startup_timeout_sec": 60,
 }
 TOML = "[mcp_servers.dibs]\n" + "".join([f"{key} = {encode(value)}\n" for key, value in _CODEX.items()])

@@ -34,7 +34,7 @@ def patched(text: str) -> list[str]:
 # One event of a coding agent, in the same words for all harnesses.
 
 BEFORE_EDIT, BEFORE_SHELL, AFTER_TOOL = "before-edit", "before-shell", "after-tool"
-START, COMPACTED, STOP, SUBAGENT_STOP, END, OTHER = "start compacted stop subagent-stop end other".split()
+START, COMPACTED, STOP, SUBAGENT_STOP, END, OTHER = ("start", "compacted", "stop", "subagent-stop", "end", "other")
 
 
 class HookEvent:
@@ -54,9 +54,15 @@ class HookEvent:
 
 # The harnesses' words for moments, by kind. A word means the same wherever it is used.
 _BEFORE = ("PreToolUse", "preToolUse", "BeforeTool")
-_AFTER = """
-    PostToolUse PostToolUseFailure postToolUse AfterTool PostToolBatch afterShellExecution post_run_command
-    """.split()
+_AFTER = (
+    "PostToolUse",
+    "PostToolUseFailure",
+    "postToolUse",
+    "AfterTool",
+    "PostToolBatch",
+    "afterShellExecution",
+    "post_run_command",
+)
 _MOMENTS = {
     **dict.fromkeys(("SessionStart", "sessionStart"), START),
     **dict.fromkeys(("PostCompact", "PreCompress"), COMPACTED),
@@ -68,12 +74,26 @@ _MOMENTS = {
 _WINDSURF = {"pre_write_code": BEFORE_EDIT, "pre_run_command": BEFORE_SHELL}
 # Tools that write files, and tools that run a shell, in small letters.
 _EDITS = frozenset(
-    """
-    edit write multiedit notebookedit apply_patch patch create str_replace str_replace_editor write_file replace
-    editfiles createfile delete
-    """.split()
+    {
+        "edit",
+        "write",
+        "multiedit",
+        "notebookedit",
+        "apply_patch",
+        "patch",
+        "create",
+        "str_replace",
+        "str_replace_editor",
+        "write_file",
+        "replace",
+        "editfiles",
+        "createfile",
+        "delete",
+    }
 )
-_SHELLS = frozenset("bash shell run_shell_command powershell runinterminal terminal local_shell exec_command".split())
+_SHELLS = frozenset(
+    {"bash", "shell", "run_shell_command", "powershell", "runinterminal", "terminal", "local_shell", "exec_command"}
+)
 _PATH_FIELDS = ("file_path", "notebook_path", "path", "filePath", "absolute_path", "target_file")
 
 

@@ -29,7 +29,7 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _HERE = re.compile(r"[ \t]*(?:'([^'\n]*)'|\"([^\"\n]*)\"|\\?([^\s'\"\\;&|<>()]+))")
 # Words of the shell before a command. `for`, `select`, `case` and `function` take words of their own.
 _KEYWORDS = frozenset("if then elif else fi while until do done ! { } coproc esac".split())
-SHELLS = frozenset("bash sh zsh dash ksh ash".split())
+SHELLS = frozenset(("bash", "sh", "zsh", "dash", "ksh", "ash"))
 
 
 class Wrapper:
@@ -45,7 +45,7 @@ class Wrapper:
 
 _PLAIN_WRAPPER = Wrapper()
 _WRAPPERS: dict[str, Wrapper] = {
-    **dict.fromkeys("nohup setsid builtin chronic unbuffer catchsegv rtk".split(), _PLAIN_WRAPPER),
+    **dict.fromkeys(("nohup", "setsid", "builtin", "chronic", "unbuffer", "catchsegv", "rtk"), _PLAIN_WRAPPER),
     "sudo": Wrapper(
         "-u -g -h -p -C -D -R -T -U -r -t --user --group --host --prompt --chdir --chroot --command-timeout",
         no="-l --list -v --validate -k -K -e --edit",

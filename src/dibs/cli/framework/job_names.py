@@ -15,7 +15,24 @@ from dibs.core.records import HELD
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
 # Commands that take job names: one, or each of several by itself; several in one step.
-_ONE = frozenset("run claim hold heartbeat release transfer wait owner history overdue break free close open".split())
+_ONE = frozenset(
+    {
+        "run",
+        "claim",
+        "hold",
+        "heartbeat",
+        "release",
+        "transfer",
+        "wait",
+        "owner",
+        "history",
+        "overdue",
+        "break",
+        "free",
+        "close",
+        "open",
+    }
+)
 _ONE |= {"pool set", "pool remove"}
 _SEVERAL = frozenset(("claim-any", "claim-all"))
 _PROVING = frozenset(("heartbeat", "once", "release", "transfer", "lock renew", "lock release"))

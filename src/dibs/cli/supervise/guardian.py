@@ -32,7 +32,19 @@ LOOK_MS = 20
 # Signals that a terminal or a user may send to all processes; this one ignores them.
 IGNORED = tuple(
     getattr(signal, name)
-    for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM SIGTSTP SIGTTIN SIGTTOU SIGPIPE".split()
+    for name in (
+        "SIGINT",
+        "SIGTERM",
+        "SIGHUP",
+        "SIGQUIT",
+        "SIGUSR1",
+        "SIGUSR2",
+        "SIGALRM",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGPIPE",
+    )
 )
 _RESTORED = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name))
 

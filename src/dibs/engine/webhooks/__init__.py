@@ -32,14 +32,29 @@ from dibs.wire.webhooks import deliveries_document, standing_document, webhook_d
 _REFUSED_V4 = tuple(
     ip_network(each)
     for each in (
-        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
-        "192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 "
-        "198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4"
-    ).split()
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.31.196.0/24",
+        "192.52.193.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "192.175.48.0/24",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+    )
 )
 # Only this part is given out to networks. All else is refused, also addresses with an IPv4 address in them.
 _GIVEN_V6 = ip_network("2000::/3")
-_REFUSED_V6 = tuple(ip_network(each) for each in "2001::/23 2001:db8::/32 2002::/16 3fff::/20".split())
+_REFUSED_V6 = tuple(ip_network(each) for each in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
 _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_")
 
 

@@ -33,7 +33,9 @@ from dibs.wire.parts import timestamp
 # A secret may be in a query (the gateway's clients put it there) or in a path (a session's id proves the session).
 # Names of query parameters are compared after percent-decoding, as the server reads them.
 
-HIDDEN = frozenset("secret token lease lease_id session session_id ticket request_key access_token".split())
+HIDDEN = frozenset(
+    {"secret", "token", "lease", "lease_id", "session", "session_id", "ticket", "request_key", "access_token"}
+)
 # It looks at each letter once: strangers choose how long the text is.
 _NAME = re.compile(r"(?<![a-z_])[a-z_]++(?=\s*=)")
 _SESSION = re.compile(r"(?<=/sessions/)[^/?]{8,}")

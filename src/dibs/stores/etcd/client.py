@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from _thread import allocate_lock
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
@@ -30,7 +30,6 @@ from dibs.stores.etcd.location import EtcdLocation, shown_endpoint
 from dibs.stores.etcd.messages import KeyValue, RangeAnswer, TxnAnswer
 from dibs.stores.port import Conflict
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
 

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
 
@@ -23,7 +24,6 @@ from dibs.base.clock import steady_ms
 from dibs.stores.etcd.errors import UNIMPLEMENTED, UNKNOWN, LostConnection, Refusal
 from dibs.stores.etcd.location import shown_endpoint
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
 

@@ -348,10 +348,23 @@ class RemoteRefs(Refs):
 
 
 _FETCH = (
-    "--quiet --prune --no-tags --no-write-fetch-head --refmap= --no-recurse-submodules --no-auto-maintenance"
-    " --no-show-forced-updates"
-).split()
-_PUSH = ("--porcelain --no-verify --no-follow-tags --no-signed --no-recurse-submodules --no-force-if-includes").split()
+    "--quiet",
+    "--prune",
+    "--no-tags",
+    "--no-write-fetch-head",
+    "--refmap=",
+    "--no-recurse-submodules",
+    "--no-auto-maintenance",
+    "--no-show-forced-updates",
+)
+_PUSH = (
+    "--porcelain",
+    "--no-verify",
+    "--no-follow-tags",
+    "--no-signed",
+    "--no-recurse-submodules",
+    "--no-force-if-includes",
+)
 
 
 def _all_accepted(result: GitResult, swaps: Sequence[Swap], prefix: str) -> bool:

@@ -21,16 +21,36 @@ VERSION_MIN = (2, 34)
 
 # Variables that git sets for its hooks, or that would point git at another repository.
 _SCRUBBED = (
-    "GIT_DIR GIT_WORK_TREE GIT_COMMON_DIR GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES"
-    " GIT_QUARANTINE_PATH GIT_PUSH_OPTION_COUNT GIT_NAMESPACE GIT_PREFIX GIT_IMPLICIT_WORK_TREE GIT_GRAFT_FILE"
-    " GIT_SHALLOW_FILE GIT_NO_REPLACE_OBJECTS GIT_REPLACE_REF_BASE GIT_INTERNAL_SUPER_PREFIX GIT_REFLOG_ACTION"
-    " SSH_ASKPASS"  # a prompt in a window that nobody would see
-).split()
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_QUARANTINE_PATH",
+    "GIT_PUSH_OPTION_COUNT",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_GRAFT_FILE",
+    "GIT_SHALLOW_FILE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_REFLOG_ACTION",
+    "SSH_ASKPASS",  # a prompt in a window that nobody would see
+)
 # dibs' own git commands run no hooks, signing or background work of the user.
 _CONFIG = (
-    "core.hooksPath=/dev/null core.logAllRefUpdates=false gc.auto=0 maintenance.auto=false"
-    " fetch.writeCommitGraph=false push.pushOption= push.gpgSign=false advice.pushUpdateRejected=false"
-).split()
+    "core.hooksPath=/dev/null",
+    "core.logAllRefUpdates=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "fetch.writeCommitGraph=false",
+    "push.pushOption=",
+    "push.gpgSign=false",
+    "advice.pushUpdateRejected=false",
+)
 
 
 class Git:

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from psycopg import Error, pq
 
@@ -18,7 +19,6 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
 from dibs.stores.codec import utf8
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
