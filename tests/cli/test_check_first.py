@@ -28,6 +28,8 @@ LINES: dict[str, tuple[str, ...]] = {
     "claim-any": ("c", "d", *ANN),
     "claim-all": ("c", "d", *ANN),
     "heartbeat": ("a", "b", *ANN),
+    "once": ("a", "tag", *ANN),
+    "next": ("c",),
     "release": ("a", "b", *ANN),
     "transfer": ("a", "--to", "bob", *ANN),
     "wait": ("c", *ANN),

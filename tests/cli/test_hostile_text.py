@@ -52,6 +52,8 @@ WORDS: dict[str, list[str]] = {
     "claim-any": ["job", "other"],
     "claim-all": ["job", "other"],
     "heartbeat": ["job", "--lease", ID],
+    "once": ["job", "tag", "--lease", ID, "--", "true"],
+    "next": ["job"],
     "release": ["job", "--lease", ID],
     "transfer": ["job", "--to", "ann", "--lease", ID],
     "wait": ["job", "--for", "1s"],

@@ -84,6 +84,7 @@ def test_every_outcome_is_a_refusal_or_says_what_was_done() -> None:
         *("Granted", "GrantedAll", "Queued", "Left", "Withdrawn", "TicketsKept", "Status", "Outcome", "JobOutcome"),
         *("Counted", "Swept", "BeatRecorded", "FreezeNoted", "Thawed", "Identified", "Raised", "Freed", "Transferred"),
         *("SessionState", "Renewed", "Released", "Failed", "AclSet", "PoolSet", "Broken", "ClosureSet", "Opened"),
+        *("Numbered", "NumberReturned"),
     }
     found = {**vars(outcomes), **vars(lease_outcomes)}
     kinds = {name for name, each in found.items() if isinstance(each, type) and issubclass(each, Outcome)}

@@ -35,6 +35,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "break": {"reason": "stuck"},
     "acl": {"acl": None},
     "pool": {"slots": 2},
+    "give-back": {"number": 1},
     "close": {"for_seconds": 60, "reason": "stop"},
     "run-open": {"holder": "dev-1"},
     "token-create": {"name": "somebody"},

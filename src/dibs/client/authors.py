@@ -74,6 +74,7 @@ _DECLARED = (
     Setting("agent.paths", clone=ALWAYS, tracked=ALWAYS),
     Setting("agent.require", clone=ALWAYS, tracked=ALWAYS),
     Setting("agent.command", tracked=ALWAYS),
+    Setting("agent.file", tracked=ALWAYS),
     # Whether the user's gh is asked, and about which issues it writes. Its address and token are gh's own.
     Setting("tracker.check", clone=ALWAYS, tracked=ALWAYS),
     Setting("tracker.on_no_answer", clone=ALWAYS, tracked=ALWAYS),

@@ -218,8 +218,8 @@ class AsyncClaim(claim_state.ClaimState["AsyncTransport"]):
 
     @asynccontextmanager
     async def once(self, key: str, *, unsure: Unsure | None = None) -> AsyncIterator[Effect]:
-        """A step that changes something outside, and must not be repeated blindly: see `Claim.once`. A cancelled block
-        leaves the step in doubt."""
+        """A step that changes something outside, and must not be repeated blindly: see `Claim.once`. `key` names the
+        step; an exception of `unsure`, or a cancellation, leaves it in doubt."""
         step, transports = Step(self._hold, self.leases[0], key, unsure), self._transports
         effect = await async_transport.drive(transports, step.begin())
         try:

@@ -331,7 +331,7 @@ def next_number(
 
 
 def return_number(name: str, number: int) -> Flow[bool]:
-    """Give a number of a series back. Returns whether anybody had it."""
+    """Give the `number` of a series back. Returns whether anybody had it."""
     return bool(answers.body_of((yield Ask("give-back", name, {"number": number})))["returned"])
 
 

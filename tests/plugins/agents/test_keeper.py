@@ -69,7 +69,7 @@ async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(
                 kept.append(asked.name)
             return reply
 
-    monkeypatch.setattr("dibs.client.pool.EmbeddedTransport", Listening)
+    monkeypatch.setattr("dibs.client.embedded.EmbeddedTransport", Listening)
     transport = store.transport(ThreadedTransport)
     backend = backend_of(transport, "agent-7")
     [lease], _ = await backend.claim("acquire", ["a"])

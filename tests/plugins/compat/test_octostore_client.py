@@ -93,7 +93,7 @@ def test_a_lock_there_has_every_field_that_dibs_shows(document: dict[str, Any]) 
 
 def test_its_list_is_one_page_without_more() -> None:
     page = {"locks": [HELD], "total": 1, "prefix": None}
-    with ScriptedServer([reply_of(200, page)] * 5) as server, dibs.Client(server.url, token="t") as client:
+    with ScriptedServer([reply_of(200, page)] * 8) as server, dibs.Client(server.url, token="t") as client:
         code, said = typed(server, "list")
         found = client.list("issue-")
     assert (code, len(found)) == (0, 1)

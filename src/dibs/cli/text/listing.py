@@ -58,7 +58,8 @@ def _held(document: Document, paint: Paint) -> str:
     lines = [paint.strong(owner) + claim_text.sentence(document).removeprefix(owner)]
     # Waiters and overlapping claims come last, once.
     lines += hold_fields({key: value for key, value in document.items() if key != "waiting"})
-    lines += claim_text.effects(document, sentences.now_ms_of(document))
+    if document.get("effects"):
+        lines += claim_text.effects(document, sentences.now_ms_of(document))
     if document.get("slots", 1) > 1 or "slots_taken" in document:
         lines.append(field("slots", how_held(document)))
     return "\n".join([*lines, *_around(document)])

@@ -145,7 +145,7 @@ def clock(timestamp: str) -> str:
 CONFLICT, BAD_USAGE = ("conflict", 4), 2
 SERVER_AWAY = ("ipc_error", 6)
 LOCK_CODES = {
-    **dict.fromkeys(("held", "queued", "done", "delayed", "parked", "closed", "superseded"), CONFLICT),
+    **dict.fromkeys(("held", "queued", "done", "delayed", "parked", "closed", "superseded", "number_taken"), CONFLICT),
     **dict.fromkeys(("lease_not_current", "conflict", "deadlock", "session_expired"), CONFLICT),
     "not_found": ("not_found", 3),
     "invalid_input": ("invalid_input", BAD_USAGE),
