@@ -172,10 +172,10 @@ class Claim(claim_state.ClaimState["TransportPool"]):
 
     def once(self, key: str, *, unsure: Unsure | None = None) -> StepBlock:
         """A step that changes something outside, and must not be repeated blindly: `with claim.once(key) as effect:`.
-        `key` names it, the same for every owner. That it begins is noted before the block runs, how it ended after it. `effect` says what earlier owners noted:
-        `done`, `failed` or `in_doubt`. What the block leaves in `effect.result` is kept for later owners. An exception
-        notes that it failed; one of `unsure` (TimeoutError and ConnectionError), or one that is no Exception, that it
-        is in doubt. Of several jobs, the first has the note."""
+        `key` names it, the same for every owner. That it begins is noted before the block runs, how it ended after it.
+        `effect` says what earlier owners noted: `done`, `failed` or `in_doubt`. What the block leaves in
+        `effect.result` is kept for later owners. An exception notes that it failed; one of `unsure` (TimeoutError and
+        ConnectionError), or one that is no Exception, that it is in doubt. Of several jobs, the first has the note."""
         from dibs.sdk.effects import Step, StepBlock  # few blocks have such a step
 
         return StepBlock(Step(self._hold, self.leases[0], key, unsure), self._transports)
