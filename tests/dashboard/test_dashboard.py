@@ -290,6 +290,20 @@ def test_a_jobs_page_shows_who_held_it_and_how_each_hold_ended(visit: Visit) -> 
     expect(page.get_by_text(stage.CHECKPOINT)).to_be_visible()
 
 
+@pytest.mark.promise("effect:doubt-told")
+def test_a_jobs_page_shows_its_steps_and_which_are_in_doubt(visit: Visit, server: Server) -> None:
+    lease = stage.claim(server, "release-7", "yann")
+    note = {"lease_id": lease, "effect_id": new_id(), "effect_key": "<i>tag</i>"}
+    server.ask("POST", "/locks/release-7/renew", note)
+    server.ask("POST", "/locks/release-7/renew", {**note, "effect_status": "done", "effect_result": "v7"})
+    server.ask("POST", "/locks/release-7/renew", {**note, "effect_id": new_id(), "effect_key": "mail"})
+    stage.end(server, "release-7", lease, failed=True)
+    page = visit.enter("viewer", "/?page=job&name=release-7")
+    steps = page.locator("section", has=page.get_by_role("heading", name="Steps")).get_by_role("listitem")
+    expect(steps.nth(0)).to_contain_text(re.compile("<i>tag</i> ✓ done yann, .*: v7"))
+    expect(steps.nth(1)).to_contain_text(re.compile(r"mail \? in doubt yann, "))
+
+
 def test_an_operator_breaks_frees_and_ends_with_a_confirmation(visit: Visit, server: Server) -> None:
     stage.claim(server, "to-break", "yann")
     lease = stage.claim(server, "to-free", "yann", max_attempts=1)

@@ -118,7 +118,7 @@ export function tickTimes(root) {
 const STATES = {
   held: ["●", "held"], free: ["○", "free"], parked: ["■", "parked"], delayed: ["◔", "resting"], done: ["✓", "done"],
   released: ["✓", "released"], failed: ["✕", "failed"], expired: ["◷", "expired"], broken: ["⚡", "broken"],
-  transferred: ["→", "handed over"], holding: ["●", "holds it now"], waiting: ["…", "waiting"],
+  "in doubt": ["?", "in doubt"], running: ["●", "running"], transferred: ["→", "handed over"], holding: ["●", "holds it now"], waiting: ["…", "waiting"],
 };
 
 /** A state as a symbol and a word: never by colour alone. */

@@ -107,7 +107,7 @@ export class JobPage {
     this._state.replaceChildren(stateBadge(document.status));
     this._drawActions(document);
     this._facts = this._factsOf(document);
-    const parts = [this._facts.element, ...this._texts(document), this._line()];
+    const parts = [this._facts.element, ...this._texts(document), this._steps(document), this._line()];
     if (spans.holds.length || spans.waits.length) {
       parts.push(h("section", { class: "card" }, h("h2", {}, "Timeline"), drawn(spans), holdsTable(spans, this._source.ns), spans.waits.length ? waitsTable(spans, this._source.ns) : null));
       if (events.length >= EVENTS) parts.push(h("p", { class: "muted" }, `These are the last ${EVENTS} events; the history has more.`));
@@ -141,6 +141,14 @@ export class JobPage {
     const text = (label, value) => value && h("section", {}, h("h2", {}, label), block(value));
     const last = document.status === "held" ? document : document.previous ?? {};
     return [text("Metadata", document.metadata), text("Checkpoint", last.checkpoint), text("Reason", document.status === "held" ? null : last.reason), text("Result", document.done?.result)];
+  }
+
+  /** Steps that change something outside: what is in doubt must be looked at before somebody goes on. */
+  _steps(document) {
+    if (!document.effects?.length) return null;
+    return h("section", {}, h("h2", {}, "Steps"), h("ul", { class: "line-list" }, document.effects.map((each) =>
+      h("li", {}, bdi(visible(each.key)), " ", stateBadge(each.status.replace("_", " ")), " ", each.owner && personLink(each.owner, this._source.ns),
+        each.at && ", ", each.at && instant(Date.parse(each.at)), each.result && ": ", each.result && bdi(visible(each.result)), each.reason && ": ", each.reason && bdi(visible(each.reason))))));
   }
 
   _line() {
