@@ -160,3 +160,19 @@ def test_who_knows_the_id_of_a_parent_that_is_long_over_does_not_become_the_pare
     stolen = opened(thief, fresh_session_id=parent)
     reply = thief.ask(Ask("acquire", "issue-7", {"session_id": stolen}))
     assert (reply.body or {})["status"] == "held"
+
+
+@pytest.mark.promise("deadlock")
+@pytest.mark.fault("F-503")
+@pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
+def test_a_child_that_shares_what_its_parent_has_alone_is_in_nobodys_way_who_would_share_it(
+    family: Family, job: str
+) -> None:
+    """Who waits to share it waits for the parent alone: that the child waits for something of his is no circle."""
+    assert family.claim(family.parent, job) == "acquired"
+    assert family.claim(family.child, job, mode="shared") == "acquired"
+    assert family.claim(family.stranger, "other") == "acquired"
+    assert family.claim(family.child, "other") == "held"  # a refused ask counts as waiting
+    assert family.claim(family.stranger, job, mode="shared") == "held"
+    family.release(family.parent, job)
+    assert family.claim(family.stranger, job, mode="shared") == "acquired"

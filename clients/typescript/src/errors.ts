@@ -9,7 +9,7 @@ export const DO_NOT_BEGIN = "Do not begin the work; try again later.";
 /** What `dibs run` and `dibs-lease run` exit with. */
 export const EXIT_CODES: Readonly<Record<string, number>> = {
   held: 1, queued: 1, conflict: 2, not_found: 2, session_expired: 2, lease_not_current: 2, deadlock: 3, done: 4,
-  superseded: 5, invalid_input: 64, invalid_ttl: 64, invalid_lock_name: 64, upstream_unavailable: 69, draining: 69,
+  superseded: 5, number_taken: 1, invalid_input: 64, invalid_ttl: 64, invalid_lock_name: 64, upstream_unavailable: 69, draining: 69,
   internal_error: 70, delayed: 75, parked: 75, closed: 75, rate_limited: 75, capacity_exceeded: 75, forbidden: 77,
   lock_limit_exceeded: 77, authentication_required: 77, authentication_failed: 77,
 };
@@ -18,7 +18,7 @@ export const EXIT_CODES: Readonly<Record<string, number>> = {
 export type Kind = "not_yet" | "not_any_more" | "never_like_this" | "not_now" | "not_you";
 export const KINDS: Readonly<Record<string, Kind>> = {
   held: "not_yet", queued: "not_yet", delayed: "not_yet", closed: "not_yet",
-  done: "not_any_more", parked: "not_any_more", superseded: "not_any_more", not_found: "not_any_more",
+  done: "not_any_more", parked: "not_any_more", superseded: "not_any_more", number_taken: "not_any_more", not_found: "not_any_more",
   session_expired: "not_any_more", lease_not_current: "not_any_more",
   invalid_input: "never_like_this", invalid_ttl: "never_like_this", invalid_lock_name: "never_like_this",
   conflict: "never_like_this", deadlock: "never_like_this",

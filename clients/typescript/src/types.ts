@@ -667,6 +667,8 @@ export interface Job {
   effects?: Array<Effect>;
   /** if there is one. */
   acl?: Document;
+  /** of a series: its last number. */
+  last_number?: number;
   /** if it is closed for newcomers: see closure. */
   closed?: Closure;
   /** how many are in line. */
@@ -736,6 +738,12 @@ export interface Error {
   cycle?: Array<string>;
   /** only with `lease_not_current`, where it is remembered: `released`, `failed`, `expired`, `broken` or `transferred`. */
   ended?: string;
+  /** only with `number_taken`: the number. */
+  number?: number;
+  /** only with `number_taken`: the next one that is free. */
+  next?: number;
+  /** only with `number_taken`: whose it is, if that is known. */
+  owner?: string;
 }
 
 /** What each answer must have, and of which kind. A kind with a question mark may be null. */

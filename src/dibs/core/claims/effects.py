@@ -41,10 +41,18 @@ if TYPE_CHECKING:
     from dibs.core.commands import EffectNote
 
 # What is said of a step. `RUNNING` is for those who look at a job; its owner is refused a second beginning.
-NEW, DONE, FAILED, IN_DOUBT, RUNNING = "new", EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT, "running"
+NEW = "new"
+DONE = EFFECT_DONE
+FAILED = EFFECT_FAILED
+IN_DOUBT = EFFECT_IN_DOUBT
+RUNNING = "running"
 
 # Why a note is refused.
-IS_RUNNING, TOO_MANY, NOT_BEGUN, SEVERAL_OWNERS, OF_RESOURCE = "running", "full", "not_begun", "shared", "resource"
+IS_RUNNING = "running"
+TOO_MANY = "full"
+NOT_BEGUN = "not_begun"
+SEVERAL_OWNERS = "shared"
+OF_RESOURCE = "resource"
 
 
 def note_effect(

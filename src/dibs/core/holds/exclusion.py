@@ -40,7 +40,12 @@ def blockers(
     if not owners.fits(lock, mode, slots, units):
         others = without_related(draft, owners, session)
         if not others.fits(lock, mode, slots, units):
-            found += [Blocker(name=lock.name, holder=holder) for holder in others.live]
+            # Beside an owner that has the job alone, a child of it may share the job: that one is in no sharer's way.
+            found += [
+                Blocker(name=lock.name, holder=holder)
+                for holder in others.live
+                if not (mode == SHARED and holder.mode == SHARED)
+            ]
             if session is not None:
                 found = [each for each in found if not are_related(draft, session, each.holder.session)]
     if in_tree(lock.name) and len(found) < most:

@@ -354,6 +354,8 @@ class WaitGraph:
         found = self._owners[key]
         if wanted.at_ms is not None:
             found = [holder for holder in found if wanted.met(holder)]
+        if wanted.mode == SHARED:  # beside an owner that has it alone, a child of it may share it
+            found = [holder for holder in found if holder.mode != SHARED]
         if self._is_related_to_owner(wanted):
             found = [holder for holder in found if not are_related(self._draft, wanted.session, holder.session)]
         return found
