@@ -146,6 +146,8 @@ THREADS = set(
     math operator queue reprlib threading types weakref
     """.split()
 )
+if sys.version_info >= (3, 13):
+    THREADS.add("warnings")  # `threading` imports it there
 
 
 def modules_of(script: str, env: dict[str, str], folder: Path, given: str = "") -> set[str]:
