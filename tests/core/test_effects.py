@@ -12,7 +12,7 @@ from dibs.core.claims.effects import before, status_of
 from dibs.core.commands import Acquire, Break, EffectNote, Release, Renew, Transfer, Withdraw
 from dibs.core.lease_outcomes import EffectRefused, Renewed
 from dibs.core.limits import EFFECTS_MAX, FAILING_RECORD_MS
-from dibs.core.outcomes import Granted, NotCurrent
+from dibs.core.outcomes import Differs, Granted, NotCurrent
 from dibs.core.records import EffectState, LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -271,3 +271,15 @@ def test_notes_are_remembered_as_long_as_a_failing_job() -> None:
     store.note("a", "begun")
     store.release("a", failed=True)
     assert store.kept().due_ms() == store.clock.wall_ms() + FAILING_RECORD_MS
+
+
+@pytest.mark.fault("F-504")
+def test_a_heartbeat_that_is_refused_for_another_field_notes_nothing() -> None:
+    store = Store()
+    store.own("a")
+    store.note("a", "begun")
+    asked = Renew(ns="default", name="j", principal="p", lease_id="a")
+    store.rules.one(asked.replace(mode="shared"))
+    done = EffectNote(key="k", id="try-of-a", state="done")
+    assert isinstance(store.rules.one(asked.replace(mode="exclusive", effect=done)), Differs)
+    assert (store.statuses(), store.kinds()) == ({"k": "running"}, [events.EFFECT_BEGUN])

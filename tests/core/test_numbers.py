@@ -169,3 +169,12 @@ def test_random_asks_agree_with_the_obvious_series() -> None:
                 known = [each for each in taken if each <= last]
                 last = max(known, default=0)
                 returned = {each for each in returned if each < last}
+
+
+@pytest.mark.promise("access")
+@pytest.mark.fault("F-572")
+def test_a_list_above_the_name_of_a_series_counts_for_it(series: Series) -> None:
+    series.ask(SetAcl(ns=NS, name="path:db", principal="op", acl=("user:p",), admin=True, ahead=True))
+    asked = TakeNumber(ns=NS, name="path:db/migrations", principal="p", owner="a", request_key="k")
+    assert isinstance(series.ask(asked), Forbidden)
+    assert isinstance(series.ask(asked.replace(badges=("user:p",))), Numbered)

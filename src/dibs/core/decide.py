@@ -7,6 +7,7 @@ What callers ask for: `claims/`
     acquire.py    one job: the steps of a claim, and the verdict on it
     several.py    the first free of several; all or none
     leases.py     keeping a job and letting it go: renew, release, transfer, break
+    effects.py    steps that change something outside: what an owner notes of them, and the next one is told
     withdraw.py   what an ask is, the one way in which a claim is undone, and what refuses its late copies
     sessions.py   one run of one worker, and what ends with it
     numbers.py    a series: numbers that nobody else gets

@@ -142,18 +142,18 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     too_long = check_room(draft, lock, mine, command.checkpoint, command.metadata)
     if too_long is not None:
         return too_long
+    mode = mine.mode if command.mode is None else command.mode
+    if mode != mine.mode and (mode == EXCLUSIVE or lock.slots > 1 or lock.pooled or mine.slot_numbers):
+        has = mine.mode if lock.slots == 1 and not lock.pooled else f"{mine.mode} in {lock.slots} slots"
+        return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     effects, effect = lock.effects, None
-    if command.effect is not None:
+    if command.effect is not None:  # the last that can refuse: a note is an event
         from dibs.core.claims.effects import note_effect  # few heartbeats bring one
 
         noted = note_effect(draft, lock, mine, command.effect)
         if isinstance(noted, EffectRefused):
             return noted
         effects, effect = noted
-    mode = mine.mode if command.mode is None else command.mode
-    if mode != mine.mode and (mode == EXCLUSIVE or lock.slots > 1 or lock.pooled or mine.slot_numbers):
-        has = mine.mode if lock.slots == 1 and not lock.pooled else f"{mine.mode} in {lock.slots} slots"
-        return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     expires_ms = draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms
     if command.ttl_ms is not None and mine.session is not None and mine.used:  # others may rely on its time

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.commands import ReturnNumber, TakeNumber
 from dibs.core.draft import Draft
+from dibs.core.holds.access import allowed
 from dibs.core.holds.closures import closure_of
 from dibs.core.lease_outcomes import Numbered, NumberReturned, NumberTaken
 from dibs.core.limits import NUMBERS_KEPT
@@ -25,7 +26,7 @@ from dibs.core.waiting.queue import present_lock
 
 def take_number(draft: Draft, command: TakeNumber) -> Outcome:
     lock = present_lock(draft, command.ns, command.name)
-    if lock.acl and not command.admin and not set(lock.acl).intersection(command.badges):
+    if not allowed(draft, lock, command):
         return Forbidden(now_ms=draft.now_ms, name=lock.name)
     mine = _given(lock, command)
     if mine is not None:

@@ -11,7 +11,7 @@ The owner or an admin may replace a list (`claims/job_settings.py`).
 
 from __future__ import annotations
 
-from dibs.core.commands import Acquire, AcquireTerms, SetAcl
+from dibs.core.commands import Acquire, AcquireTerms, SetAcl, TakeNumber
 from dibs.core.draft import Draft
 from dibs.core.events import ACCESS_SET
 from dibs.core.names import in_tree
@@ -20,7 +20,7 @@ from dibs.core.overlap import overlaps
 from dibs.core.records import LockRecord, Ticket, lock_key
 
 
-def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
+def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket | TakeNumber) -> bool:
     """Return whether all lists that concern this job allow the caller. An admin is always allowed."""
     if ask.admin:
         return True
