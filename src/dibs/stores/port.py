@@ -384,8 +384,8 @@ def _asked(method: Method) -> Method:
 
 class StoreProxy(Store):
     """A store in front of another: every call goes to `inner` unless a subclass says otherwise, also the methods that
-    have a default in the port, because the inner store may have its own. Two keep the default. `recall` is `read`: a
-    subclass that replaces `read` means every way to get records. `at_once` is None: a subclass may take long."""
+    have a default in the port, because the inner store may have its own. Two keep the default. `recall` is `read`, so
+    that a subclass replaces both when it replaces `read`. `at_once` is None: a subclass may take long."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
