@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.core import events as kinds
-from dibs.core.holds.expiry import credited_ms
+from dibs.core.holds.outage_credit import credited_ms
 from dibs.core.limits import TICKET_MS
 from dibs.core.records import (
     META_KEY,

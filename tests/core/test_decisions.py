@@ -161,10 +161,10 @@ def test_a_place_that_is_reported_and_not_there_is_found(store: Store) -> None:
     told = store.claim("S2", "a", wait=True)
     view = View(store.now_ms, {key: None if "ticket" in key else found for key, found in store.records.items()})
     command = Release(ns=NS, name="a", principal="p", session="S1")
-    assert "there is none" in str(wrong(view, command, Decision(outcome=told)))
+    assert "there is none" in str(wrong(view, command, Decision(outcome=told, writes={})))
     view.records = {META_KEY: None, **store.records}
-    assert wrong(view, command, Decision(outcome=told)) is None
-    assert "position" in str(wrong(view, command, Decision(outcome=told.replace(position=2))))
+    assert wrong(view, command, Decision(outcome=told, writes={})) is None
+    assert "position" in str(wrong(view, command, Decision(outcome=told.replace(position=2), writes={})))
 
 
 @pytest.mark.fault("F-393")

@@ -132,7 +132,7 @@ def test_a_wrong_answer_is_found_if_it_stands(monkeypatch: pytest.MonkeyPatch) -
     assert found.promise == "answer"
     world = World(EpisodeSettings("answers.1"), SimulatedClient)
     discarded, stands = (Withdrawn(now_ms=0, left=False, released=(), kept=()) for _ in range(2))
-    world._look_at(View(now_ms=0), Sweep(key=""), Decision(outcome=discarded))
+    world._look_at(View(now_ms=0), Sweep(key=""), Decision(outcome=discarded, writes={}))
     world.check_answers([stands])
     assert world.found == [], "after a conflict it was decided anew"
 

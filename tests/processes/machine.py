@@ -77,9 +77,9 @@ def first_line(child: subprocess.Popen[str]) -> str:
 
 
 def guards_of(run: int) -> tuple[int, int]:
-    """The guardian and the warden of a `dibs run` whose command runs."""
-    warden = _only_child(run)
-    return _only_child(warden), warden
+    """The guardian and the second guardian of a `dibs run` whose command runs."""
+    second = _only_child(run)
+    return _only_child(second), second
 
 
 def _only_child(pid: int) -> int:

@@ -206,7 +206,7 @@ def test_a_claim_in_a_file_named_from_the_folder_is_kept(
 CANNOT_KEEP = """
 import sys
 from dibs.cli import main
-from dibs.cli.supervise import keeper as keeping
+from dibs.cli.supervise import background_heartbeat as keeping
 from dibs.client.embedded import EmbeddedTransport
 real = EmbeddedTransport.ask
 def ask(self, asked):

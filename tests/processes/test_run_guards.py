@@ -59,8 +59,8 @@ class Work:
         words = (sys.executable, str(STAMPER), str(folder / "stamp"), "2", MANNER)
         self.run = machine.start("run", "job", *flags, "--", *words)
         self.family = [int(first_line(self.run)) for _ in range(3)]
-        guardian, warden = guards_of(self.run.pid)
-        self.guards = {"run": self.run.pid, "guardian": guardian, "warden": warden}
+        guardian, second = guards_of(self.run.pid)
+        self.guards = {"run": self.run.pid, "guardian": guardian, "second": second}
         self._handles = {who: os.pidfd_open(pid) for who, pid in self.guards.items()}
 
     def hit(self, **signals: int) -> None:
@@ -147,11 +147,11 @@ FAULTS = {
     "guardian and run killed": {"guardian": KILL, "run": KILL},
     "run paused, guardian killed": {"run": STOP, "guardian": KILL},
     "guardian killed": {"guardian": KILL},
-    "guardian and warden killed": {"guardian": KILL, "warden": KILL},
+    "both guardians killed": {"guardian": KILL, "second": KILL},
     "guardian paused, run killed": {"guardian": STOP, "run": KILL},
     "run killed, guardian paused": {"run": KILL, "guardian": STOP},
     "run and guardian paused": {"run": STOP, "guardian": STOP},
-    "warden paused, run killed": {"warden": STOP, "run": KILL},
+    "second guardian paused, run killed": {"second": STOP, "run": KILL},
 }
 
 
@@ -176,7 +176,7 @@ def test_without_guards_and_store_the_wrapper_stops_the_command_itself(
         with work(machine, tmp_path, "--ttl", "6s", "--kill-after", "1s", "--url", server.url) as begun:
             waiter = next_owner(machine)  # which opens the file itself, and goes by the TTL
             server.kill()
-            begun.hit(warden=number, guardian=number)
+            begun.hit(second=number, guardian=number)
             code, out = finished(waiter)
             assert code == 0
             assert begun.last_ns < int(out)
@@ -189,8 +189,8 @@ def test_when_all_guards_are_killed_the_job_is_kept_while_anything_of_the_comman
 ) -> None:
     with work(machine, tmp_path, "--ttl", "20s" if ways.IS_LINUX else "8s") as begun:
         waiter = next_owner(machine)
-        begun.hit(run=STOP, warden=STOP, guardian=STOP)  # so that none of them acts when the first is gone
-        begun.hit(guardian=KILL, warden=KILL, run=KILL)
+        begun.hit(run=STOP, second=STOP, guardian=STOP)  # so that none of them acts when the first is gone
+        begun.hit(guardian=KILL, second=KILL, run=KILL)
         if ways.IS_LINUX:
             wait_until(lambda: len(begun.living) == 2, "the command itself went with its guardian")
         for _ in range(5):

@@ -104,7 +104,7 @@ def test_a_killed_command_frees_the_job_at_once(machine: Machine) -> None:
 
 def test_without_its_guardian_the_command_is_stopped_too(machine: Machine) -> None:
     child, family = start_family(machine)
-    guardian, _warden = guards_of(child.pid)
+    guardian, _second = guards_of(child.pid)
     os.kill(guardian, signal.SIGKILL)
     assert finished(child)[0] == 20
     assert living(family) == []

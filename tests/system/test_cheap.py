@@ -47,7 +47,7 @@ def test_a_python_without_its_private_modules_has_all_parts() -> None:
     script = """
 from dibs.base import cheap, ids, jsontext
 from dibs.client import connection
-from dibs.cli.supervise import child, guardian, keeper, warden
+from dibs.cli.supervise import background_heartbeat, child, guardian, second_guardian
 print(cheap.socket is socket, cheap.ref is weakref.ref, cheap.blake2b is hashlib.blake2b)
 print(jsontext.decode(jsontext.encode({"a": [1, None]})), len(ids.digest("x")))
 """

@@ -9,7 +9,7 @@ import re
 from zlib import crc32
 
 from dibs.base.errors import DibsError
-from dibs.wire.references import Tracker, Trackers, has_secret, job_name, needs, reference_of
+from dibs.wire.issue_names import Tracker, Trackers, has_secret, job_name, needs, reference_of
 from tests.walks.step import Step
 
 TEAM = Trackers(

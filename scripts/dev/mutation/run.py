@@ -53,7 +53,7 @@ RULES = [
 ]
 MODULES = [
     *RULES,
-    "wire/references",
+    "wire/issue_names",
     *("engine/batcher", "engine/coordinator", "engine/decider", "engine/event_log", "engine/feed", "engine/liveness"),
     *("engine/observed_store", "engine/pace", "engine/pulses", "engine/sweeper", "engine/thread", "engine/waiters"),
     *("stores/codec", "stores/memory", "stores/waiters"),
@@ -64,7 +64,7 @@ TESTS = (
     "tests/engine",
     "tests/contract/test_memory_store.py",
     "tests/contract/test_sqlite_store.py",
-    "tests/wire/test_references.py",
+    "tests/wire/test_issue_names.py",
     "tests/stores/test_codec.py",
     "tests/stores/test_waiters.py",
     "tests/stores/test_registry.py",

@@ -40,7 +40,7 @@ from dibs.sdk.hold import LeaseHold, SessionLeaseHold
 from dibs.sdk.operations import NO_TERMS, ClaimTerms, claim_request
 from dibs.wire.codes import NOT_ANY_MORE, row_of_error
 from dibs.wire.documents import Reply
-from dibs.wire.references import is_plain
+from dibs.wire.issue_names import is_plain
 
 FindsSession = Callable[[], Callable[[], str] | None]
 

@@ -64,13 +64,14 @@ class Record:
         cls._needed = frozenset(cls._types.keys() - cls._defaults.keys())
         cls._kinds = {}
 
-    def __init__(self, **values: Any) -> None:
+    # `self` is positional only: otherwise CPython compares the name of every field that is given with it.
+    def __init__(self, /, **values: Any) -> None:
         made = self._blank | values
         if len(made) != len(self._blank) or not self._needed <= values.keys():
             raise _wrong(type(self), values)
-        object.__setattr__(self, "__dict__", made)
+        _set_values(self, made)
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, /, **changes: Any) -> Self:
         """A copy with some fields changed."""
         made = self.__dict__ | changes
         if len(made) != len(self._blank):
@@ -134,6 +135,9 @@ class Record:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+_set_values = vars(Record)["__dict__"].__set__  # object.__setattr__ would look for `__dict__` first
+
+
 def remade(kind: type[Any], values: tuple[Any, ...]) -> Any:
     """The record that was pickled or copied. The same for a compiled record, which has no other way."""
     return kind(**dict(zip(kind._fields, values, strict=True)))
@@ -141,7 +145,7 @@ def remade(kind: type[Any], values: tuple[Any, ...]) -> Any:
 
 def _made(cls: type[R], values: dict[str, Any]) -> R:
     record = object.__new__(cls)
-    object.__setattr__(record, "__dict__", values)
+    _set_values(record, values)
     return record
 
 

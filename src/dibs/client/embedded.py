@@ -12,7 +12,7 @@ from dibs.base.cheap import Any, Callable, Iterator, Sequence, signal
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.client.transport import ANYWHERE, Ask, JobNamespaces, Jobs, OneNamespace, Streamed, close_all
-from dibs.core.commands import EndSession, Sweep
+from dibs.core.commands import Command, EndSession, Sweep
 from dibs.core.identity import LOCAL, Caller
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
 from dibs.core.names import check_name
@@ -23,7 +23,6 @@ from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Command
     from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Store
 

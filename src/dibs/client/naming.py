@@ -4,7 +4,7 @@ A flag, an argument or DIBS_NAMESPACE applies to all names. Otherwise `path:`, `
 namespace of the repository around a folder, so that two repositories never conflict. Other names are not affected, and
 cost nothing. Inside `dibs run`, the name in DIBS_JOB is the run's own job, whatever folder is the current one.
 
-Issues and files can be written in several ways, and have one name. The rule for issues is `wire/references.py`.
+Issues and files can be written in several ways, and have one name. The rule for issues is `wire/issue_names.py`.
 
 What is around a folder is known to a plugin, RESOLVER. It is imported for the first such name in a git work
 tree, and runs git then. Without it issues have their one name, files are taken as they are written, and names of a
@@ -23,7 +23,7 @@ from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.wire.references import JobName
+    from dibs.wire.issue_names import JobName
 
 # The plugin that makes `Surroundings` of an environment and a folder.
 RESOLVER = "job-names"
@@ -172,7 +172,7 @@ class Naming:
 
     def of(self, name: str) -> str:
         """The one name. Raises InvalidInput where settings or clone cannot be read, and InvalidName for a password."""
-        from dibs.wire.references import is_plain
+        from dibs.wire.issue_names import is_plain
 
         as_it_is = self._exact or name == self._env.get(RUN_JOB)  # by the run, maybe in another folder
         return name if as_it_is or is_plain(name) else self.explained(name).name
@@ -181,7 +181,7 @@ class Naming:
         return [self.of(name) for name in names]
 
     def explained(self, name: str) -> JobName:
-        from dibs.wire.references import JobName, is_plain, job_name
+        from dibs.wire.issue_names import JobName, is_plain, job_name
 
         if self._exact:
             return JobName(name, name, "Names are taken as they are written.")

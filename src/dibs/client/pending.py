@@ -233,7 +233,7 @@ class PendingClaim:
             yield from self.look_up()
         around = None
         if self._tracker is not None:
-            from dibs.wire.references import is_tracked
+            from dibs.wire.issue_names import is_tracked
 
             around = self._tracker.around() if is_tracked(self.names) else None
         if around is None:

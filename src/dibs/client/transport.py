@@ -15,7 +15,7 @@ from dibs.wire.codes import NOT_ANY_MORE, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.wire.references import JobName
+    from dibs.wire.issue_names import JobName
 
 Jobs = tuple[object, ...]
 Streamed = tuple[int, Document | None]  # a position, and the event that brought the reader there

@@ -23,8 +23,9 @@ Who may have it, and until when: `holds/`
     related.py    a session, its parent and its children
     closures.py   maintenance stops: jobs that nobody is granted for a while
     tree_claims.py  the claims of a tree, in pages
-    expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends; attempts, parking
-    ceiling.py    `max_hold`: a deadline that nothing moves
+    expiry.py     when a hold is over: deadlines, the one way in which a hold ends; attempts, parking
+    outage_credit.py  how much later a deadline is for outages
+    max_hold.py   `max_hold`: a deadline that nothing moves
     quota.py      how much a principal has, for those that have a limit
 
 Who waits: `waiting/`
@@ -81,7 +82,7 @@ def decide(view: View, command: Command) -> Decision:
         if frozen is not None:
             from dibs.core.upkeep.freeze import while_frozen  # rare: a store is frozen while it is moved
 
-            return Decision(outcome=while_frozen(draft, command, frozen))
+            return Decision(outcome=while_frozen(draft, command, frozen), writes={})
     if kind not in _RULES:
         _load(kind)
     answer = _RULES[kind](draft, command)

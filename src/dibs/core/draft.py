@@ -85,13 +85,23 @@ class HandedOver(Record):
     outcome: Granted | GrantedAll
 
 
-class Decision(Record):
+class Decision:
     """The answer, the records to write (None deletes), the events, and the waiters that got a job."""
 
-    outcome: Outcome
-    writes: dict[str, Stored | None] = {}  # noqa: RUF012 - never mutated; a fresh dict is passed to write
-    events: tuple[Event, ...] = ()
-    handed: tuple[HandedOver, ...] = ()
+    __slots__ = ("events", "handed", "outcome", "writes")
+
+    def __init__(
+        self,
+        *,
+        outcome: Outcome,
+        writes: dict[str, Stored | None],
+        events: tuple[Event, ...] = (),
+        handed: tuple[HandedOver, ...] = (),
+    ) -> None:
+        self.outcome = outcome
+        self.writes = writes
+        self.events = events
+        self.handed = handed
 
 
 NO_META = Meta()

@@ -60,7 +60,7 @@ class Caller(Record):
     over_quota: bool = False
     limits: Limits = NO_LIMITS
     audited: bool = False  # the history also keeps this caller's refusals and heartbeats
-    max_hold_ms: int = 0  # the server's ceiling of all holds; 0: it has none (`holds/ceiling.py`)
+    max_hold_ms: int = 0  # the server's ceiling of all holds; 0: it has none (`holds/max_hold.py`)
 
     @property
     def payer(self) -> str | None:

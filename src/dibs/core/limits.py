@@ -58,8 +58,8 @@ ACTOR_TTL_MS = 15 * 60 * 1000  # of a session behind --actor: as long as a model
 # Of a coding agent's session whose process this machine watches: people leave agents open over lunch.
 AGENT_TTL_MS = 8 * 3600 * 1000
 
-# Runs: sessions behind the secrets of the gateway. Nobody keeps them alive but their own calls, so they live for long,
-# and longer than any lock they may take; a call RUN_KEEP_MS or more after the last one noted starts their time anew.
+# Runs: sessions behind the secrets of the gateway. Only their own calls keep them alive, so they live longer than any
+# lock that they may take. A call starts their time anew, if the last call that did is RUN_KEEP_MS old.
 RUN_TTL_MS = 48 * 3600 * 1000
 RUN_KEEP_MS = 60_000
 RUN_SECRET_CHARS_MIN = 16

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 
 async def in_turn(threads: ThreadPoolExecutor, read: Callable[[], T]) -> T:
-    """Return what `read` does, on one of few threads. While the store does not answer all of them are taken: who would
-    wait for one for more than QUEUE_MS_MAX is refused, and nothing was read or changed."""
+    """Return what `read` returns, called on one of a few threads. While the store does not answer, all of them are
+    taken. A caller that has waited for a thread for QUEUE_MS_MAX is refused, and nothing was read or changed."""
     waiting, is_late = threads.submit(read), False
 
     def refuse() -> None:

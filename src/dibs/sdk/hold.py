@@ -271,7 +271,7 @@ class LeaseHold(Hold):
         return ended if self.let_go() else ()
 
     def check_alone(self, leases: Sequence[Lease]) -> None:
-        """Raise InvalidInput if other blocks have these, too: they would lose them without knowing."""
+        """Raise InvalidInput if other blocks have these leases, too: they would lose them without being told."""
         blocks = self._blocks_with(leases)
         if blocks > 1:
             names = ", ".join([lease.name for lease in leases])

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dibs.base.cheap import Any, Callable, ParamSpec, TypeVar
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.client.flow import Flow, Work, name_in_use
+from dibs.wire.issue_names import is_plain
 from dibs.wire.parameter_texts import PARAMETER_TEXTS
-from dibs.wire.references import is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dibs.sdk import answers
 from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
 from dibs.sdk.methods import name_given, prefix_given
 from dibs.wire.documents import Reply
-from dibs.wire.references import is_plain
+from dibs.wire.issue_names import is_plain
 from dibs.wire.values import check_texts
 
 TYPE_CHECKING = False

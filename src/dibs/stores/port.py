@@ -80,12 +80,15 @@ ABSENT = Versioned(version=0, record=None)
 LOOKS_AT_DAMAGE = 100  # a server's health asks often, and a whole file may be damaged
 
 
-class Snapshot(Record):
+class Snapshot:
     """Records and the store's time, read together: no record in it is newer than `now_ms`."""
 
-    now_ms: int
-    records: dict[str, Versioned]
-    is_recalled: bool = False  # from memory, by `recall`: records may be old, and of different moments
+    __slots__ = ("is_recalled", "now_ms", "records")
+
+    def __init__(self, *, now_ms: int, records: dict[str, Versioned], is_recalled: bool = False) -> None:
+        self.now_ms = now_ms
+        self.records = records
+        self.is_recalled = is_recalled  # from memory, by `recall`: records may be old, and of different moments
 
 
 class Due(Record):
@@ -256,7 +259,8 @@ def read_sound(store: Store, keys: Iterable[str]) -> Snapshot:
             left.remove(error.key)
             damaged.append(error.key)
             continue
-        return found.replace(records={**found.records, **dict.fromkeys(damaged, ABSENT)}) if damaged else found
+        records = {**found.records, **dict.fromkeys(damaged, ABSENT)}
+        return Snapshot(now_ms=found.now_ms, records=records)
 
 
 def still_damaged(store: Store, found: dict[str, RecordCorrupt]) -> list[str]:
@@ -380,8 +384,8 @@ def _asked(method: Method) -> Method:
 
 class StoreProxy(Store):
     """A store in front of another: every call goes to `inner` unless a subclass says otherwise, also the methods that
-    have a default in the port, because the inner store may have its own. Two keep the default. `recall` is `read`: a
-    subclass that replaces `read` means every way to get records. `at_once` is None: a subclass may take long."""
+    have a default in the port, because the inner store may have its own. Two keep the default. `recall` is `read`, so
+    that a subclass replaces both when it replaces `read`. `at_once` is None: a subclass may take long."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner

@@ -12,7 +12,7 @@ import pytest
 from dibs.agents.repository.file_paths import parts_below, path_from_top, spelled_as_on_disk
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.client.naming import Naming
-from dibs.wire.references import is_plain
+from dibs.wire.issue_names import is_plain
 from tests.programs import clean_env
 
 if TYPE_CHECKING:

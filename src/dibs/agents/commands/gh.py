@@ -18,7 +18,7 @@ from dibs.cli.framework.spec import Command, Option
 from dibs.cli.text.words import plain
 from dibs.core.limits import NAMES_MAX, TRACKER_ISSUES_MAX, TRACKER_LIST_MS_MAX
 from dibs.wire.codes import NO
-from dibs.wire.references import GITHUB, GITHUB_HOST, Trackers, tracker_at
+from dibs.wire.issue_names import GITHUB, GITHUB_HOST, Trackers, tracker_at
 
 
 def gh_next(call: Call) -> Answer:

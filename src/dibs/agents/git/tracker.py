@@ -20,7 +20,7 @@ from dibs.client.flow import drive, status_of
 from dibs.client.pending import withdrawal
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.wire.documents import Reply
-from dibs.wire.references import is_tracked
+from dibs.wire.issue_names import is_tracked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

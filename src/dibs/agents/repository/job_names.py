@@ -1,6 +1,6 @@
 """The one name of a job in a git work tree, for `client/naming.py`.
 
-The rule for issues, pull requests and tickets is `wire/references.py`, that for files is `file_paths.py`. This module
+The rule for issues, pull requests and tickets is `wire/issue_names.py`, that for files is `file_paths.py`. This module
 finds what they must know: the clone around a folder, and the team's settings, the table `[names]` in `.dibs.toml`. git
 is asked only for a name that needs the clone's origin.
 
@@ -17,8 +17,8 @@ from dibs.agents.repository.work_tree import normalised, repository_around
 from dibs.base.cheap import Any, Callable, Mapping, Sequence
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
-from dibs.wire import references
-from dibs.wire.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Tracker, Trackers, is_plain
+from dibs.wire import issue_names
+from dibs.wire.issue_names import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Tracker, Trackers, is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class JobNames:
     def explained(self, name: str) -> JobName:
         if name.startswith(FILES):
             return self._of_file(name)
-        needed = None if is_plain(name) else references.needs(name)
+        needed = None if is_plain(name) else issue_names.needs(name)
         trackers = self._trackers() if needed in (SETTINGS, TRACKER) else None
         tracker = None
         if needed == TRACKER:
@@ -47,13 +47,13 @@ class JobNames:
             if place and tracker is None:
                 why = f"This clone comes from {place}, which is not known as GitHub or GitLab."
                 return JobName(name, name, f"{why} The name stays as it is.")
-        return references.job_name(name, trackers, tracker)
+        return issue_names.job_name(name, trackers, tracker)
 
     def _of_file(self, name: str) -> JobName:
         path, is_from_top = _path_of(name)
         top = self.top() if path is not None else None
         if top is None or path is None or self._folder is None:
-            return references.job_name(name)
+            return issue_names.job_name(name)
         found = path_from_top(top, top if is_from_top else self._folder, path)
         if found is None:
             return JobName(name, name, "It is not below the top of this work tree, so it stays as it is.")
@@ -108,7 +108,7 @@ class JobNames:
             place = normalised(address, self.top() or "/") if address else ""
         if place.startswith("/"):  # a folder of this machine
             return "", None
-        return place, references.tracker_at(place, trackers) if place else None
+        return place, issue_names.tracker_at(place, trackers) if place else None
 
 
 def _path_of(name: str) -> tuple[str | None, bool]:

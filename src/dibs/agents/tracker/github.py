@@ -14,7 +14,7 @@ from dibs.base.errors import StoreUnavailable
 from dibs.base.git_program import GitResult, run_program
 from dibs.base.jsontext import Document, decode, encode
 from dibs.core.limits import TRACKER_COMMENTS_MAX, TRACKER_ISSUES_AT_ONCE
-from dibs.wire.references import GITHUB_HOST, TRACKED, reference_of
+from dibs.wire.issue_names import GITHUB_HOST, TRACKED, reference_of
 
 # The comment and the label that say on an issue who works on it.
 #

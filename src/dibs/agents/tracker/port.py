@@ -1,4 +1,4 @@
-"""The port of a tracker, which knows an issue by its one name (`wire/references.py`), and its answers as replies to
+"""The port of a tracker, which knows an issue by its one name (`wire/issue_names.py`), and its answers as replies to
 claims.
 
 Each question takes a bounded time and raises NoAnswer, and nothing else. No credentials are stored: the tracker's own

@@ -22,7 +22,7 @@ from dibs.client.transport import Ask
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply, reply_for_error
-from dibs.wire.references import GITHUB_HOST, TRACKED, is_tracked
+from dibs.wire.issue_names import GITHUB_HOST, TRACKED, is_tracked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dibs.wire.documents import Reply
 def claim_document(call: Call) -> Document:
     """The request of a claim. With --keep and --keep-for, notes the process during whose life the claim is renewed."""
     if call.values.get("keep") or call.values.get("keep_for") is not None:
-        from dibs.cli.supervise.keeper import watched_process
+        from dibs.cli.supervise.background_heartbeat import watched_process
 
         call.watched = watched_process(call)
     return flags.claim_document(call)
@@ -34,7 +34,7 @@ def granted(call: Call, body: Document, asked: Document, more: Sequence[str] = (
 
 def _keep(call: Call, grant: Document, asked: Document) -> None:
     """Start a keeper process for the claim. If it cannot renew the claim, the claim is given back."""
-    from dibs.cli.supervise.keeper import leave_keeper
+    from dibs.cli.supervise.background_heartbeat import leave_keeper
 
     names = [lease["name"] for lease in grant.get("leases", [grant])]
     trouble = leave_keeper(call, grant, names, asked, call.watched)

@@ -17,10 +17,10 @@ from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
-from dibs.client.authors import USER_KEYS
 from dibs.client.embedded import default_store_url
 from dibs.client.http import HttpTransport
 from dibs.client.servers import Servers
+from dibs.client.setting_authors import USER_KEYS
 from dibs.client.settings import (
     TOKEN_FILE_BYTES_MAX,
     Settings,

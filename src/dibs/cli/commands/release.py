@@ -247,7 +247,7 @@ COMMANDS = {
             "Frees the job at once. --done marks it as done: claims in that time are refused, with the "
             "result and who did it. --failed counts as an attempt: the next owner sees the reason, "
             "--max-attempts parks the job after that many in a row, and a release without --failed resets "
-            "the count. Repeating a release is not an error, unless it says otherwise than the first. "
+            "the count. Repeating a release is not an error, unless it reports another result than the first. "
             "Several jobs are released one by one; an error with one does not stop the others."
         ),
         examples=(

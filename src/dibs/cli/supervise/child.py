@@ -18,8 +18,8 @@ from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.supervise.guardian import Guardian
 from dibs.cli.supervise.process_session import ProcessSession
+from dibs.cli.supervise.second_guardian import LATE_MS, SecondGuardian
 from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, leave_orphans, signalled, wait_for_end
-from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.client.embedded import default_store_url
 from dibs.client.naming import RUN_JOB, RUN_NAMESPACE
 from dibs.client.settings import RUN_OWNER
@@ -138,17 +138,17 @@ class Child:
         self._late_ms: int | None = None  # the time by which the guards should have stopped it
         self.guardian_pid = 0
         self._adopts = adopt_orphans()  # if both guards are killed, the command's processes become our children
-        self.warden_pid = self._fork_guards(words, leaves_children)
+        self.second_pid = self._fork_guards(words, leaves_children)
         while not self.guardian_pid:
             self._hear()
 
     @property
     def mark(self) -> str | None:
         """The mark of all processes that must be gone before others may take the session for dead."""
-        return guarded_mark(self._token, (os.getpid(), self.guardian_pid, self.warden_pid))
+        return guarded_mark(self._token, (os.getpid(), self.guardian_pid, self.second_pid))
 
     def _fork_guards(self, words: list[str], leaves_children: bool) -> int:
-        """Fork the warden, which forks the guardian. The guardian reports its own pid."""
+        """Fork the second guardian, which forks the guardian. The guardian reports its own pid."""
         # If stdin, stdout or stderr is closed, open something in its place, so that none of our files gets that number.
         # The command finds it closed, because these files are not inherited.
         while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -156,8 +156,8 @@ class Child:
         os.close(number)
         hearing, self._orders = os.pipe()
         self._reports, reporting = os.pipe()
-        watched, self._warden = os.pipe()
-        os.set_blocking(self._warden, False)  # a paused guard must not block the others
+        watched, self._second = os.pipe()
+        os.set_blocking(self._second, False)  # a paused guard must not block the others
 
         def guardian() -> None:
             for end in (self._orders, self._reports, watched):
@@ -169,22 +169,22 @@ class Child:
                 kill_after_ms=self._kill_after_ms,
                 leaves_children=leaves_children,
                 terminal=self._terminal,
-                warden=self._warden,
+                second=self._second,
                 end_dead_session=self._end_dead_session,
             ).run()
 
-        def warden() -> None:
+        def second_guardian() -> None:
             pid = _forked(guardian)
-            Warden(watched, self._token, pid, self._kill_after_ms, self._end_dead_session).run()
+            SecondGuardian(watched, self._token, pid, self._kill_after_ms, self._end_dead_session).run()
 
-        pid = _forked(warden)
+        pid = _forked(second_guardian)
         for end in (hearing, reporting, watched):
             os.close(end)
         return pid
 
     def belongs_to(self, session: str) -> None:
         """Tell the guards which session to end if they are left alone."""
-        self._order(b"I %b\n" % session.encode(), to_warden=True)
+        self._order(b"I %b\n" % session.encode(), to_second=True)
 
     def start(self, env: Mapping[str, str], deadline_ms: int) -> None:
         """Run the command. Raises FileNotFoundError, PermissionError or OSError if it cannot be started. If the
@@ -206,7 +206,7 @@ class Child:
 
     def certain_until(self, deadline_ms: int) -> None:
         """The claim was renewed: the steady time at which the command must be stopped without another renewal."""
-        self._order(b"D %d\n" % deadline_ms, to_warden=True)
+        self._order(b"D %d\n" % deadline_ms, to_second=True)
 
     def wait(self, tend: Callable[[], int | None]) -> None:
         """Wait until no process of the command is left. `tend` is called when it is due; it returns in how many ms to
@@ -241,11 +241,11 @@ class Child:
             leave_orphans()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self._send_warden(b"Q\n")
-        for end in (self._orders, self._reports, self._warden):
+        self._send_second(b"Q\n")
+        for end in (self._orders, self._reports, self._second):
             os.close(end)
         try:
-            os.waitpid(self.warden_pid, os.WNOHANG)
+            os.waitpid(self.second_pid, os.WNOHANG)
         except ChildProcessError:  # it was reaped already
             pass
 
@@ -262,18 +262,18 @@ class Child:
             self._interrupted = True
         self._order(b"S %d\n" % number)
 
-    def _order(self, order: bytes, *, to_warden: bool = False) -> None:
-        if to_warden:
-            self._send_warden(order)
+    def _order(self, order: bytes, *, to_second: bool = False) -> None:
+        if to_second:
+            self._send_second(order)
         try:
             while order:
                 order = order[os.write(self._orders, order) :]
         except OSError:  # the guardian was killed; the other pipe reports that
             pass
 
-    def _send_warden(self, order: bytes) -> None:
+    def _send_second(self, order: bytes) -> None:
         try:
-            os.write(self._warden, order)
+            os.write(self._second, order)
         except OSError:  # it was killed, or is paused with a full pipe; the guardian is still there
             pass
 
@@ -304,12 +304,12 @@ class Child:
 
     def _guardian_was_killed(self) -> None:
         """The command died with the guardian, on systems that support that. All its other processes became our
-        children, or the warden's, which is below us."""
+        children, or the second guardian's, which is below us."""
         if not self.guardian_pid:
             raise ChildProcessError("the processes that guard the command could not be started")
         self.was_stopped = True
         wait_for_end(lambda: process_mark(self.guardian_pid) is None)
-        survivors = Survivors(self._token, (self.guardian_pid, self.warden_pid))
+        survivors = Survivors(self._token, (self.guardian_pid, self.second_pid))
         if self._pid and not self._adopts:
             survivors.has_group(self._pid)
         survivors.end(lambda: [os.getpid()])

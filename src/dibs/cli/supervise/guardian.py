@@ -9,7 +9,7 @@ It is the parent of the command and adopts its orphans (survivors.py), so it fin
 even those that left the process group. It lives until `dibs run` has released the claim: other dibs processes on this
 machine take the session for dead when the session's processes, including this one, are gone.
 
-If it is killed or paused together with `dibs run`, there is a second guard (warden.py).
+If it is killed or paused together with `dibs run`, there is a second guard (second_guardian.py).
 
 Orders, a line each: `I session`, `G n` and then n bytes of environment (go), `D ms` (the new deadline), `S number` (a
 signal for the command), `T` (stop it). Reports: `N pid` (ours), `P pid` (the command runs), `X errno` (it could not be
@@ -51,7 +51,7 @@ _RESTORED = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if ha
 
 class Guardian:
     """Runs in a process of its own. The command gets the foreground of `terminal`. `end_dead_session` ends the session
-    when `dibs run` is gone. `warden` is the pipe to the second guard, which is notified when no process is left."""
+    when `dibs run` is gone. `second` is the pipe to the second guard, which is notified when no process is left."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Guardian:
         kill_after_ms: int,
         leaves_children: bool,
         terminal: int | None,
-        warden: int | None = None,
+        second: int | None = None,
         end_dead_session: Callable[[str], None] | None = None,
     ) -> None:
-        self._warden = warden
+        self._second = second
         self._end_dead_session = end_dead_session
         self._session = ""
         self._orders = orders
@@ -103,8 +103,8 @@ class Guardian:
             return  # processes of another user may still be at work, so only the TTL frees the job
         if self._end_dead_session is not None and self._session:
             self._end_dead_session(self._session)
-        if self._warden is not None:
-            os.write(self._warden, b"Q\n")
+        if self._second is not None:
+            os.write(self._second, b"Q\n")
 
     def _prepare(self) -> None:
         for number in IGNORED:
@@ -190,10 +190,10 @@ class Guardian:
             return
         self._pid = pid
         # Its readers see the end of its output when it ends.
-        let_go_of_files(self._orders, self._reports, self._waking, self._waker, self._warden)
+        let_go_of_files(self._orders, self._reports, self._waking, self._waker, self._second)
         self._report(f"P {pid}")
-        if self._warden is not None and not self._adopts:
-            os.write(self._warden, b"P %d\n" % pid)  # it cannot find the command by itself
+        if self._second is not None and not self._adopts:
+            os.write(self._second, b"P %d\n" % pid)  # it cannot find the command by itself
 
     def _become_command(self, guardian: int, env: dict[bytes, bytes]) -> None:
         die_with(guardian)

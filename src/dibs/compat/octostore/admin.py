@@ -125,7 +125,7 @@ OPERATIONS = by_id(
         "POST",
         "/auth/token/rotate",
         "token-rotate-own",
-        "replace the caller's own by a new one",
+        "replace the caller's own token by a new one",
         "Tokens",
         {200: _SCHEMAS["rotated"]},
         codes=("conflict", "not_found"),

@@ -13,7 +13,7 @@ from dibs.compat.octostore import bodies
 from dibs.compat.octostore.callers import Handlers, User, internal_id
 from dibs.core import outcomes
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
-from dibs.core.holds.ceiling import capped_ms
+from dibs.core.holds.max_hold import capped_ms
 from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX

@@ -12,10 +12,10 @@ from dibs.core.commands import Acquire, AcquireTerms
 from dibs.core.draft import Draft
 from dibs.core.holds.access import allowed, other_list, put_list
 from dibs.core.holds.capacity import is_paused, misfit, other_slots
-from dibs.core.holds.ceiling import capped_ms
 from dibs.core.holds.exclusion import blockers, covered, named
 from dibs.core.holds.expiry import is_remembered, own_deadline_ms, shown
 from dibs.core.holds.grants import apply_policy, for_session, grant, swap
+from dibs.core.holds.max_hold import capped_ms
 from dibs.core.holds.proof import ended, held_by, not_current, own_claim, own_session, same, session_hold, session_owner
 from dibs.core.holds.quota import over_held, over_waiting
 from dibs.core.limits import REGRANT_MS

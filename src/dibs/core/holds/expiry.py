@@ -1,14 +1,10 @@
-"""The end of a hold: when it comes, and what happens then. `lease:never-early` and `lease:outage-credit` live here.
+"""The end of a hold: when it comes, and what happens then. The promise `lease:never-early`.
 
 A hold ends when the store's clock reaches its deadline, not before. The deadline is one TTL after the last renewal.
-Each outage that began while the hold was live, and ended before its owner was heard again, moves it later, because
-nobody could renew in that time. After such an outage the owner has one chance to renew, of min(ttl,
-OUTAGE_CREDIT_MS_MAX). There is one chance, not one per outage. The whole credit since the last renewal is that chance,
-plus the longest outage, plus at most OUTAGE_CREDIT_MS_MAX for all other outages. So a dead owner's job is late by a
-bounded time, however often the server stalls. The same rule applies to sessions and places in a queue. A hold also ends
+Outages move it later (`outage_credit.py`). The same rule applies to sessions and places in a queue. A hold also ends
 with its session.
 
-A hold may have a ceiling, which no renewal, session or credit goes past (`ceiling.py`).
+A hold may have a ceiling, which no renewal, session or credit goes past (`max_hold.py`).
 
 An outage is known only once it is recorded. Until then nobody vouches for the time since it began, and a deadline in
 that time counts as not reached: every comparison here is with `draft.vouched_ms`, not with the time.
@@ -20,9 +16,10 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.draft import Draft
-from dibs.core.holds.ceiling import capped_ms, is_reached, reason_of
+from dibs.core.holds.max_hold import capped_ms, is_reached, reason_of
+from dibs.core.holds.outage_credit import credited_ms
 from dibs.core.holds.quota import return_quota
-from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, REMEMBERED_MAX, REMEMBERED_MS, TICKET_MS
+from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS, TICKET_MS
 from dibs.core.names import in_tree, is_resource
 from dibs.core.records import (
     BROKEN,
@@ -35,30 +32,11 @@ from dibs.core.records import (
     Ending,
     Holder,
     LockRecord,
-    Outage,
     SessionRecord,
     Ticket,
     lock_key,
     session_key,
 )
-
-
-def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[Outage, ...]) -> int:
-    """The effective deadline of something renewed for `span_ms`, given the outages. Never before `expires_ms`. Credit
-    is computed from the renewal and not from `expires_ms`, which may include earlier credit."""
-    if not outages:
-        return expires_ms
-    due_ms = deadline_ms = renewed_ms + span_ms
-    chance_ms = min(span_ms, OUTAGE_CREDIT_MS_MAX)
-    lost_ms = longest_ms = 0
-    for outage in outages:
-        if renewed_ms < outage.ended_ms and outage.began_ms < deadline_ms:
-            here_ms = min(outage.lost(), outage.ended_ms - renewed_ms)
-            lost_ms += here_ms
-            longest_ms = max(longest_ms, min(outage.longest(), here_ms))
-            credit_ms = min(lost_ms, longest_ms + OUTAGE_CREDIT_MS_MAX)
-            deadline_ms = max(deadline_ms, min(outage.ended_ms, due_ms + credit_ms) + chance_ms)
-    return max(expires_ms, deadline_ms)
 
 
 def session_deadline_ms(draft: Draft, session: SessionRecord) -> int:

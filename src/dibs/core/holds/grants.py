@@ -7,8 +7,8 @@ from dibs.core.commands import AcquireTerms, ClaimPolicy
 from dibs.core.draft import Draft
 from dibs.core.holds.access import note_list
 from dibs.core.holds.capacity import note_owner, owners_of
-from dibs.core.holds.ceiling import capped_ms, ends_at_ms
 from dibs.core.holds.expiry import shown
+from dibs.core.holds.max_hold import capped_ms, ends_at_ms
 from dibs.core.holds.quota import take_quota
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree

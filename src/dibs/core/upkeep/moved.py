@@ -7,8 +7,8 @@ from bisect import bisect_left, bisect_right
 from dibs.base.cheap import Mapping, Sequence
 from dibs.core.draft import Draft
 from dibs.core.events import IMPORTED
-from dibs.core.holds.ceiling import capped_ms
-from dibs.core.holds.expiry import credited_ms
+from dibs.core.holds.max_hold import capped_ms
+from dibs.core.holds.outage_credit import credited_ms
 from dibs.core.limits import TICKET_MS
 from dibs.core.records import LockRecord, Meta, Outage, SessionRecord, Stored, Ticket, shifted
 from dibs.core.service.credentials import CredentialRegister, Usage

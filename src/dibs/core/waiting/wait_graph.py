@@ -94,7 +94,7 @@ class Wanted:
         return self.slots - self.units + 1
 
     def counts(self, ticket: Ticket) -> bool:
-        """Return whether a place ahead takes some of the slots of which this job wants some."""
+        """Return whether a place ahead of this one waits for slots of the same job."""
         alike = (ticket.name, ticket.mode) == (self.name, EXCLUSIVE)
         return self.of_slots and alike and slots_of(self.lock, ticket.slots) == self.slots
 

@@ -18,7 +18,7 @@ from dibs.core.records import ENDINGS, HELD, STATES
 from dibs.server.http.response import JSON, HttpError
 from dibs.wire import OWN_TYPE
 from dibs.wire.fields import REQUESTS
-from dibs.wire.references import job_name
+from dibs.wire.issue_names import job_name
 from dibs.wire.values import PROVEN, U32_MAX
 
 Document = dict[str, Any]

@@ -29,10 +29,12 @@ from dibs.wire.lease_documents import events_document, frame, lock_change, lock_
 from dibs.wire.operations import STREAM_TYPE
 from dibs.wire.requests import shape
 
-_ASKED = """
-    acquire acquire-any acquire-all leave withdraw renew release transfer break free acl pool inspect close open
-    next give-back
-"""
+# Operations whose command is decided by the rules. The others have a handler of their own below.
+_DECIDED = (
+    *("acquire", "acquire-any", "acquire-all", "leave", "withdraw", "renew", "release", "transfer", "inspect"),
+    *("next", "give-back", "break", "free", "acl", "pool", "close", "open"),
+    *("session-open", "session-keep", "session-show", "session-end"),
+)
 _TOKENS = ("tokens", "token-create", "token-revoke", "token-rotate", "token-limit")
 _BODILESS = ("tokens", "token-revoke")
 CREATE, REMOVE, REPLAY, TEST = "webhook-create", "webhook-remove", "webhook-replay", "webhook-test"
@@ -43,15 +45,13 @@ def job_routes(api: Api) -> Table:
     events = EventRoutes(api)
     return routed(
         {
-            **{verb: asks(api, verb) for verb in _ASKED.split()},
+            **{verb: asks(api, verb) for verb in _DECIDED},
             "list": lambda call: _shown(api, api.list_reader(call.query, call.headers)),
             "history": lambda call: _shown(api, api.history_reader(call.raw_name, call.query, call.headers)),
             "overdue": lambda call: api.overdue(call.raw_name, call.query, call.headers),
             "events": events.events,
             "watch": events.watch,
-            "session-open": asks(api, "session-open"),
             "sessions": lambda call: api.sessions(call.headers),
-            **{verb: asks(api, verb) for verb in ("session-keep", "session-show", "session-end")},
             **{verb: partial(_token, api, verb) for verb in _TOKENS},
             "rights": partial(_rights, api),
         }

@@ -101,9 +101,9 @@ _WEBHOOK: Answer = {
     "events": texts("what is sent, as given"),
     "lock_pattern": text("of which jobs, as given"),
     "namespace": text("the namespace of these jobs"),
-    "created_at": text("since when"),
+    "created_at": text("when it was made"),
     "active": flag("whether it delivers"),
-    "stopped": text("why it does not", null=True),
+    "stopped": text("why it does not deliver", null=True),
 }
 DOCUMENTS: dict[str, Answer] = {
     "rights": {
@@ -172,7 +172,7 @@ DOCUMENTS: dict[str, Answer] = {
         "total_users": number("with a token: principals with a token that this server knows", optional=True),
         "total_acquires": number("since the server started"),
         "total_releases": number("since the server started"),
-        "total_failures": number("the same, of holds released as failed"),
+        "total_failures": number("holds released as failed since the server started"),
         "version": text("of dibs"),
     },
 }
@@ -624,7 +624,7 @@ OPERATIONS = by_id(
         "GET",
         "/webhooks/{id}",
         "webhook-show",
-        "one, and how its deliveries stand",
+        "one webhook, and how its deliveries stand",
         "Webhooks",
         {200: _SCHEMAS["standing"]},
         codes=("not_found",),
@@ -634,7 +634,7 @@ OPERATIONS = by_id(
         "DELETE",
         "/webhooks/{id}",
         "webhook-remove",
-        "send no more",
+        "stop sending events to a URL",
         "Webhooks",
         {204: None},
         codes=("not_found",),

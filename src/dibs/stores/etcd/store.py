@@ -195,8 +195,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._was_put_back = True
 
     def _raise_floor(self) -> None:
-        """Before anything is written to a copy that was put back: the fencing tokens that it does not know are below
-        the time in milliseconds, and the numbers of events below that in microseconds."""
+        """Skip the numbers that were given out after the copy was made, before anything is written to it. Fencing
+        tokens are below the time in milliseconds, and numbers of events below the time in microseconds."""
         snapshot = self.read((META_KEY,))
         found = snapshot.records[META_KEY]
         meta = found.record if isinstance(found.record, Meta) else Meta()

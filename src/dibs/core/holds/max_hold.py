@@ -9,11 +9,8 @@ renewal that was missed could have moved it.
 
 from __future__ import annotations
 
+from dibs.core.identity import Caller
 from dibs.core.records import MAX_HOLD
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.identity import Caller
 
 
 def max_hold_ms(caller: Caller, asked_ms: int = 0) -> int:

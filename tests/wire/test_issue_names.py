@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.base.errors import InvalidName
-from dibs.wire.references import (
+from dibs.wire.issue_names import (
     Tracker,
     has_secret,
     is_plain,

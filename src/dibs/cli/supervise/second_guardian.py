@@ -1,8 +1,8 @@
 """The second guard of a command that `dibs run` started: it acts when the other two cannot.
 
 `dibs run` renews the claim, and the guardian stops the command in time. One or both of them can be killed or paused.
-If both are gone, the warden kills the processes that are left. If the guardian should have killed everything by now
-and has not reported it, the warden kills everything itself, before anybody else can own the job.
+If both are gone, this one kills the processes that are left. If the guardian should have killed everything by now and
+has not reported it, this one kills everything itself, before anybody else can own the job.
 
 It is a child of `dibs run` and the parent of the guardian. It adopts orphans, so when any two of the three are killed,
 what the command started becomes the third one's (survivors.py). It also wakes a paused guardian when `dibs run` ends.
@@ -23,7 +23,7 @@ from dibs.system.session_mark import process_mark
 LATE_MS = 50  # how long after its deadline the guardian has to report
 
 
-class Warden:
+class SecondGuardian:
     """Runs in a process of its own. `end_dead_session` ends the session if no other guard is left."""
 
     def __init__(

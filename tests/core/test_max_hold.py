@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.core.holds.ceiling import capped_ms, ends_at_ms, is_reached, max_hold_ms, reason_of
+from dibs.core.holds.max_hold import capped_ms, ends_at_ms, is_reached, max_hold_ms, reason_of
 from dibs.core.identity import ADMIN, Caller, Limits
 
 
