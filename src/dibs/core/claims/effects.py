@@ -13,8 +13,8 @@ record and outlive the owner. The next owner that comes to the same step is answ
 A step in doubt stays in doubt until an owner says that it is done: the failure of a later try says nothing about the
 first one. Only the owner of the job can write notes, because only it can renew. So a lost owner changes nothing.
 
-A try has an id, so that a repeat of its notes is recognised, whenever it arrives. An end without an id is that of the try
-under this lease: for an owner that keeps no ids, or whose program was killed while its lease lives on.
+A try has an id, so that a repeat of its notes is recognised, whenever it arrives. An end without an id is that of the
+try under this lease: for an owner that keeps no ids, or whose program was killed while its lease lives on.
 
 The notes belong to the work in progress. They outlast failures, losses and transfers. A release without failure ends
 them, but not that of a child or of somebody else who shares the job and has noted nothing, while others go on; a done
