@@ -189,3 +189,15 @@ def test_a_step_whose_output_nobody_takes_runs_to_its_end(
     assert ran.exit == exit_code
     assert (tmp_path / "ran").exists()
     assert once(owned, "true").out == "one\ntwo\n"
+
+
+@pytest.mark.fault("F-640")
+def test_the_steps_of_a_job_are_shown_while_it_is_done_or_shared_and_long_ones_are_cut(owned: Terminal) -> None:
+    once(owned, "echo", "v" * 300)
+    line = f"  step           tag was done just now by one: {'v' * 120}…\n"
+    assert owned("heartbeat", "release-7", "--actor", "one", "--shared").exit == 0
+    assert owned("claim", "release-7", "--actor", "two", "--shared").exit == 0
+    assert line in owned("owner", "release-7").out
+    assert owned("release", "release-7", "--actor", "one", "--done").exit == 0
+    assert owned("release", "release-7", "--actor", "two", "--done").exit == 0
+    assert "  step           tag was done " in owned("owner", "release-7").out
