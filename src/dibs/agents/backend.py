@@ -314,7 +314,12 @@ class ToolBackend:
     # Working on a job, and ending the work
 
     async def heartbeat(
-        self, job: str, lease_id: str | None, step: Document | None = None, **progress: str | None
+        self,
+        job: str,
+        lease_id: str | None,
+        step: Document | None = None,
+        checkpoint: str | None = None,
+        metadata: str | None = None,
     ) -> tuple[Lease, Effect | None]:
         """Renew a claim, with progress and how a step stands (`key`, `status`, `result`). An agent keeps no ids: each
         beginning is a try of its own, and an end is that of the try under its lease."""
@@ -322,9 +327,13 @@ class ToolBackend:
         proof = self.proof(job, lease_id)
         try:
             if step is None:
-                return self._heard(await self.run(operations.renew(job, proof, **progress))), None
+                renewal = operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata)
+                return self._heard(await self.run(renewal)), None
             effect_id = new_id() if step["status"] == EFFECT_BEGUN else None
-            body = await self.run(operations.note_effect(job, proof, effect_id=effect_id, **step, **progress))
+            note = operations.note_effect(
+                job, proof, effect_id=effect_id, checkpoint=checkpoint, metadata=metadata, **step
+            )
+            body = await self.run(note)
             return self._heard(lease_of(body, job)), effect_of(body["effect"])
         except LeaseLost:
             if kept is not None:

@@ -147,8 +147,7 @@ async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
             step = {"key": asked.effect_key, "status": status, "result": asked.effect_result}
         elif asked.effect_status is not None or asked.effect_result is not None:
             raise InvalidInput("effect_status and effect_result need effect_key.")
-        progress = {"checkpoint": asked.checkpoint, "metadata": asked.metadata}
-        lease, effect = await backend.heartbeat(asked.job, asked.lease_id, step, **progress)
+        lease, effect = await backend.heartbeat(asked.job, asked.lease_id, step, asked.checkpoint, asked.metadata)
     except LeaseLost as lost:
         return words.lost(lost, asked.job, "yours")
     return words.renewed(lease, asked.checkpoint, effect, kept=backend.has(asked.job, asked.lease_id))

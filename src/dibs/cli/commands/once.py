@@ -89,11 +89,13 @@ class _Step:
         """Note how the step stands, and again if there was no answer: a repeat is known by the id of the try."""
         document = {"effect_key": self._key, "effect_id": self._id, "effect_status": state, **more}
         given = {key: value for key, value in document.items() if value is not None}
-        for left in range(TRIES - 1, -1, -1):
-            reply = self._call.ask("renew", self._name, flags.check_texts(given) | self._proof)
-            if kind_of(reply) != NOT_NOW or not left:
+        asked = flags.check_texts(given) | self._proof
+        reply = self._call.ask("renew", self._name, asked)
+        for _ in range(TRIES - 1):
+            if kind_of(reply) != NOT_NOW:
                 break
             sleep(PAUSE_S)
+            reply = self._call.ask("renew", self._name, asked)
         if is_failure(reply):
             return failure(reply)
         body = reply.body or {}
