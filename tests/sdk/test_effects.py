@@ -234,3 +234,15 @@ def test_an_error_whose_words_cannot_be_made_is_noted_by_its_kind(client: Client
         raise Odd
     with client.claim("job") as claim, claim.once("mail") as effect:
         assert (effect.failed, effect.reason) == (True, "raised Odd")
+
+
+@pytest.mark.fault("F-635")
+@over("memory")
+def test_a_note_that_is_refused_does_not_hide_the_error_of_the_block(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = reply_for_error(dibs.RequestRefused("Not now.", "conflict"))
+    with pytest.raises(ZeroDivisionError) as raised, client.claim("job") as claim, claim.once("mail"):
+        monkeypatch.setattr(EmbeddedTransport, "ask", lambda transport, step: refused)
+        raise ZeroDivisionError
+    assert "The step mail is in doubt for the next owner: Not now." in raised.value.__notes__

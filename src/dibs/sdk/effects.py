@@ -74,13 +74,12 @@ class Step:
         """A flow raised `trouble`, after `error` of the block. That is what its caller gets; trouble with the note is
         added to it. A note that was not answered is sent again before the next try in this claim."""
         note = self._unanswered
-        if not note:
-            raise trouble
-        is_begun = note["status"] == "begun"
-        unsaid = self._note("failed", reason="not run") if is_begun else note
-        self._hold.unsaid_ends[self._lease.name, self._key] = unsaid
+        is_begun = note.get("status") == "begun"
+        if note:
+            unsaid = self._note("failed", reason="not run") if is_begun else note
+            self._hold.unsaid_ends[self._lease.name, self._key] = unsaid
         if error is None or not isinstance(trouble, DibsError):
-            if not is_begun:
+            if note and not is_begun and error is None:
                 trouble.add_note(f"The step {self._key} was finished, and is in doubt for the next owner.")
             raise trouble
         if not isinstance(error, LeaseLost):
