@@ -11,12 +11,13 @@ from dibs.core.claims import effects
 from dibs.core.claims.effects import before, status_of
 from dibs.core.commands import Acquire, Break, EffectNote, Release, Renew, Transfer, Withdraw
 from dibs.core.lease_outcomes import EffectRefused, Renewed
-from dibs.core.limits import EFFECTS_MAX, FAILING_RECORD_MS
+from dibs.core.limits import EFFECTS_MAX, FAILING_RECORD_MS, IDLE_RECORD_MS
 from dibs.core.outcomes import Differs, Granted, NotCurrent
 from dibs.core.records import EffectState, LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
+from dibs.wire.parts import effect_document, effects_document
 
 pytestmark = pytest.mark.promise("effect:once")
 
@@ -283,3 +284,98 @@ def test_a_heartbeat_that_is_refused_for_another_field_notes_nothing() -> None:
     done = EffectNote(key="k", id="try-of-a", state="done")
     assert isinstance(store.rules.one(asked.replace(mode="exclusive", effect=done)), Differs)
     assert (store.statuses(), store.kinds()) == ({"k": "running"}, [events.EFFECT_BEGUN])
+
+
+@pytest.mark.fault("F-631")
+@pytest.mark.parametrize("how", [{}, {"done_ms": 5_000}])
+def test_the_release_of_another_owner_does_not_end_the_notes_of_one_that_goes_on(how: dict[str, Any]) -> None:
+    """It joined when the job was shared; a child's claim beside its parent's is the same."""
+    store = Store()
+    store.own("a")
+    store.note("a", "begun", key="first")
+    store.note("a", "done", key="first")
+    store.note("a", "begun", key="second")
+    store.rules.one(Renew(ns="default", name="j", principal="p", lease_id="a", mode="shared"))
+    for other in ("b", "c"):  # the second is granted after a done mark, while the job is still worked on
+        store.own(other, mode="shared", again=True)
+        store.release(other, **how)
+    assert store.statuses() == {"first": "done", "second": "running"}
+    assert before(store.effect(store.note("a", "done", key="second"))) == "done"
+    store.release("a")
+    assert store.statuses() == {}
+
+
+@pytest.mark.fault("F-631")
+def test_who_noted_a_step_and_releases_the_job_ends_the_notes_while_others_share_it() -> None:
+    store = Store()
+    store.own("a")
+    store.note("a", "begun")
+    store.note("a", "done")
+    store.rules.one(Renew(ns="default", name="j", principal="p", lease_id="a", mode="shared"))
+    store.own("b", mode="shared")
+    store.release("a")
+    assert store.statuses() == {}
+
+
+@pytest.mark.fault("F-632")
+@pytest.mark.promise("effect:doubt-told")
+def test_the_reason_of_a_doubt_is_what_the_owner_said_that_left_it() -> None:
+    store = Store()
+    store.own("a")
+    store.note("a", "begun")
+    store.note("a", "failed", reason="no network")
+    store.note("a", "begun", id="second")
+    store.note("a", "in_doubt", id="second", reason="exit 137")
+    for later, state, reason in (("3", "failed", "not run"), ("4", "in_doubt", "raised TimeoutError")):
+        assert store.begun("a", id=later) == "in_doubt"
+        told = store.effect(store.note("a", state, id=later, reason=reason))
+        assert effect_document(told, before(told))["reason"] == "exit 137"
+
+
+@pytest.mark.fault("F-632")
+@pytest.mark.promise("effect:doubt-told")
+def test_a_doubt_after_a_failure_has_not_the_reason_of_the_failure() -> None:
+    store = Store()
+    store.own("a")
+    store.note("a", "begun")
+    store.note("a", "failed", reason="no network")
+    assert store.begun("a", id="second") == "failed"
+    store.dies("a")
+    granted = store.own("b")
+    (told,) = effects_document(granted.effects, (granted.lease,))
+    assert (told["status"], told.get("reason")) == ("in_doubt", None)
+    told = effect_document(store.effect(store.note("b", "begun")), "in_doubt")
+    assert (told["owner"], told.get("reason")) == ("a", None)
+
+
+@pytest.mark.fault("F-633")
+def test_a_late_copy_of_a_beginning_does_not_begin_a_try_that_failed() -> None:
+    store = Store()
+    store.own("a")
+    store.note("a", "begun")
+    store.note("a", "failed", reason="why")
+    store.note("a", "begun")
+    assert store.statuses() == {"k": "failed"}
+
+
+@pytest.mark.fault("F-634")
+def test_an_owner_that_lost_the_id_of_its_try_can_say_how_it_ended() -> None:
+    """Its program was killed, and the lease lives on: without an id the note is about the try under this lease."""
+    store = Store()
+    store.own("a")
+    assert store.note("a", "in_doubt", id=None).why == "not_begun"
+    store.note("a", "begun")
+    assert store.note("a", "begun", id="other").why == "running"
+    store.note("a", "in_doubt", id=None)
+    assert store.begun("a", id="other") == "in_doubt"
+    store.dies("a")
+    store.own("b")
+    assert store.note("b", "done", id=None).why == "not_begun"  # it is not the try of this lease
+
+
+def test_the_notes_of_done_work_last_as_long_as_its_record() -> None:
+    store = Store()
+    store.own("a")
+    store.note("a", "begun")
+    store.release("a", done_ms=5_000)
+    assert store.kept().due_ms() == store.clock.wall_ms() + IDLE_RECORD_MS

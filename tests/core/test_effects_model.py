@@ -1,4 +1,5 @@
-"""Steps against a model that knows only what was really noted: every try, and how it ended."""
+"""Steps against a model that knows what was really noted, every try and how it ended, and what really happened outside.
+Notes come late and twice, also from owners that are gone, and others share the job for a while."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from dibs.core.claims.effects import before
-from dibs.core.commands import Break, Transfer, Withdraw
+from dibs.core.commands import Break, Renew, Transfer, Withdraw
 from dibs.core.lease_outcomes import EffectRefused, Renewed
 from tests.build import tries
 from tests.core.test_effects import Store
@@ -28,6 +29,9 @@ class World:
         self.is_finished = False  # a done mark: the next claim is other work
         self.tried: dict[str, list[str]] = {}
         self.running: dict[str, str] = {}  # of the present owner, by step: the id of its try
+        self.happened: set[str] = set()  # the steps that the outside knows, since the work began
+        self.sent: dict[tuple[str, str], tuple[str, str]] = {}  # by owner and step: state and id of its last note
+        self.is_shared = False  # by the present owner
 
     def expected(self, key: str) -> str:
         ends = self.tried.get(key, [])
@@ -50,7 +54,7 @@ class World:
             self.hands_over,
             self.releases,
         ]
-        self.chance.choice([*ways, self.finishes, self.gives_back])()
+        self.chance.choice([*ways, self.finishes, self.gives_back, self.shares, *[self.hears_late] * 3])()
 
     def claims(self) -> None:
         if self.chance.random() < 0.2:  # and is undone: nobody has begun anything
@@ -67,35 +71,70 @@ class World:
             self.begins_anew()
 
     def begins_anew(self) -> None:
-        self.is_finished, self.tried = False, {}
+        self.is_finished, self.tried, self.happened = False, {}, set()
+
+    def note(self, owner: str, state: str, key: str, of: str | None) -> Any:
+        if of is not None:
+            self.sent[owner, key] = (state, of)
+        return self.store.note(owner, state, key=key, id=of)
+
+    def hears_late(self) -> None:
+        """A copy of a note arrives: the last one of the owner about the step, or of one that is gone. It changes
+        nothing."""
+        if not self.sent:
+            return
+        owner, key = self.chance.choice(sorted(self.sent))
+        statuses = self.store.statuses()
+        self.store.note(owner, self.sent[owner, key][0], key=key, id=self.sent[owner, key][1])
+        assert self.store.statuses() == statuses
+
+    def shares(self) -> None:
+        """Somebody else has the job, too, for a while: what it does says nothing about the steps."""
+        if not self.is_shared:
+            self.store.rules.one(Renew(ns="default", name="j", principal="p", lease_id=self.owner, mode="shared"))
+        self.is_shared = True
+        self.number += 1
+        other = f"o{self.number}"
+        self.store.own(other, mode="shared", again=True)
+        statuses = self.store.statuses()
+        self.store.release(other, failed=self.chance.choice((True, False)))
+        assert self.store.statuses() == statuses
 
     def begins(self) -> None:
         key, self.number = self.chance.choice(KEYS), self.number + 1
+        told_done = self.expected(key) == "done"
         outcome = self.store.note(self.owner or "", "begun", key=key, id=f"t{self.number}")
-        if key in self.running:
+        if key in self.running or (self.is_shared and not told_done):
             assert isinstance(outcome, EffectRefused)
             return
         assert isinstance(outcome, Renewed)
         assert outcome.effect is not None
         told = before(outcome.effect)
         assert told == self.expected(key), (key, self.tried)
+        assert key not in self.happened or told in ("done", "in_doubt")
         if told != "done":
+            self.sent[self.owner or "", key] = ("begun", f"t{self.number}")
             self.running[key] = f"t{self.number}"
+            if self.chance.random() < 0.5:
+                self.happened.add(key)
 
     def ends(self) -> None:
         if not self.running:
             return
         key = self.chance.choice(sorted(self.running))
-        how = self.chance.choice(("done", "failed", "in_doubt"))
+        known = "done" if key in self.happened else "failed"
+        how = self.chance.choice((known, "in_doubt"))
+        named = self.chance.choice((self.running[key], None))  # its program was killed, or keeps no ids
         for _ in range(self.chance.choice((1, 2))):  # perhaps its reply was lost
-            self.store.note(self.owner or "", how, key=key, id=self.running[key])
+            self.note(self.owner or "", how, key, named)
+        self.sent[self.owner or "", key] = (how, self.running[key])
         del self.running[key]
         self.tried.setdefault(key, []).append(how)
 
     def is_gone(self) -> None:
         for key in self.running:  # it never said how these ended
             self.tried.setdefault(key, []).append("in_doubt")
-        self.running, self.owner = {}, None
+        self.running, self.owner, self.is_shared = {}, None, False
 
     def fails(self) -> None:
         self.store.release(self.owner or "", failed=True)
@@ -118,8 +157,9 @@ class World:
         heir = f"o{self.number}"
         asked: dict[str, Any] = {"ns": "default", "name": "j", "principal": "p", "lease_id": self.owner}
         self.store.rules.one(Transfer(**asked, fresh_lease_id=heir, to_owner=heir))
+        is_shared = self.is_shared
         self.is_gone()
-        self.owner = heir
+        self.owner, self.is_shared = heir, is_shared
 
     def releases(self) -> None:
         self.store.release(self.owner or "")
@@ -138,6 +178,8 @@ def test_every_owner_is_told_what_was_really_noted(seed: int) -> None:
     world = World(seed)
     for _ in range(120):
         world.step()
+    while world.owner is None:  # what is over shows when somebody claims
+        world.claims()
     statuses: dict[str, Any] = world.store.statuses()
     for key in KEYS:
         assert statuses.get(key, "new") == (RUNNING if key in world.running else world.expected(key))

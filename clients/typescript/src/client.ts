@@ -1,7 +1,7 @@
 /** What a program uses: a client, its claims and its sessions. */
 
 import { pause, steadyMs } from "./clock.js";
-import { InvalidInput, InvalidTtl, LeaseLost, NotClaimed, Unavailable, checkTexts } from "./errors.js";
+import { InvalidInput, InvalidTtl, LeaseLost, NotClaimed, RequestRefused, Unavailable, checkTexts } from "./errors.js";
 import { LeaseHold, SessionHold, alreadyOurs } from "./hold.js";
 import { PendingClaim } from "./pending.js";
 import { granted, isOver, yes } from "./reply.js";
@@ -71,6 +71,7 @@ export interface SessionOptions {
 /** Jobs that are yours until the claim is released or lost. `await using` releases it at the end of the block. */
 export class Claim {
   #refusedEnd: unknown; // an end of the claim was refused, not its work
+  readonly #unsaidEnds = new Map<string, Document>(); // of steps, by key: nobody answered the note
 
   constructor(private readonly hold: LeaseHold, private readonly way: Way) {}
 
@@ -145,29 +146,36 @@ export class Claim {
   /** A step that changes something outside, and must not be repeated blindly. That it begins is noted before `step` runs,
    * how it ended after it, with the text that it returns. `step` is told how it stood: `new`, `failed`, or `in_doubt` if an
    * earlier owner began it and never said how it ended. If one did it, `step` is not called. Gives the text either way. A
-   * step that throws has failed; if `unsure` says so, it is in doubt. Of several jobs, the first has the note. */
+   * step that throws has failed; if `unsure` says so (by default a timeout, or a connection that failed), it is in doubt.
+   * Of several names, the first job has the note. */
   async once(
     key: string,
     step: (known: Effect) => Promise<string | undefined>,
     unsure: (error: unknown) => boolean = isUnsure,
   ): Promise<string | undefined> {
     const id = crypto.randomUUID();
-    const note = (status: string, more: Document = {}): Promise<Effect> =>
-      this.#noted({ effect_key: key, effect_id: id, effect_status: status, ...more });
-    const known = await note("begun");
+    const note = (status: string, more: Document = {}): Document => ({ effect_key: key, effect_id: id, effect_status: status, ...more });
+    const known = await this.#begun(key, note("begun"), note("failed", { effect_reason: "not run" }));
     if (known.status === "done") return known.result;
     let result: string | undefined;
     try {
       result = await step(known);
     } catch (error) {
+      const status = unsure(error) ? "in_doubt" : "failed";
       try {
-        await note(unsure(error) ? "in_doubt" : "failed", { effect_reason: reasonOf(error, failuresIn(error, undefined)) });
+        await this.#ended(key, note(status, { effect_reason: reasonOf(error, failuresIn(error, undefined)) }));
       } catch (trouble) {
         this.way.warn(`The step ${key} is in doubt for the next owner: ${(trouble as Error).message}`);
       }
       throw error;
     }
-    await note("done", given({ effect_result: result }));
+    try {
+      await this.#ended(key, note("done", given({ effect_result: result })));
+    } catch (wrong) {
+      if (!(wrong instanceof InvalidInput)) throw wrong;
+      await this.#ended(key, note("done"));
+      throw new InvalidInput(`The step ${key} is noted as done, without its result: ${wrong.message}`);
+    }
     return result;
   }
 
@@ -265,12 +273,39 @@ export class Claim {
     }
   }
 
+  /** Note that a step begins. First the end of an earlier try in this claim, if nobody answered its note. */
+  async #begun(key: string, begun: Document, notRun: Document): Promise<Effect> {
+    const unsaid = this.#unsaidEnds.get(key);
+    if (unsaid !== undefined) {
+      await this.#noted(unsaid).catch((error: unknown) => {
+        if (!(error instanceof RequestRefused)) throw error; // refused: the store does not know that it began
+      });
+      this.#unsaidEnds.delete(key);
+    }
+    try {
+      return await this.#noted(begun);
+    } catch (error) {
+      if (error instanceof Unavailable) this.#unsaidEnds.set(key, notRun);
+      throw error;
+    }
+  }
+
+  async #ended(key: string, note: Document): Promise<void> {
+    try {
+      await this.#noted(note);
+    } catch (error) {
+      if (error instanceof Unavailable) this.#unsaidEnds.set(key, note);
+      throw error;
+    }
+  }
+
   /** Note how a step stands. A lost claim notes nothing. */
   async #noted(note: Document): Promise<Effect> {
     this.check();
     checkTexts(note);
     try {
-      const { effect } = await this.#insist(this.leases[0]!, alike(note), "renew");
+      const job = this.leases.find((each) => !isResource(each.name!)) ?? this.leases[0]!;
+      const { effect } = await this.#insist(job, alike(note), "renew");
       if (effect === undefined) throw new InvalidInput("This server is older than once(): it keeps no notes of steps. Upgrade it.");
       return effect as Effect;
     } catch (error) {
@@ -502,12 +537,15 @@ function insideOf(error: unknown): unknown[] {
   return [both.suppressed, both.error];
 }
 
-/** Only the names of errors: their texts may have secrets, and everybody reads a reason. */
-/** Whether nobody knows if the other side did it: a request was sent and had no answer. */
+/** Whether nobody knows if the other side did it: a request was sent and had no answer. `fetch` throws a TypeError then,
+ * sockets an error with a code. */
 function isUnsure(error: unknown): boolean {
-  return error instanceof Error && (error.name === "TimeoutError" || error.name === "AbortError" || error instanceof TypeError);
+  if (!(error instanceof Error)) return false;
+  const code = String((error as { code?: unknown }).code ?? "");
+  return error.name === "TimeoutError" || error.name === "AbortError" || error instanceof TypeError || /^(ECONN|EPIPE|ETIMEDOUT|UND_ERR_)/.test(code);
 }
 
+/** Only the names of errors: their texts may have secrets, and everybody reads a reason. */
 function reasonOf(error: unknown, failures: unknown[]): string {
   if (insideOf(error).length === 0) return `threw ${nameOf(error)}`;
   const inside = [...new Set(failures.map(nameOf))];

@@ -138,7 +138,7 @@ export interface RenewRequest {
   effect_key?: string | null;
   /** begun, before the step; then done, failed, or in_doubt if nobody can know. */
   effect_status?: "begun" | "done" | "failed" | "in_doubt" | null;
-  /** a random id of this try: the same when it begins and when it ends. Seen by nobody. */
+  /** a random id of this try: the same when it begins and when it ends. An end without it is that of the try under this lease. Seen by nobody. */
   effect_id?: string | null;
   /** with done: what the step gave, such as an address or an id. At most 1024 bytes of UTF-8. Seen by everybody who may look at the namespace. */
   effect_result?: string | null;

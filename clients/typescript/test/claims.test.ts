@@ -56,6 +56,27 @@ describe("a claim", { concurrency: 4 }, () => {
     assert.deepEqual([...told, ran], ["in_doubt", "ann", 1]);
   });
 
+  test("notes a step as done whose result cannot be kept, and a failed connection as doubt", async () => {
+    await using claim = await ann!.claimAll(["path:steps", "steps-odd"]);
+    await assert.rejects(claim.once("long", async () => "x".repeat(2000)), /noted as done, without its result/);
+    await assert.rejects(claim.once("number", async () => 7 as unknown as string), InvalidInput);
+    const reset = Object.assign(new Error("read"), { code: "ECONNRESET" });
+    await assert.rejects(claim.once("reset", () => Promise.reject(reset)), reset);
+    const told: (string | undefined)[] = [];
+    for (const key of ["long", "number", "reset"]) await claim.once(key, async (known) => (told.push(known.status), undefined));
+    assert.deepEqual(told, ["in_doubt"]);
+  });
+
+  test("goes on with a step whose notes nobody answered", async () => {
+    await using own = await new Server().start();
+    const claim = await own.client("ann").claim("steps");
+    await assert.rejects(claim.once("mail", async () => (await own.kill(), "sent")), Unavailable);
+    await assert.rejects(claim.once("tag", async () => "not run"), Unavailable);
+    await own.start();
+    assert.equal(await claim.once("mail", async () => "again"), "sent");
+    assert.equal(await claim.once("tag", async (known) => known.status), "new");
+  });
+
   test("that is done is told to the next one with the result", async () => {
     await (await ann!.claim("report")).done("PR 77");
     const refused = await bob!.claim("report").catch((error: unknown) => error);

@@ -24,14 +24,16 @@ from dibs.agents.words import YOU
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
-from dibs.base.ids import digest_id, new_id
+from dibs.base.ids import new_id
+from dibs.base.jsontext import Document
 from dibs.base.logger import log
 from dibs.client.flow import Flow, name_in_use
 from dibs.client.naming import Naming
 from dibs.client.transport import Ask
 from dibs.core.names import check_name
+from dibs.core.records import EFFECT_BEGUN
 from dibs.sdk import operations
-from dibs.sdk.answers import Effect, JobStatus, Lease, body_of, effect_of
+from dibs.sdk.answers import Effect, JobStatus, Lease, body_of, effect_of, lease_of
 from dibs.sdk.async_claim import on_loop, taken
 from dibs.sdk.async_client import JoinableSession
 from dibs.sdk.async_transport import LEAVING, AsyncTransport, drive, shielded
@@ -312,26 +314,27 @@ class ToolBackend:
     # Working on a job, and ending the work
 
     async def heartbeat(
-        self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
-    ) -> Lease:
+        self,
+        job: str,
+        lease_id: str | None,
+        step: Document | None = None,
+        checkpoint: str | None = None,
+        metadata: str | None = None,
+    ) -> tuple[Lease, Effect | None]:
+        """Renew a claim, with progress and how a step stands (`key`, `status`, `result`). An agent keeps no ids: each
+        beginning is a try of its own, and an end is that of the try under its lease."""
         kept = await self._meant(job, lease_id)
         proof = self.proof(job, lease_id)
         try:
-            return self._heard(await self.run(operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata)))
-        except LeaseLost:
-            if kept is not None:
-                self._forget(kept)
-            raise
-
-    async def note(self, job: str, lease_id: str | None, key: str, status: str, result: str | None) -> Effect:
-        """Note how a step stands. An agent tries one at a time, so lease and key name the try."""
-        kept = await self._meant(job, lease_id)
-        proof = self.proof(job, lease_id)
-        note = operations.note_effect(
-            job, proof, key=key, effect_id=digest_id("effect", proof, key), status=status, result=result
-        )
-        try:
-            return effect_of(await self.run(note))
+            if step is None:
+                renewal = operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata)
+                return self._heard(await self.run(renewal)), None
+            effect_id = new_id() if step["status"] == EFFECT_BEGUN else None
+            note = operations.note_effect(
+                job, proof, effect_id=effect_id, checkpoint=checkpoint, metadata=metadata, **step
+            )
+            body = await self.run(note)
+            return self._heard(lease_of(body, job)), effect_of(body["effect"])
         except LeaseLost:
             if kept is not None:
                 self._forget(kept)

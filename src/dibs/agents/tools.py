@@ -19,6 +19,7 @@ from dibs.agents.backend import ToolBackend
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.base.jsontext import Document
+from dibs.core.records import EFFECT_BEGUN
 from dibs.sdk.answers import JobStatus
 from dibs.sdk.operations import ClaimTerms
 
@@ -140,13 +141,13 @@ async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any) -
 )
 async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
     try:
-        effect = None
+        step = None
         if asked.effect_key is not None:
-            status = asked.effect_status or "begun"
-            effect = await backend.note(asked.job, asked.lease_id, asked.effect_key, status, asked.effect_result)
+            status = asked.effect_status or EFFECT_BEGUN
+            step = {"key": asked.effect_key, "status": status, "result": asked.effect_result}
         elif asked.effect_status is not None or asked.effect_result is not None:
             raise InvalidInput("effect_status and effect_result need effect_key.")
-        lease = await backend.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
+        lease, effect = await backend.heartbeat(asked.job, asked.lease_id, step, asked.checkpoint, asked.metadata)
     except LeaseLost as lost:
         return words.lost(lost, asked.job, "yours")
     return words.renewed(lease, asked.checkpoint, effect, kept=backend.has(asked.job, asked.lease_id))

@@ -77,8 +77,7 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
         stopped = f" Its last checkpoint: {quoted(note, _NOTE_CHARS_MAX)}." if note else ""
         how = f"{previous.how}: {quoted(previous.reason)}" if previous.reason else previous.how
         said.append(f"You take over from {quoted(previous.owner)} ({how}).{stopped}")
-    doubts = [each for each in previous.effects if each.in_doubt] if previous is not None else []
-    said += [f"{_step_sentence(each)} {_STEPS[each.status]}" for each in doubts]
+    said += _doubts(lease)
     if kept:
         said.append("It stays yours while this connection lives, without heartbeats.")
     else:
@@ -110,8 +109,11 @@ def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
     if not kept:
         left = format_duration(min([lease.remaining_ms for lease in leases]))
         stays = f"They stay yours for {left}; call heartbeat_job for each before that is over."
+    doubts = [f"Of {lease.name}: {said}" for lease in leases for said in _doubts(lease)]
     return {
-        "message": f"All are yours: {names}. {stays} Release each when you are finished with it.",
+        "message": " ".join(
+            [f"All are yours: {names}.", *doubts, stays, "Release each when you are finished with it."]
+        ),
         "claimed": True,
         "status": "claimed",
         "expires_in_seconds": None if kept else seconds(leases[0].remaining_ms),
@@ -202,17 +204,25 @@ _STEPS = {
 }
 
 
-def _step_sentence(effect: Effect) -> str:
-    texts = {name: _cut(getattr(effect, name)) for name in ("key", "owner", "result", "reason")}
+def _step_sentence(effect: Effect, lease: Lease) -> str:
+    """How a step stands, and what to do."""
+    texts = {name: getattr(effect, name) for name in ("key", "owner", "result", "reason")}
+    quotes = {name: None if text is None else quoted(text) for name, text in texts.items()}
     fields = {"status": effect.status, "at": effect.at, "fencing_token": effect.fencing_token}
-    said = sentences.effect(_as_data(texts | fields), None)
-    return f"{said[:1].upper()}{said[1:]}."
+    now_ms = sentences.now_ms_of({"expires_at": lease.expires_at, "remaining_ms": lease.remaining_ms})
+    said = sentences.effect(quotes | fields, now_ms)
+    return f"{said[:1].upper()}{said[1:]}. {_STEPS[effect.status]}"
+
+
+def _doubts(lease: Lease) -> list[str]:
+    previous = lease.previous
+    return [_step_sentence(each, lease) for each in previous.effects if each.in_doubt] if previous is not None else []
 
 
 def renewed(lease: Lease, checkpoint: str | None, effect: Effect | None = None, *, kept: bool) -> Document:
     noted = " The checkpoint is stored for the next owner." if checkpoint is not None else ""
     if effect is not None:
-        noted += f" {_step_sentence(effect)} {_STEPS[effect.status]}"
+        noted += f" {_step_sentence(effect, lease)}"
     left = "" if kept else f", for {format_duration(lease.remaining_ms)} more"
     if lease.ends_in_ms is not None:
         left += f". It ends in {format_duration(lease.ends_in_ms)} at the latest, whatever you renew"

@@ -89,7 +89,7 @@ class EffectNote(Record):
     """That a step which changes something outside begins, or how it ended (`effects.py`)."""
 
     key: str
-    id: str  # of this try: the same when it begins and when it ends
+    id: str | None  # of this try: the same when it begins and when it ends. None: the end of the try under this lease
     state: str  # EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED or EFFECT_IN_DOUBT
     result: str | None = None
     reason: str | None = None

@@ -175,7 +175,7 @@ class EffectState(Record):
     token: int  # under which fencing token
     at_ms: int  # when it began, or ended
     result: str | None = None
-    reason: str | None = None  # why this try failed, or the one before it
+    reason: str | None = None  # why this try failed, or the one before it; with a doubt, what was said of that
     # The first try of which nobody knows how it ended; token 0: there is none.
     doubt_owner: str = ""
     doubt_token: int = 0
@@ -255,7 +255,8 @@ class LockRecord(Kept):
         if self.acl or self.parked or self.pooled or self.last_number:
             return None
         idle_since_ms = self.endings[0].at_ms if self.endings else 0
-        kept_ms = FAILING_RECORD_MS if self.effects or (self.failures and self.max_attempts) else IDLE_RECORD_MS
+        goes_on = (self.effects and self.done is None) or (self.failures and self.max_attempts)
+        kept_ms = FAILING_RECORD_MS if goes_on else IDLE_RECORD_MS
         done_until_ms = self.done.until_ms if self.done else 0
         refuses_until_ms = self.withdrawn[0].at_ms + REMEMBERED_MS if self.withdrawn else 0
         if not idle_since_ms and refuses_until_ms:  # there never was an owner

@@ -220,15 +220,24 @@ class AsyncClaim(claim_state.ClaimState["AsyncTransport"]):
     async def once(self, key: str, *, unsure: Unsure | None = None) -> AsyncIterator[Effect]:
         """A step that changes something outside, and must not be repeated blindly: see `Claim.once`. `key` names the
         step; an exception of `unsure`, or a cancellation, leaves it in doubt."""
-        step, transports = Step(self._hold, self.leases[0], key, unsure), self._transports
-        effect = await async_transport.drive(transports, step.begin())
+        step, transports = Step(self._hold, self.leases, key, unsure), self._transports
+        try:
+            effect = await async_transport.drive(transports, step.begin())
+        except BaseException as trouble:
+            step.broken(trouble)
+            raise
+        failure: BaseException | None = None
         try:
             yield effect
         except BaseException as error:
             failure = error
-            await shielded(lambda: async_transport.drive(transports, step.end(failure), LEAVING))
             raise
-        await shielded(lambda: async_transport.drive(transports, step.end(None), LEAVING))
+        finally:
+            if (noting := step.end(failure)) is not None:
+                try:
+                    await shielded(lambda: async_transport.drive(transports, noting, LEAVING))
+                except BaseException as trouble:
+                    step.broken(trouble, failure)
 
     async def _ended(self, ending: ClaimEnd[None]) -> None:
         await self._finish(ending)

@@ -175,10 +175,11 @@ class Claim(claim_state.ClaimState["TransportPool"]):
         `key` names it, the same for every owner. That it begins is noted before the block runs, how it ended after it.
         `effect` says what earlier owners noted: `done`, `failed` or `in_doubt`. What the block leaves in
         `effect.result` is kept for later owners. An exception notes that it failed; one of `unsure` (TimeoutError and
-        ConnectionError), or one that is no Exception, that it is in doubt. Of several jobs, the first has the note."""
+        ConnectionError), or one that is no Exception, that it is in doubt. Of several, the first job
+        has the note."""
         from dibs.sdk.effects import Step, StepBlock  # few blocks have such a step
 
-        return StepBlock(Step(self._hold, self.leases[0], key, unsure), self._transports)
+        return StepBlock(Step(self._hold, self.leases, key, unsure), self._transports)
 
     def _ended(self, ending: ClaimEnd[None]) -> None:
         self._finish(ending)

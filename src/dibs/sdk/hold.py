@@ -223,6 +223,7 @@ class LeaseHold(Hold):
         self.refused_news: str | None = None  # why the store refused the last ones
         self.refused_end: InvalidInput | None = None  # an end of the claim was refused, not its work
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
+        self.unsaid_ends: dict[tuple[str, str], dict[str, Any]] = {}  # of steps, by job and key (`effects.py`)
 
     def _note_ceiling(self, ends: Iterable[int | None], sent_ms: int) -> None:
         """An answer to a request of `sent_ms` says how long they may last. A later one is more precise."""

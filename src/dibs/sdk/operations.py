@@ -167,19 +167,20 @@ def note_effect(
     lease_id: str,
     *,
     key: str,
-    effect_id: str,
+    effect_id: str | None,
     status: str,
     result: str | None = None,
     reason: str | None = None,
+    checkpoint: str | None = None,
+    metadata: str | None = None,
 ) -> Flow[Document]:
-    """Note that a step begins, or how it ended. Returns what is known of it."""
+    """Heartbeat that notes that a step begins, or how it ended. Its answer has what is known of it as `effect`."""
     document: Document = {"lease_id": lease_id, "effect_key": key, "effect_id": effect_id, "effect_status": status}
-    document |= {"effect_result": result, "effect_reason": reason}
+    document |= {"effect_result": result, "effect_reason": reason, "checkpoint": checkpoint, "metadata": metadata}
     body = _still_ours(name, (yield Ask("renew", name, _given(document))))
     if "effect" not in body:  # it ignored fields that it does not know
         raise InvalidInput("This server is older than once(): it keeps no notes of steps. Upgrade the server first.")
-    noted: Document = body["effect"]
-    return noted
+    return body
 
 
 def release(

@@ -36,7 +36,7 @@ FORMATS = (
     Format(ETCD, 1, "0.1.0, 0.2.0"),  # they wrote no number
     Format(GIT, 1, "0.1.0, 0.2.0"),
     Format(COPY, 1, "0.1.0, 0.2.0"),
-    # Units of slots, pools, ceilings, closures, groups, pages of trees.
+    # Units of slots, pools, ceilings, closures, groups, pages of trees, notes of steps.
     *[Format(kind, 10, "0.3.0") for kind in KINDS],
 )
 _BY_NUMBER = {(row.kind, row.number): row for row in FORMATS}

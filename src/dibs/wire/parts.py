@@ -197,8 +197,8 @@ def effect_document(effect: EffectState, status: str) -> Document:
         document |= {"owner": effect.owner, "fencing_token": effect.token, "at": moment(effect.at_ms)}
     if effect.result is not None:
         document["result"] = effect.result
-    if effect.reason and status in ("failed", "in_doubt"):
-        document["reason"] = effect.reason
+    if effect.reason and (status == "failed" or (status == "in_doubt" and effect.doubt_token)):
+        document["reason"] = effect.reason  # without a doubt on record it is that of an earlier failure
     return document
 
 

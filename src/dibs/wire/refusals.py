@@ -27,8 +27,13 @@ _SENTENCES: dict[type[Record], str] = {
 
 
 _EFFECT_REFUSALS = {
-    effects.IS_RUNNING: "{owner} began the step {key} {ago} ago and has not said how it ended. One try at a time.",
-    effects.TOO_MANY: "The job has notes of {most} steps, which is the most. Finish the job, or give steps fewer keys.",
+    effects.IS_RUNNING: (
+        "{owner} began the step {key} {ago} ago and has not said how it ended. One try at a time: note how that one "
+        "ended first (done, failed or in_doubt)."
+    ),
+    effects.TOO_MANY: (
+        "The job has notes of {most} steps, which is the most. Use fewer keys: one for each step, not for each try."
+    ),
     effects.NOT_BEGUN: "This try of the step {key} is not on record under this lease. Note that it begins first.",
     effects.SEVERAL_OWNERS: "A job with several owners at once has no notes of steps. Claim a job of its own for them.",
     effects.OF_RESOURCE: "{name} is a resource and no work: it has no steps. Claim the job that writes it.",

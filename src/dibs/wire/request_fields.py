@@ -355,7 +355,12 @@ REQUESTS: dict[str, Fields] = {
             choices=EFFECT_STATES,
             tool="begun, done, failed or in_doubt.",
         ),
-        "effect_id": Field(ID, "a random id of this try: the same when it begins and when it ends", seen_by=NOBODY),
+        "effect_id": Field(
+            ID,
+            "a random id of this try: the same when it begins and when it ends. An end without it is that of the try "
+            "under this lease",
+            seen_by=NOBODY,
+        ),
         "effect_result": Field(
             TEXT,
             "with done: what the step gave, such as an address or an id",

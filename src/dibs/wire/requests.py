@@ -221,8 +221,8 @@ def _effect_note(document: Document) -> commands.EffectNote:
     state = document.get("effect_status", EFFECT_BEGUN)
     if state not in (EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT):
         raise InvalidInput(f"effect_status is begun, done, failed or in_doubt, not {state!r}.")
-    if "effect_id" not in document:
-        raise InvalidInput("An effect needs effect_id: a random id (UUID), the same when it begins and when it ends.")
+    if "effect_id" not in document and state == EFFECT_BEGUN:
+        raise InvalidInput("A step begins with effect_id: a random id (UUID) of this try, so that a repeat is known.")
     if "effect_result" in document and state != EFFECT_DONE:
         raise InvalidInput("effect_result is for effect_status done.")
     if "effect_reason" in document and state not in (EFFECT_FAILED, EFFECT_IN_DOUBT):
@@ -232,7 +232,7 @@ def _effect_note(document: Document) -> commands.EffectNote:
         raise InvalidInput("effect_key may not be empty: it names a step.")
     return commands.EffectNote(
         key=key,
-        id=document["effect_id"],
+        id=document.get("effect_id"),
         state=state,
         result=values.text_of(document, "effect_result"),
         reason=values.text_of(document, "effect_reason"),

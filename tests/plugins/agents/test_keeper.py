@@ -76,7 +76,7 @@ async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(
     async with asyncio.timeout(10):
         while not kept:
             await asyncio.sleep(0.01)
-    assert (await backend.heartbeat("a", None)).lease_id == lease.lease_id
+    assert (await backend.heartbeat("a", None))[0].lease_id == lease.lease_id
     await backend.close()
     transport.close()
 

@@ -200,3 +200,25 @@ def test_the_table_of_mentions_is_long_enough_to_mean_something() -> None:
 def test_the_arguments_of_git_commands_are_found_wherever_the_shell_runs_them() -> None:
     line = "echo 'git x'; (cd a && git -C . stash pop) && sudo git reset --hard $(git rev-parse HEAD)"
     assert git_commands(line) == [["-C", ".", "stash", "pop"], ["rev-parse", "HEAD"], ["reset", "--hard", "$"]]
+
+
+@pytest.mark.fault("F-641")
+@pytest.mark.promise("effect:doubt-told")
+def test_an_agent_whose_command_takes_a_job_over_is_told_which_steps_are_in_doubt(guarded: Yard) -> None:
+    def dibs(*words: str) -> str:
+        ran = subprocess.run(
+            [*DIBS, *words], cwd=guarded.folder, env=guarded.env, capture_output=True, timeout=WAIT_S_MAX, check=False
+        )
+        return ran.stdout.decode()
+
+    dibs("trust")  # its jobs are where everybody looks
+    dibs("claim", "test-gate", "--actor", "worker")
+    dibs("once", "test-gate", "report", "--actor", "worker", "--", "sh", "-c", "kill -9 $$")
+    dibs("release", "test-gate", "--actor", "worker", "--failed")
+    one = guarded.agent("one-1111")
+    done = one.send(one.document("PreToolUse", "Bash", {"command": "make test"}))
+    said = str(done)
+    assert re.search(r"test-gate.* \(dibs\): in doubt: .*report.*, begun .* by .*worker.*exit 137", said), said
+    assert "Look whether it happened before you go on." in said
+    done = one.send(one.document("PreToolUse", "Bash", {"command": "make test"}))
+    assert "in doubt" in str(done)  # until somebody says

@@ -152,6 +152,8 @@ def _recorded(kind: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.fault("F-377")
 @pytest.mark.fault("F-451")
 @pytest.mark.fault("F-452")
+@pytest.mark.fault("F-634")
+@pytest.mark.fault("F-639")
 def test_its_own_tests_pass_against_servers_that_are_killed_and_paused(
     tmp_path: Path, built: Callable[..., str]
 ) -> None:

@@ -23,6 +23,7 @@ from dibs.base.terminal import plain, quoted
 from dibs.cli.framework.context import Call
 from dibs.core.durations import span
 from dibs.core.limits import TICKET_MS
+from dibs.wire import sentences
 from dibs.wire.sentences import few, life, waiters
 
 TYPE_CHECKING = False
@@ -123,7 +124,9 @@ class AgentGuard:
         paths = written(command, self._folder)
         answer = self._before(tuple(paths)) if paths else NOTHING
         _note_begin(self._stamp(), self._folder, command)
-        answer = answer if answer.reason else self._before_command() or answer
+        if not answer.reason:
+            refused, doubts = self._before_command()
+            answer = refused or (with_remark(self._event, answer, doubts) if doubts else answer)
         return with_remark(self._event, answer, git.text) if git.text else answer
 
     def _before_git(self) -> HookAnswer:
@@ -155,26 +158,27 @@ class AgentGuard:
                 return refusal(self._event, refused) if level == DENY else remark(self._event, refused)
         return remark(self._event, notices)
 
-    def _before_command(self) -> HookAnswer | None:
-        """Claim what guards the command here. Not for Windsurf, which does not say when a command ends."""
+    def _before_command(self) -> tuple[HookAnswer | None, str]:
+        """Claim what guards the command here. Not for Windsurf, which does not say when a command ends. Returns a
+        refusal, and which steps of the jobs are in doubt."""
         root = root_around({}, os.path.realpath(self._folder))
         agent = self._event.agent
         assert agent is not None
         # Read without git, and only where it is: most repositories guard no command.
         if not root or self._event.harness == WINDSURF or not os.path.lexists(os.path.join(root, TEAM_FILE)):
-            return None
+            return None, ""
         jobs = self._jobs(agent_settings(root, {}), root)
         shell = self._checkout(root, agent.shell()) if jobs else None
         if shell is None:
-            return None
+            return None, ""
         try:
             refused = shell.claim_jobs(list(jobs), self.timer.within(min([each.wait_ms for each in jobs.values()])))
         finally:
             self._close(shell)
         if not refused:
-            return None
+            return None, _doubt_text(shell.granted)
         words = " ".join(jobs[refused[0]["job"]].match)
-        return refusal(self._event, _command_text(refused[0], words))
+        return refusal(self._event, _command_text(refused[0], words)), ""
 
     def _after_command(self, checkout: Checkout) -> None:
         """Let go of what the command was claimed as. When the agent stops, none of its commands runs."""
@@ -540,6 +544,18 @@ def _command_text(refused: Document, words: str) -> str:
         f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}: "
         f"{_state(refused)}{has}.\n{_step(refused, job, 'run the command again')}".rstrip()
     )
+
+
+def _doubt_text(granted: list[Document]) -> str:
+    """A line for each step of these jobs of which nobody knows whether it happened."""
+    lines = []
+    for lease in granted:
+        for step in (lease.get("previous") or {}).get("effects", ()):
+            if step["status"] == "in_doubt":
+                quotes = {key: quoted(step[key]) for key in ("key", "owner", "reason") if key in step}
+                said = sentences.effect({**step, **quotes}, sentences.now_ms_of(lease))
+                lines.append(f"{quoted(lease['name'])} (dibs): {said}. Look whether it happened before you go on.")
+    return "\n".join(lines[:_LINES_MAX])
 
 
 def _number_text(taken: Document) -> str:

@@ -62,7 +62,7 @@ class Checkout:
         self._users = guarded(call)  # the place of the user's own commands
         self._users_session = ActorSession.of_agent(self._users, agent)
         self._naming = Naming(call.env, root)
-        self.granted: list[Document] = []  # the leases that claims of files have got
+        self.granted: list[Document] = []  # the leases that claims have got
         self._opened: dict[ActorSession, str] = {}  # one hook is too short for a session to end in it
 
     def close(self) -> None:
@@ -109,12 +109,12 @@ class Checkout:
 
     def _claim(self, files: list[str]) -> list[Document]:
         by_name = {name: file for file in files for name in self._names(file)}
-        refused, _ = self._ask(self.call, self._session, list(by_name), self.granted)
+        refused, _ = self._ask(self.call, self._session, list(by_name))
         levels = [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
         if refused and all(each["level"] != DENY for each in levels):
             # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
             names = [self._names(file)[0] for file in files]
-            here, _ = self._ask(self.call, self._session, names, self.granted)
+            here, _ = self._ask(self.call, self._session, names)
             levels += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in here]
         return levels
 
@@ -122,11 +122,9 @@ class Checkout:
         opened = self._opened[session] = self._opened.get(session) or session.opened(session.ttl_ms)
         return opened
 
-    def _ask(
-        self, call: Call, session: ActorSession, names: list[str], granted: list[Document] | None = None
-    ) -> tuple[list[Document], Ask]:
+    def _ask(self, call: Call, session: ActorSession, names: list[str]) -> tuple[list[Document], Ask]:
         """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the
-        claim. `granted` gets the leases."""
+        claim."""
         opened = self._opened_of(session)
         asked = {
             "session_id": opened,
@@ -138,8 +136,8 @@ class Checkout:
         pending = PendingClaim("acquire-all", "", asked, own_key=True)
         reply = drive(call.transport(), pending.ask_once())
         refused = _in_way(call, opened, names, reply)
-        if granted is not None and not refused:
-            granted += (reply.body or {}).get("leases", ())
+        if not refused:
+            self.granted += (reply.body or {}).get("leases", ())
         return refused, pending.withdrawal()
 
     def _ask_in_line(

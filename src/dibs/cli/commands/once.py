@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from time import sleep
 
 from dibs.base.cheap import Any, FrameType, signal
 from dibs.base.ids import new_id
@@ -15,8 +16,10 @@ from dibs.cli.framework.spec import JOB, REST, Argument, Command, Option
 from dibs.core.limits import EFFECT_RESULT_BYTES_MAX
 from dibs.core.records import EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT
 from dibs.wire import sentences
-from dibs.wire.codes import IN_DOUBT, USAGE
+from dibs.wire.codes import IN_DOUBT, INTERNAL, NOT_NOW, USAGE, kind_of
 
+TRIES = 3
+PAUSE_S = 1.0
 PROBED_NO = 1  # of --probe: it did not happen. Any other exit code but 0 is no answer.
 
 
@@ -25,7 +28,7 @@ def once(call: Call) -> Answer:
     if not words:
         raise UsageError("once needs a command: dibs once JOB KEY -- COMMAND.")
     step = _Step(call)
-    noted = step.note(EFFECT_BEGUN)
+    noted = step.begun()
     if isinstance(noted, Answer):
         return noted
     if noted["status"] == EFFECT_DONE:
@@ -34,13 +37,13 @@ def once(call: Call) -> Answer:
         probe = call.values.get("probe")
         if probe is None:
             return step.doubted(noted)
-        code, out = _run(call, ["sh", "-c", probe], passes_on=False)
+        code, out = _run(call, ["sh", "-c", probe], _Output(None))
         if code == 0:
-            call.pass_on(out)
+            step.output.pass_on(out)
             return step.ended(EFFECT_DONE, 0, out)
         if code != PROBED_NO:
             return step.doubted(noted, f"--probe ended with {code}, which is no answer: 0 is yes, 1 is no.")
-    code, out = _run(call, words, passes_on=True)
+    code, out = _run(call, words, step.output)
     if code == 0:
         return step.ended(EFFECT_DONE, 0, out)
     state = EFFECT_IN_DOUBT if code > 128 else EFFECT_FAILED  # a signal: it was in the middle of something
@@ -57,13 +60,42 @@ class _Step:
         self._id = new_id()
         self._proof = flags.proof(call)
         self._now_ms: int | None = None
+        self.output = _Output(call)
 
     def _words(self, noted: Document) -> str:
         return plain(sentences.effect(noted, self._now_ms))
 
-    def note(self, state: str, **more: str) -> Document | Answer:
+    def begun(self) -> Document | Answer:
+        noted = self.note(EFFECT_BEGUN)
+        if not isinstance(noted, Answer) or noted.code != "conflict" or (running := self._running()) is None:
+            return noted
+        if not self._call.values.get("again"):
+            noted.text = noted.message = (
+                f"{self._words(running)}. One try at a time.\nIf it was killed: --again runs it all the same. "
+                "Or release the job as failed and claim it again; then --probe can look."
+            )
+            return noted
+        self.note(EFFECT_IN_DOUBT, effect_id=None)  # whoever ran it under this lease does not say so any more
+        return self.note(EFFECT_BEGUN)
+
+    def _running(self) -> Document | None:
+        """The step, if a try of it runs under this lease."""
+        body = self._call.ask("inspect", self._name).body or {}
+        self._now_ms = sentences.now_ms_of(body)
+        running = [each for each in body.get("effects", ()) if each["status"] == "running" and each["key"] == self._key]
+        return running[0] if running else None
+
+    def note(self, state: str, **more: str | None) -> Document | Answer:
+        """Note how the step stands, and again if there was no answer: a repeat is known by the id of the try."""
         document = {"effect_key": self._key, "effect_id": self._id, "effect_status": state, **more}
-        reply = self._call.ask("renew", self._name, flags.check_texts(document) | self._proof)
+        given = {key: value for key, value in document.items() if value is not None}
+        asked = flags.check_texts(given) | self._proof
+        reply = self._call.ask("renew", self._name, asked)
+        for _ in range(TRIES - 1):
+            if kind_of(reply) != NOT_NOW:
+                break
+            sleep(PAUSE_S)
+            reply = self._call.ask("renew", self._name, asked)
         if is_failure(reply):
             return failure(reply)
         body = reply.body or {}
@@ -96,6 +128,9 @@ class _Step:
         if isinstance(noted, Answer):
             noted.text += f"\nThe step {plain(self._key)} ended with {code}, and is in doubt for the next owner."
             return noted
+        if code == 0 and (trouble := self.output.trouble) is not None and not isinstance(trouble, BrokenPipeError):
+            text = f"The step {plain(self._key)} is done, and its output could not be written ({trouble.strerror})."
+            return Answer(INTERNAL, {}, text, code="internal_error", is_error=True)
         if code == 0:
             return yes({"name": self._name, "effect": noted, "ran": True}, "", quiet="")
         document = {"name": self._name, "effect": noted, "ran": True, "exit": code}
@@ -108,7 +143,24 @@ def _text(out: bytes) -> str:
     return out[:EFFECT_RESULT_BYTES_MAX].decode("utf-8", "ignore").replace("\0", "").rstrip()
 
 
-def _run(call: Call, words: list[str], *, passes_on: bool) -> tuple[int, bytes]:
+class _Output:
+    """Where a command's output goes on to. If nobody takes it any more, the command runs to its end all the same: it
+    would be in doubt otherwise."""
+
+    def __init__(self, call: Call | None) -> None:
+        self._call = call
+        self.trouble: OSError | None = None
+
+    def pass_on(self, part: bytes) -> None:
+        if self._call is None or self.trouble is not None:
+            return
+        try:
+            self._call.pass_on(part)
+        except OSError as error:
+            self.trouble = error
+
+
+def _run(call: Call, words: list[str], output: _Output) -> tuple[int, bytes]:
     """Exit code, 128+n for a signal, and the beginning of what it printed, which is also passed on. Signals to us are
     passed on, too: the step ends before we do, and what it did is noted."""
     import subprocess
@@ -132,8 +184,7 @@ def _run(call: Call, words: list[str], *, passes_on: bool) -> tuple[int, bytes]:
         with child.stdout:
             while part := os.read(child.stdout.fileno(), 64 * 1024):
                 kept += part[: EFFECT_RESULT_BYTES_MAX + 1 - len(kept)]
-                if passes_on:
-                    call.pass_on(part)
+                output.pass_on(part)
         code = child.wait()
     finally:
         for number, handler in before.items():

@@ -165,6 +165,13 @@ def previous(document: Document, now_ms: int | None) -> list[str]:
     return lines
 
 
+STEP_CHARS_MAX = 120  # of a key, a result or a reason
+
+
 def effects(document: Document, now_ms: int | None) -> list[str]:
     """A line for each step that was noted: what is in doubt must be looked at before the work goes on."""
-    return [field("step", sentences.effect(each, now_ms)) for each in document.get("effects", ())]
+    shown = [
+        {key: f"{text[:STEP_CHARS_MAX]}…" if len(str(text)) > STEP_CHARS_MAX else text for key, text in each.items()}
+        for each in document.get("effects", ())
+    ]
+    return [field("step", sentences.effect(each, now_ms)) for each in shown]

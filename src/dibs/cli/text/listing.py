@@ -32,7 +32,8 @@ def status_text(document: Document, paint: Paint, now_ms: int) -> str:
         done = document["done"]
         at_ms, until_ms = instant_ms(done["at"]), instant_ms(done["until"])
         times = {"done_ms_ago": now_ms - at_ms, "retry_after_ms": until_ms - now_ms}
-        return claim_text.refusal({**done, **times, "status": "done", "name": document["name"]}, paint)
+        said = claim_text.refusal({**done, **times, "status": "done", "name": document["name"]}, paint)
+        return "\n".join([said, *claim_text.effects(document, now_ms)])
     lines = [claim_text.sentence({**document, "overlapping": None})]  # overlapping claims get lines of their own
     if document["status"] == "parked":
         lines[0] += f" `{job_command(['free'], [document['name']])}` frees it."
@@ -53,6 +54,7 @@ def _held(document: Document, paint: Paint) -> str:
             row = (plain(each["owner"]), left, since, str(each["fencing_token"]))
             rows.append((*row, sentences.slot_text(each) or "-") if slot else row)
         head, *lines = [f"  {line}" for line in table(rows)]
+        lines += claim_text.effects(document, sentences.now_ms_of(holders[0]))
         return "\n".join([f"{len(holders)} have {name} ({how}):", paint.faint(head), *lines, *_around(document)])
     owner = plain(document["owner"])
     lines = [paint.strong(owner) + claim_text.sentence(document).removeprefix(owner)]

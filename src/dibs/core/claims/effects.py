@@ -13,9 +13,13 @@ record and outlive the owner. The next owner that comes to the same step is answ
 A step in doubt stays in doubt until an owner says that it is done: the failure of a later try says nothing about the
 first one. Only the owner of the job can write notes, because only it can renew. So a lost owner changes nothing.
 
+A try has an id, so that a repeat of its notes is recognised, whenever it arrives. An end without an id is that of the
+try under this lease: for an owner that keeps no ids, or whose program was killed while its lease lives on.
+
 The notes belong to the work in progress. They outlast failures, losses and transfers. A release without failure ends
-them; a done mark keeps them for its time, and the claim after it begins anew. A job with several owners at once has
-none, because nobody could say whose step it was; neither has a resource, which is no work.
+them, but not that of a child or of somebody else who shares the job and has noted nothing, while others go on; a done
+mark keeps them for its time, and the claim after it begins anew. While a job has several owners nobody begins a step,
+because nobody could say whose it was; neither has a resource any, which is no work.
 """
 
 from __future__ import annotations
@@ -54,6 +58,12 @@ NOT_BEGUN = "not_begun"
 SEVERAL_OWNERS = "shared"
 OF_RESOURCE = "resource"
 
+_KINDS = {
+    EFFECT_DONE: events.EFFECT_DONE,
+    EFFECT_FAILED: events.EFFECT_FAILED,
+    EFFECT_IN_DOUBT: events.EFFECT_IN_DOUBT,
+}
+
 
 def note_effect(
     draft: Draft, lock: LockRecord, mine: Holder, note: EffectNote
@@ -63,21 +73,19 @@ def note_effect(
     known = next((each for each in lock.effects if each.key == note.key), None)
     if note.state == EFFECT_BEGUN:
         return _begun(draft, lock, mine, note, known)
-    if known is None or known.id != note.id or known.token != mine.token:
+    if known is None or note.id not in (None, known.id) or known.token != mine.token:
         return _refused(draft, lock, note, NOT_BEGUN, known)
     if known.state != EFFECT_BEGUN:  # the first word counts
         return lock.effects, known
-    ended = known.replace(at_ms=draft.now_ms, reason=None if note.state == EFFECT_DONE else note.reason or "")
+    ended = known.replace(state=EFFECT_FAILED, at_ms=draft.now_ms)
     if note.state == EFFECT_DONE:
-        ended = ended.replace(state=EFFECT_DONE, result=note.result, doubt_owner="", doubt_token=0, doubt_ms=0)
-        kind = events.EFFECT_DONE
-    else:
-        ended = ended.replace(state=EFFECT_FAILED)
-        kind = events.EFFECT_FAILED
-        if note.state == IN_DOUBT:
-            ended = _doubted(ended, known)
-            kind = events.EFFECT_IN_DOUBT
-    draft.emit_for_hold(kind, lock, mine, effect_key=note.key, result=ended.result, reason=note.reason)
+        ended = ended.replace(state=EFFECT_DONE, result=note.result, reason=None)
+        ended = ended.replace(doubt_owner="", doubt_token=0, doubt_ms=0)
+    elif note.state == EFFECT_IN_DOUBT:
+        ended = _doubted(ended, known, note.reason)
+    elif not known.doubt_token:
+        ended = ended.replace(reason=note.reason or "")
+    draft.emit_for_hold(_KINDS[note.state], lock, mine, effect_key=note.key, result=ended.result, reason=note.reason)
     return _with(lock, ended), ended
 
 
@@ -86,7 +94,7 @@ def _begun(
 ) -> tuple[tuple[EffectState, ...], EffectState] | EffectRefused:
     if is_resource(lock.name):
         return _refused(draft, lock, note, OF_RESOURCE, known)
-    if known is not None and (known.state == EFFECT_DONE or (known.state, known.id) == (EFFECT_BEGUN, note.id)):
+    if known is not None and (known.state == EFFECT_DONE or known.id == note.id):
         return lock.effects, known
     if mine.mode != EXCLUSIVE or mine.slot_numbers or len(lock.holders) > 1:
         return _refused(draft, lock, note, SEVERAL_OWNERS, known)
@@ -96,7 +104,7 @@ def _begun(
         return _refused(draft, lock, note, IS_RUNNING, known)
     begun = EffectState(
         key=note.key,
-        id=note.id,
+        id=note.id or "",
         state=EFFECT_BEGUN,
         owner=mine.owner,
         token=mine.token,
@@ -109,11 +117,12 @@ def _begun(
     return _with(lock, begun), begun
 
 
-def _doubted(effect: EffectState, by: EffectState) -> EffectState:
-    """`effect`, in doubt since `by` began, or for as long as that was."""
+def _doubted(effect: EffectState, by: EffectState, reason: str | None = None) -> EffectState:
+    """`effect`, in doubt since `by` began, with what its owner said; or for as long as that was, and as it was."""
+    doubt: tuple[str, int, int] = (by.owner, by.token, by.at_ms)
     if by.doubt_token:
-        return effect.replace(doubt_owner=by.doubt_owner, doubt_token=by.doubt_token, doubt_ms=by.doubt_ms)
-    return effect.replace(doubt_owner=by.owner, doubt_token=by.token, doubt_ms=by.at_ms)
+        doubt, reason = (by.doubt_owner, by.doubt_token, by.doubt_ms), by.reason
+    return effect.replace(doubt_owner=doubt[0], doubt_token=doubt[1], doubt_ms=doubt[2], reason=reason)
 
 
 def _with(lock: LockRecord, effect: EffectState) -> tuple[EffectState, ...]:
