@@ -340,6 +340,28 @@ def test_a_parent_and_its_subagent_are_not_others_and_two_subagents_are(yard: Ya
     assert one.shell("git stash", agent_id="sub-1")
 
 
+@pytest.mark.fault("F-617")
+@pytest.mark.parametrize("name", ["", "alice"])
+def test_two_agents_with_one_shown_name_are_two(yard: Yard, name: str) -> None:
+    """Four characters of two ids may be equal, and DIBS_OWNER names all agents of a user."""
+    yard.env = {**yard.env, "DIBS_OWNER": name} if name else yard.env
+    one, two = yard.agent("one-1111"), yard.agent("two-1111")
+    edit(one, "src/a", "of one\n")
+    assert run(yard, two, "git reset --hard").startswith("Not run")
+    assert one.shell("git reset --hard")
+    (yard.folder / "deploy.sh").write_text("git reset -q --hard\n")
+    assert "since your command" in run(yard, two, "sh deploy.sh")
+    assert "put back" not in two.tell("PostToolUse", **SHELL)
+    assert "put back" in one.tell("PostToolUse", **SHELL)
+    edit(one, "src/b", "half of it\n")
+    one.send(one.document("SessionEnd", reason="other"))
+    assert "claimed again" not in two.tell("SessionStart", source="resume")
+    write = two.document("PreToolUse", "Edit", {"file_path": str(yard.folder / "src/b")})
+    assert "has uncommitted changes of" in context(two.send(write))
+    two.send(two.document("SessionEnd", reason="other"))
+    assert '"src/b"' not in one.tell("SessionStart", source="resume"), "another took it up"
+
+
 @pytest.mark.fault("F-561")
 def test_what_a_command_that_nobody_could_read_has_destroyed_is_told_to_both(yard: Yard) -> None:
     one, two = yard.agent("one-1111"), yard.agent("two-2222")

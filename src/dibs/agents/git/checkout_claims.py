@@ -239,7 +239,7 @@ class Checkout:
 
     @property
     def _metadata(self) -> str:
-        return f"checkout={self.id} clone={self._clone}"
+        return f"checkout={self.id} clone={self._clone} agent={self.agent.mark}"
 
     def is_of_actor(self, refused: Document) -> bool:
         return _is_of_actor(self.call, refused)
@@ -254,7 +254,7 @@ class Checkout:
 
     def _level(self, refused: Document) -> str:
         """Return how much a refusal counts, by where its owner is. A claim that no hook made is meant for everybody."""
-        words = dict(word.partition("=")[::2] for word in str(refused.get("metadata") or "").split())
+        words = _words(refused)
         if self.is_here(refused["name"]) or words.get("checkout", self.id) == self.id:
             return self.settings.guard
         return self.settings.worktrees if words.get("clone") == self._clone else self.settings.clones
@@ -296,15 +296,11 @@ class Checkout:
     def owner(self) -> str:
         return self._session.owner()
 
-    def is_related(self, owner: str) -> bool:
-        """Tell whether a holder is this agent, its parent or a subagent of it, by the name that it is shown as. The
-        folder and the branch in a name may have changed."""
-        mine, other = self.owner.partition(" in ")[0], owner.partition(" in ")[0]
-        return mine == other or mine.startswith(f"{other}/") or other.startswith(f"{mine}/")
-
-    def is_same(self, owner: str) -> bool:
-        """Tell whether a name is this agent's own."""
-        return self.owner.partition(" in ")[0] == owner.partition(" in ")[0]
+    def is_anothers(self, hold: Document) -> bool:
+        """Tell whether a hold, or one that ended, is of another agent than this one, its parent and its subagents. One
+        that does not say whose it is counts for nobody."""
+        mine, other = self.agent.mark, agent_of(hold)
+        return bool(other) and not (mine == other or mine.startswith(f"{other}/") or other.startswith(f"{mine}/"))
 
     def listed_here(self, state: str) -> list[Document]:
         """The jobs of this checkout's files in a state, each with its `file` as it is claimed here."""
@@ -312,8 +308,12 @@ class Checkout:
         return [{**lock, "file": self.file_of(lock["name"])} for lock in (reply.body or {}).get("locks", ())]
 
     def held_by_others(self) -> list[Document]:
-        """The files that other agents have in this checkout."""
-        return [lock for lock in self.listed_here(HELD) if not self.is_related(str(lock["owner"]))]
+        """The files that other agents have in this checkout. A subagent may have one together with its parent."""
+        found = []
+        for lock in self.listed_here(HELD):
+            others = [hold for hold in lock.get("holders") or (lock,) if self.is_anothers(hold)]
+            found += [{**lock, **others[0]}] if others else []
+        return found
 
     def others(self) -> list[Document]:
         """The claims of others in this checkout, and those of people and commands on its paths."""
@@ -328,6 +328,15 @@ class Checkout:
                 if is_here and (lock["name"], hold["fencing_token"]) not in mine:
                     found.append({**lock, **hold, "file": self.file_of(lock["name"])})
         return found
+
+
+def agent_of(hold: Document) -> str:
+    """The mark of the agent that made a claim, if it says so."""
+    return _words(hold).get("agent", "")
+
+
+def _words(hold: Document) -> dict[str, str]:
+    return dict(word.partition("=")[::2] for word in str(hold.get("metadata") or "").split())
 
 
 def _names_in(folder: str) -> list[str]:

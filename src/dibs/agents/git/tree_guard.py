@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git import git_reach, stash_entries
-from dibs.agents.git.checkout_claims import Checkout
+from dibs.agents.git.checkout_claims import Checkout, agent_of
 from dibs.agents.git.git_reach import GitCommand, Reach, StashUse
 from dibs.agents.git.stash_entries import StashOwner
 from dibs.base.cheap import Mapping, Sequence
@@ -214,8 +214,8 @@ def note_lost(checkout: Checkout, lost: list[Document]) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         for each in lost[:_NOTES_MAX]:
-            note = {"file": each["file"], "owner": each["owner"], "by": checkout.owner, "at_ms": wall_ms()}
-            replace_file(os.path.join(folder, digest(each["owner"], each["file"])), encode(note), mode=SHARED)
+            note = {"file": each["file"], "agent": agent_of(each), "by": checkout.owner, "at_ms": wall_ms()}
+            replace_file(os.path.join(folder, digest(note["agent"], each["file"])), encode(note), mode=SHARED)
     except OSError:
         pass
 
@@ -234,8 +234,8 @@ def take_lost(checkout: Checkout) -> str:
             note = decode((content(path, _BYTES_MAX) or b"").decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue
-        texts = [note.get(key) for key in ("file", "owner", "by")] if isinstance(note, dict) else []
-        if len([text for text in texts if isinstance(text, str)]) != 3 or not checkout.is_same(str(texts[1])):
+        texts = [note.get(key) for key in ("file", "agent", "by")] if isinstance(note, dict) else []
+        if len([text for text in texts if isinstance(text, str)]) != 3 or texts[1] != checkout.agent.mark:
             continue
         try:
             os.unlink(path)
