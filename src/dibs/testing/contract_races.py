@@ -294,7 +294,7 @@ class LeaseContract(ContractBase):
 
         def take(each: Store) -> None:
             for _ in range(4):
-                found.append(numbered(each))  # noqa: PERF401 - others append, too
+                found.append(numbered(each))
 
         in_threads([partial(take, each) for each in stores])
         assert sorted(found) == list(range(1, 21))
