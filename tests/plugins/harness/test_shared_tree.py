@@ -99,6 +99,24 @@ def test_a_pop_after_a_stash_that_had_nothing_to_save_is_refused(yard: Yard, tmp
     assert (other / "src/b").read_text() == "of two\n"
 
 
+@pytest.mark.fault("F-619")
+def test_whether_a_stash_has_something_to_save_goes_by_what_it_would_save(yard: Yard) -> None:
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    edit(one, "src/a", "of one\n")
+    assert run(yard, one, "git stash") == ""
+    edit(two, "src/new", "of two\n")
+    for command in ("git stash", "git stash push -- src/b", "git add src/new; git stash push -- src/b"):
+        assert not two.shell(f"{command}; git stash pop"), command
+    for command in ("git stash -u", "git stash push -a -- src", "git add src/new && git stash"):
+        assert two.shell(f"{command}; make test; git stash pop"), command
+    edit(two, "src/c", "of two\n")
+    assert two.shell("git stash && git stash pop")
+    assert not two.shell("git stash push -- src/b && git stash pop")
+    assert not two.shell("git stash push --staged && git stash pop")
+    yard.git("add", "src/c")
+    assert two.shell("git stash push --staged && git stash pop")
+
+
 def test_entries_of_people_are_everybodys_and_those_of_an_ended_agent_are_free_with_a_notice(yard: Yard) -> None:
     one, two = yard.agent("one-1111"), yard.agent("two-2222")
     (yard.folder / "src/a").write_text("of a person\n")

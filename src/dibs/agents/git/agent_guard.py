@@ -131,9 +131,11 @@ class AgentGuard:
         from dibs.agents.git.git_reach import git_commands, reach_of, stash_use
 
         by_root: dict[str, list[GitCommand]] = {}
-        for each in git_commands(self._event.command, self._folder):
-            root = root_around({}, os.path.realpath(each.folder))
-            if root and (reach_of(each.words, lambda path: True) or stash_use(each.words)):
+        found = git_commands(self._event.command, self._folder)
+        for each in (
+            found if any(reach_of(one.words, lambda path: True) or stash_use(one.words) for one in found) else ()
+        ):
+            if root := root_around({}, os.path.realpath(each.folder)):
                 by_root.setdefault(root, []).append(each)
         notices = ""
         for root, commands in by_root.items():

@@ -15,9 +15,9 @@ from dibs.agents.harness.shell_writes import simple_commands
 from dibs.base.cheap import Callable, Sequence
 from dibs.base.record import Record
 
-# Which files a command overwrites: those that git tracks; of these only what is not staged; those that it does not
-# track; all.
-TRACKED, UNSTAGED, UNTRACKED, BOTH = "tracked", "unstaged", "untracked", "both"
+# Which files a command overwrites: those that git tracks; of these only what is not staged, or only what is; those that
+# it does not track; all.
+TRACKED, UNSTAGED, STAGED, UNTRACKED, BOTH = "tracked", "unstaged", "staged", "untracked", "both"
 # What the agent would do with its own files alone, for the step in a refusal.
 STASH, RESTORE, CLEAN, COMMIT, MOVE = "stash", "restore", "clean", "commit", "move"
 _REDIRECTIONS = frozenset((">", ">>", ">|", "&>", "&>>", "<>", "<", "<<", "<<<", ">&", "<&"))
@@ -172,6 +172,7 @@ def _stash(words: Sequence[str], exists: Callable[[str], bool]) -> Reach | None:
     if verb not in ("push", "save") or given.has("-p", "--patch", "--pathspec-from-file"):
         return None
     files = BOTH if given.has("-u", "--include-untracked", "-a", "--all") else TRACKED
+    files = STAGED if given.has("-S", "--staged") else files
     return _below("stash", STASH, given.paths if verb == "push" else (), files)
 
 
@@ -259,7 +260,7 @@ def overwrites(files: str, state: str) -> bool:
     """Tell whether one of these files is of a kind, by the two letters of its state in `git status`."""
     if files == BOTH or state == "??":
         return files in (BOTH, UNTRACKED)
-    return files == TRACKED or (files == UNSTAGED and state[1:] != " ")
+    return files == TRACKED or (files == UNSTAGED and state[1:] != " ") or (files == STAGED and state[:1] != " ")
 
 
 def is_below(file: str, paths: Sequence[str]) -> bool:

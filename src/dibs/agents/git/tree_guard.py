@@ -35,8 +35,8 @@ _NOTES_MAX = 1000
 def stash_finding(commands: Sequence[GitCommand], checkout: Checkout) -> tuple[str, str]:
     """A refusal of commands that take another agent's entry of the stash, or a remark on one whose agent has ended; one
     of the two, or both empty."""
-    uses = [use for command in commands if (use := git_reach.stash_use(command.words)) is not None]
-    if all(use.verb == "push" for use in uses):
+    uses = [(command, use) for command in commands if (use := git_reach.stash_use(command.words)) is not None]
+    if all(use.verb == "push" for _, use in uses):
         return "", ""
     common, agent = checkout.repository.common, checkout.agent
     ids = stash_entries.entries(common)
@@ -44,10 +44,10 @@ def stash_finding(commands: Sequence[GitCommand], checkout: Checkout) -> tuple[s
     theirs = {entry: each for entry, each in owners.items() if each is not None and not each.is_of(agent)}
     mine = [at for at, entry in enumerate(ids) if (each := owners[entry]) is not None and each.is_of(agent)]
     left, notice = list(ids), ""
-    for use in uses if theirs else ():
+    for command, use in uses if theirs else ():
         if use.verb == "push":
-            # It makes an entry only if there is something to save.
-            left[:0] = [""] if any(state != "??" for state in checkout.repository.states().values()) else []
+            adds = any(each.words[0] == "add" for each in commands[: commands.index(command)])
+            left[:0] = [""] if _saves(command, checkout, adds=adds) else []
             continue
         taken = left if use.verb == "clear" else _taken(use, left)
         others = {entry: theirs[entry] for entry in taken if entry in theirs}
@@ -58,6 +58,16 @@ def stash_finding(commands: Sequence[GitCommand], checkout: Checkout) -> tuple[s
         if use.verb != "apply":
             left = [entry for entry in left if entry not in taken]
     return "", notice
+
+
+def _saves(command: GitCommand, checkout: Checkout, *, adds: bool) -> bool:
+    """Tell whether a push to the stash has something to save: else it makes no entry. `adds`: files that git does not
+    track yet may be added before."""
+    states, reach = checkout.repository.states(), _reach(command)
+    if reach is None:  # by hand, or as a file says
+        return bool(states)
+    reach = reach.replace(files=git_reach.BOTH) if adds else reach
+    return bool(_within(states, reach, command.folder, checkout))
 
 
 def _taken(use: StashUse, left: list[str]) -> list[str]:
