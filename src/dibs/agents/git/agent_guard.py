@@ -132,9 +132,9 @@ class AgentGuard:
 
         by_root: dict[str, list[GitCommand]] = {}
         found = git_commands(self._event.command, self._folder)
-        for each in (
-            found if any(reach_of(one.words, lambda path: True) or stash_use(one.words) for one in found) else ()
-        ):
+        if not any(reach_of(each.words, lambda path: True) or stash_use(each.words) for each in found):
+            return NOTHING
+        for each in found:
             if root := root_around({}, os.path.realpath(each.folder)):
                 by_root.setdefault(root, []).append(each)
         notices = ""
