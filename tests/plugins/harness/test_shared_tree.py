@@ -320,6 +320,22 @@ def test_the_step_in_a_refusal_does_it_with_ones_own_files_alone(yard: Yard, com
         assert shell(yard, "git show --name-only --format=").stdout.split() == ["src/b"]
 
 
+@pytest.mark.fault("F-621")
+def test_the_work_tree_of_an_agent_with_changes_is_not_removed(yard: Yard, tmp_path: Path) -> None:
+    yard.git("worktree", "add", "-q", str(tmp_path / "other"))
+    one, two = yard.agent("one-1111", folder=tmp_path / "other"), yard.agent("two-2222")
+    edit(one, "src/new", "of one\n")
+    for command in ("git worktree remove --force ../other", "cd src && git worktree remove -f ../../other"):
+        refused = run(yard, two, command)
+        assert refused.startswith("Not run: `git worktree remove --force` would take away what other workers changed")
+        assert "Wait with `dibs wait path:src/new --for 5m`." in refused
+    assert two.shell("git worktree remove ../other"), "git refuses it itself"
+    assert one.shell("git worktree remove -f ."), "an agent that is alone is never refused"
+    one.send(one.document("SessionEnd", reason="other"))
+    assert run(yard, two, "git worktree remove --force ../other") == ""
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_command_that_moves_the_checkout_is_offered_a_work_tree_of_its_own(yard: Yard, tmp_path: Path) -> None:
     one, two = yard.agent("one-1111"), yard.agent("two-2222")
     yard.git("branch", "other")

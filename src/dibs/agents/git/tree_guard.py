@@ -143,7 +143,7 @@ def tree_finding(commands: Sequence[GitCommand], checkout: Checkout) -> str:
 
 _HEADS = {
     **dict.fromkeys(
-        (git_reach.STASH, git_reach.RESTORE, git_reach.CLEAN),
+        (git_reach.STASH, git_reach.RESTORE, git_reach.CLEAN, git_reach.REMOVE),
         "Not run: `git {}` would take away what other workers changed in this checkout and did not commit:",
     ),
     git_reach.COMMIT: "Not run: `git {}` would commit what other workers are still changing in this checkout:",
@@ -184,6 +184,8 @@ def _step(reach: Reach, mine: list[str], states: Mapping[str, str], theirs: str,
         return f"With your own files alone: `{command}`."
     none = "" if mine or reach.kind == git_reach.MOVE else "You have no such file of your own here. "
     wait = shell_line(["dibs", "wait", f"path:{theirs}", "--for", "5m"])
+    if reach.kind == git_reach.REMOVE:
+        return f"Wait with `{wait}`."
     return f"{none}Wait with `{wait}`, or work in a work tree of your own: `git worktree add {_free_place(root)}`."
 
 
