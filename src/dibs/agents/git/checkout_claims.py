@@ -20,7 +20,7 @@ from dibs.agents.repository.settings import DENY, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Sequence
 from dibs.base.clock import steady_ms
-from dibs.base.errors import StoreUnavailable
+from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
 from dibs.cli.framework.actor_session import ActorSession
@@ -152,9 +152,17 @@ class Checkout:
         opened = self._opened_of(session)
         asked: Document = {"session_id": opened, "names": names, "owner": session.owner(), "metadata": self._metadata}
         place: Document = {}
+        has_failed = False
         while all(_may_come(each) for each in refused) and (left_ms := until_ms - steady_ms()) > 0:
             waits = {**asked, "ttl_ms": _TURN_MS, "wait_seconds": min(left_ms, _SLICE_MS) / 1000}
-            reply = call.transport().ask(Ask("acquire-all", "", waits))
+            try:
+                reply = call.transport().ask(Ask("acquire-all", "", waits))
+                has_failed = False
+            except Unavailable:
+                if has_failed:
+                    raise
+                has_failed = True  # a server ended: another one knows the place
+                continue
             if status_of(reply) == "queued":
                 place = {"position": (reply.body or {}).get("position")}
             else:
