@@ -173,6 +173,29 @@ def test_a_turn_comes_over_servers_too_and_another_server_knows_the_place_when_o
         assert gate(gated)["owner"].startswith("claude-3333")
 
 
+@pytest.mark.fault("F-623")
+@pytest.mark.promise("agent:command")
+def test_a_guarded_command_that_goes_on_in_the_background_keeps_its_job_until_the_agent_stops(gated: Yard) -> None:
+    claude, copilot, gemini = [gated.agent(f"{name}-1", name) for name in ("claude", "copilot", "gemini")]
+    other = gated.agent("2222-2")
+    long = "<command with shellId: 0 is still running after 30 seconds. The command is still running but hasn't …>"
+    background = {"command": "git push", "run_in_background": True}
+    for agent, after in (
+        (claude, claude.document("PostToolUse", "Bash", background)),
+        (gemini, gemini.document("AfterTool", "run_shell_command", {"command": "git push", "is_background": True})),
+        (
+            copilot,
+            copilot.document("postToolUse", "bash", {"command": "git push"}, toolResult={"textResultForLlm": long}),
+        ),
+    ):
+        assert agent.shell("git push")
+        assert agent.send(after).returncode == 0
+        assert not other.shell("git push"), agent.harness
+        agent.send(agent.document("AfterAgent" if agent is gemini else "Stop"))
+        assert other.shell("git push"), agent.harness
+        ended(other, "git push")
+
+
 def test_a_command_without_a_wait_is_refused_at_once(gated: Yard) -> None:
     one, two = gated.agent("1111-1"), gated.agent("2222-2")
     assert one.shell("git push")

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 CLIENTS = os.environ.get("DIBS_CLIENTS", "")
 # A client starts its MCP server while it works; on a busy machine that takes long.
-CLIENT_S_MAX = int(os.environ.get("DIBS_CLIENT_S", "420"))
+CLIENT_S_MAX = 420
 TRIES_MAX = 60
-# How long a guarded command waits for its turn: longer than hooks of some clients live by default.
-GATE_S = int(os.environ.get("DIBS_GATE_S", "12"))
+# How long a guarded command waits for its turn: longer than hooks were given before, shorter than tools leave it running.
+GATE_S = 12
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(2 * CLIENT_S_MAX),

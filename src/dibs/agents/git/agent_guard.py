@@ -179,7 +179,10 @@ class AgentGuard:
         return refusal(self._event, _command_text(refused[0], words))
 
     def _after_command(self, checkout: Checkout) -> None:
-        """Let go of what the command was claimed as. When the agent stops, none of its commands runs."""
+        """Let go of what the command was claimed as. When the agent stops, none of its commands runs. Nobody says when
+        one ends that runs in the background, so that lasts until the agent stops."""
+        if self._event.goes_on:
+            return
         is_over = self._event.kind != kinds.AFTER_TOOL
         jobs = self._jobs(checkout.settings, checkout.root)
         if not (jobs or (is_over and checkout.settings.commands)):
