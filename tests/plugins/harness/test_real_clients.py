@@ -31,7 +31,7 @@ CLIENTS = os.environ.get("DIBS_CLIENTS", "")
 # A client starts its MCP server while it works; on a busy machine that takes long.
 CLIENT_S_MAX = 420
 TRIES_MAX = 60
-# How long a guarded command waits for its turn: longer than hooks were given before, shorter than tools leave it running.
+# How long a guarded command waits: longer than hooks once had, shorter than tools wait for it.
 GATE_S = 12
 pytestmark = [
     pytest.mark.slow,
