@@ -377,6 +377,14 @@ def test_a_release_may_mark_the_job_done() -> None:
     assert (event.result, event.done_until_ms, event.checkpoint) == ("merged", 6_000, "all of it")
 
 
+def test_only_the_newest_ending_keeps_the_texts_of_its_owner() -> None:
+    after = written(decided(1_000, lock(holder(checkpoint="half", metadata="pr=1")), release()))
+    again = holder(token=2, metadata="pr=2")
+    newer = written(decided(2_000, after.replace(holders=(again,), token=2), release()))
+    found = [(each.checkpoint, each.metadata) for each in newer.endings]
+    assert found == [(None, "pr=2"), (None, None)]
+
+
 @pytest.mark.promise("idem:release")
 @pytest.mark.parametrize("held_by_another", [False, True])
 def test_releasing_again_what_was_released_is_fine_and_changes_nothing(held_by_another: bool) -> None:

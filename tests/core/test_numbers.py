@@ -17,6 +17,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.build import tries
+from tests.docs.pages import DOCS, read
 
 NS = "default"
 NAME = "migrations"
@@ -64,6 +65,17 @@ def test_a_repeat_gets_the_same_number_and_skips_none(series: Series) -> None:
     assert again.again
     assert series.number() == 2
     assert series.number(key="k", principal="another") == 3
+
+
+@pytest.mark.fault("F-618")
+def test_a_repeat_is_known_until_as_many_others_were_given_as_the_page_says(series: Series) -> None:
+    assert f"unless {NUMBERS_KEPT} others were given since" in read(DOCS / "reference" / "promises.md")
+    series.number(key="k")
+    for _ in range(NUMBERS_KEPT - 1):
+        series.number()
+    assert series.number(key="k") == 1
+    series.number()
+    assert series.number(key="k") == NUMBERS_KEPT + 2
 
 
 def test_a_number_that_somebody_has_is_refused_with_whose_it_is_and_the_next(series: Series) -> None:

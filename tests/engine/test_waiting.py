@@ -56,6 +56,16 @@ def test_a_free_job_is_answered_at_once(server: WaitingServer) -> None:
     assert len(server.waiters) == 0
 
 
+@pytest.mark.fault("F-622")
+def test_a_claim_all_of_one_job_is_answered_as_one_of_several(server: WaitingServer) -> None:
+    lease = server.hold()
+    caller = Caller(server, claim_all("job"), 600_000)
+    server.decide()
+    server.release(lease)
+    assert isinstance(caller.answer, GrantedAll)
+    assert [grant.name for grant in caller.answer.grants] == ["job"]
+
+
 def test_who_must_wait_is_answered_by_the_hand_over_without_asking_again(server: WaitingServer) -> None:
     lease = server.hold()
     (caller,) = server.in_line(1)

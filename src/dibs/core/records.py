@@ -134,8 +134,8 @@ class Holder(Record):
 
 
 class Ending(Record):
-    """The end of an earlier hold. The newest has the checkpoint, and is kept; older ones are kept for a while to
-    recognise repeats (`withdraw.py`)."""
+    """The end of an earlier hold. The newest has checkpoint and metadata, and is kept; older ones are kept for a while
+    to recognise repeats (`withdraw.py`)."""
 
     lease_id: str
     owner: str
@@ -151,6 +151,7 @@ class Ending(Record):
     attempt: int = 1
     done: bool = False  # the work was finished with it: its checkpoint is of the past
     uncounted: bool = False  # it says nothing about the work (`successes.py`)
+    metadata: str | None = None
 
 
 class WithdrawnAsk(Record):

@@ -162,8 +162,9 @@ class Waiters:
         for each in handed:
             waiter = self._take_with((each.ns, each.name, each.number), each.ticket_id)
             if waiter is not None:
-                self._metrics.answered(each.outcome)
-                waiter.finish(each.outcome)
+                outcome = _told_as(waiter.command, each.outcome)
+                self._metrics.answered(outcome)
+                waiter.finish(outcome)
 
     def on_events(self, events: Iterable[Event]) -> None:
         """Something happened in the store. If it concerns a place kept here, its owner asks again. Whoever loses the
@@ -363,6 +364,13 @@ class Waiters:
         """Nobody is there who could get an error; at worst the ticket or the lease runs out by itself."""
         with contextlib.suppress(Exception):
             self._post(command, lambda result: None)
+
+
+def _told_as(command: Acquire | AcquireAll, outcome: Granted | GrantedAll) -> Granted | GrantedAll:
+    """The grant in the form of the ask: a claim-all of one job has its place as a claim of that job has."""
+    if isinstance(command, AcquireAll) and isinstance(outcome, Granted):
+        return GrantedAll(now_ms=outcome.now_ms, grants=(outcome,))
+    return outcome
 
 
 def _name_of(command: Acquire | AcquireAll) -> tuple[str, str, str | None]:

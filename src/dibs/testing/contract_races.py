@@ -12,8 +12,8 @@ import pytest
 
 from dibs.base.errors import StoreFull, StoreUnavailable
 from dibs.base.ids import new_id
-from dibs.core.commands import Acquire, Break, Release, Renew
-from dibs.core.lease_outcomes import Released, Renewed
+from dibs.core.commands import Acquire, Break, Release, Renew, TakeNumber
+from dibs.core.lease_outcomes import Numbered, Released, Renewed
 from dibs.core.outcomes import Granted, Held, NotCurrent, Outcome
 from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import run_one
@@ -189,6 +189,13 @@ def release(store: Store, lease_id: str) -> Outcome:
     return run_one(store, Release(ns="default", name="issue-42", principal="p", lease_id=lease_id))
 
 
+def numbered(store: Store, request_key: str = "") -> int:
+    key = request_key or new_id()
+    outcome = run_one(store, TakeNumber(ns="default", name="migrations", principal="p", owner="a", request_key=key))
+    assert isinstance(outcome, Numbered)
+    return outcome.number
+
+
 class LeaseContract(ContractBase):
     @pytest.mark.promise("excl")
     def test_a_held_job_is_not_given_to_another_connection(self, connect: Connect, store: Store) -> None:
@@ -279,6 +286,28 @@ class LeaseContract(ContractBase):
         mine = granted(store, ttl_ms=3_600_000)
         assert isinstance(release(FaultyStore(store, ["lost after"]), mine.lease.lease_id), Released)
         assert [each.kind for each in store.events(0, 10)] == ["acquired", "released"]
+
+    @pytest.mark.promise("number")
+    def test_of_many_that_take_numbers_each_gets_its_own_without_a_gap(self, connect: Connect) -> None:
+        stores = [connect() for _ in range(5)]
+        found: list[int] = []
+
+        def take(each: Store) -> None:
+            for _ in range(4):
+                found.append(numbered(each))
+
+        in_threads([partial(take, each) for each in stores])
+        assert sorted(found) == list(range(1, 21))
+
+    @pytest.mark.promise("number")
+    @pytest.mark.parametrize(
+        "faults", [["lost after"], ["lost before"], ["conflict"], ["lost after", "lost after"]], ids=" then ".join
+    )
+    def test_a_lost_reply_is_neither_a_lost_number_nor_a_second_one(self, store: Store, faults: list[Fault]) -> None:
+        assert numbered(FaultyStore(store, faults), "k") == 1
+        assert numbered(store, "k") == 1
+        assert numbered(store) == 2
+        assert [each.kind for each in store.events(0, 10)] == ["numbered", "numbered"]
 
     def test_a_refused_commit_is_reported_and_changes_nothing(self, store: Store) -> None:
         with pytest.raises(StoreUnavailable) as caught:

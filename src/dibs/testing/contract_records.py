@@ -93,6 +93,7 @@ class RecordContract(ContractBase):
                     at_ms=5,
                     by="b",
                     reason="\n\t",
+                    metadata="a=b",
                 ),
             ),
             done=Done(owner="o", token=1, at_ms=5, until_ms=6, result="{}"),

@@ -240,6 +240,7 @@ ANSWERS: dict[str, Answer] = {
         "attempt": number("which attempt that was"),
         "by": text("who broke it, or to whom it was handed", optional=True),
         "reason": text("why it failed or was broken", optional=True),
+        "metadata": text("its metadata, if it had any", optional=True),
         "effects": parts(
             "in the answer to a claim: the steps that it and owners before it noted, see [effect](#effect)",
             optional=True,

@@ -217,7 +217,7 @@ def previous_document(ending: Ending) -> Document:
         "checkpoint": ending.checkpoint,
         "attempt": ending.attempt,
     }
-    for field in ("by", "reason"):
+    for field in ("by", "reason", "metadata"):
         if getattr(ending, field) is not None:
             document[field] = getattr(ending, field)
     return document

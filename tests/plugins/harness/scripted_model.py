@@ -40,12 +40,13 @@ if TYPE_CHECKING:
 
 
 class ScriptedModel:
-    """A server for one agent. `url` is its address."""
+    """A server for one agent. `url` is its address. `after`: a model with which the conversation began."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, after: ScriptedModel | None = None) -> None:
         self._script = script
         self._gate = threading.Lock()
-        self._said: list[Call | str] = []
+        self._said: list[Call | str] = [] if after is None else [each for each in after._said if isinstance(each, Call)]
+        self._has_begun = False
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
@@ -64,7 +65,8 @@ class ScriptedModel:
 
     def _step(self, tools: set[str], results: list[Any], request: Document) -> Call | str:
         try:
-            if not self._said:
+            if not self._has_begun:
+                self._has_begun = True
                 return next(self._script)
             last = json.dumps(results[-1], ensure_ascii=False) if results else ""
             return self._script.send(Told(tools, last, json.dumps(request, ensure_ascii=False)))

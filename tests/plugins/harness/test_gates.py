@@ -7,6 +7,7 @@ import json
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from dibs.agents.repository.settings import AgentSettings
 from dibs.base.errors import InvalidInput
 from dibs.client.naming import namespace_around
 from tests.docs.pages import DOCS, blocks, read
+from tests.faults.cluster import TOKEN, Cluster
 from tests.programs import DIBS, WAIT_S_MAX, dibs_here
 
 if TYPE_CHECKING:
@@ -144,6 +146,54 @@ def test_a_turn_that_comes_while_nobody_listens_does_not_last_as_long_as_the_age
     assert gate(gated)["remaining_ms"] <= 20_000
     assert two.shell("make test")  # the agent that comes back has it, and now it lasts
     assert gate(gated)["remaining_ms"] > 60_000
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-622")
+@pytest.mark.promise("agent:gate")
+def test_a_turn_comes_over_servers_too_and_another_server_knows_the_place_when_one_is_killed(
+    gated: Yard, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        cluster = Cluster(tmp_path, f"sqlite://{tmp_path}/shared.db", stack)
+        cluster.start(2)
+        gated.env = {**gated.env, "DIBS_URL": cluster.url, "DIBS_TOKEN": TOKEN}
+        one, two, three = [gated.agent(f"{name}-1") for name in ("1111", "2222", "3333")]
+        assert one.shell("make test")
+        asking = Asking(two, "make test")
+        until_waiting(gated, 1, asking)
+        ended(one)
+        assert asking.answer() == (0, "")
+        assert gate(gated)["remaining_ms"] > 60_000, "it lasts as long as the agent"
+        asking = Asking(three, "make test")
+        until_waiting(gated, 1, asking)
+        cluster.hit("killed")
+        ended(two)
+        assert asking.answer() == (0, "")
+        assert gate(gated)["owner"].startswith("claude-3333")
+
+
+@pytest.mark.fault("F-623")
+@pytest.mark.promise("agent:command")
+def test_a_guarded_command_that_goes_on_in_the_background_keeps_its_job_until_the_agent_stops(gated: Yard) -> None:
+    claude, copilot, gemini = [gated.agent(f"{name}-1", name) for name in ("claude", "copilot", "gemini")]
+    other = gated.agent("2222-2")
+    long = "<command with shellId: 0 is still running after 30 seconds. The command is still running but hasn't …>"
+    background = {"command": "git push", "run_in_background": True}
+    for agent, after in (
+        (claude, claude.document("PostToolUse", "Bash", background)),
+        (gemini, gemini.document("AfterTool", "run_shell_command", {"command": "git push", "is_background": True})),
+        (
+            copilot,
+            copilot.document("postToolUse", "bash", {"command": "git push"}, toolResult={"textResultForLlm": long}),
+        ),
+    ):
+        assert agent.shell("git push")
+        assert agent.send(after).returncode == 0
+        assert not other.shell("git push"), agent.harness
+        agent.send(agent.document("AfterAgent" if agent is gemini else "Stop"))
+        assert other.shell("git push"), agent.harness
+        ended(other, "git push")
 
 
 def test_a_command_without_a_wait_is_refused_at_once(gated: Yard) -> None:

@@ -53,9 +53,18 @@ REACHES = {
     "git checkout -b other2": set(),
     "git checkout HEAD": set(),
     "git checkout": set(),
+    "git checkout -f": {TRACKED, STAGED},
+    "git checkout --force HEAD": {TRACKED, STAGED},
+    "git checkout main -qf": {TRACKED, STAGED},
+    "git checkout -f src/a": {TRACKED},
+    "git checkout -f HEAD -- src/b": {STAGED},
+    "git switch -f main": {TRACKED, STAGED},
+    "git switch --discard-changes main": {TRACKED, STAGED},
     "git -C src checkout .": {TRACKED},
     "cd src && git checkout .": {TRACKED},
     "cd docs && git checkout .": set(),
+    "(cd docs && git status) && git checkout .": {TRACKED},
+    "cd docs; cd ..; git checkout .": {TRACKED},
     "git restore .": {TRACKED},
     "git restore src/a": {TRACKED},
     "git restore --staged .": set(),
@@ -75,6 +84,10 @@ REACHES = {
     "git commit --all --message=x": {TRACKED, STAGED},
     "git commit -a --dry-run": set(),
     "git commit -m '-a' --dry-run": set(),
+    "git commit -m message src/a": {TRACKED},
+    "git commit src -m message": {TRACKED, STAGED},
+    "git commit -qm message -- src/b": {STAGED},
+    "git commit -m message -- README --dry-run || true": set(),
     "git switch -c other2": set(),
     "git status": set(),
     "git diff": set(),
@@ -171,6 +184,7 @@ def reached(folder: Path, command: str, states: dict[str, str]) -> set[str]:
     return found
 
 
+@pytest.mark.fault("F-620")
 @pytest.mark.parametrize("command", REACHES)
 def test_a_form_reaches_what_the_real_git_overwrites_and_nothing_else(folder: Path, command: str) -> None:
     (folder / TRACKED).write_text("mine\n")
@@ -204,7 +218,11 @@ def test_a_form_that_moves_the_checkout_reaches_all_of_it_and_one_that_writes_no
 def test_words_that_only_mention_a_form_and_folders_that_are_not_known_reach_nothing() -> None:
     for command in (
         "echo 'git reset --hard'",
-        "git commit -m 'git stash pop' file",
+        "git commit -m 'git stash pop'",
+        "git commit -m \"$(cat <<'EOF'\ngit commit -a\nEOF\n)\"",
+        "git commit --amend --no-edit --author 'a <b>' -C HEAD -F notes",
+        "git worktree remove ../other",
+        "git worktree add -f ../other",
         "cat > notes <<EOF\ngit reset --hard\nEOF",
         'cd "$HOME/other" && git reset --hard',
         "cd ~/other; git stash",
@@ -218,6 +236,18 @@ def test_words_that_only_mention_a_form_and_folders_that_are_not_known_reach_not
         "grep -rn 'git stash' docs",
     ):
         assert all(reach_of(each.words, lambda _: False) is None for each in git_commands(command, "/app")), command
+
+
+@pytest.mark.fault("F-620")
+def test_git_commands_are_found_with_the_folder_in_which_the_shell_runs_them() -> None:
+    line = "echo 'git x'; (cd a && git -C . stash pop) && sudo git reset --hard $(git rev-parse HEAD)"
+    assert [(os.path.normpath(each.folder), each.words) for each in git_commands(line, "/app")] == [
+        ("/app/a", ["stash", "pop"]),
+        ("/app", ["rev-parse", "HEAD"]),
+        ("/app", ["reset", "--hard", "$"]),
+    ]
+    (found,) = git_commands("cd src; git worktree remove --force ../../other", "/app")
+    assert os.path.normpath(found.folder) == "/other"
 
 
 def test_the_entry_that_a_command_takes_is_known_in_each_form() -> None:

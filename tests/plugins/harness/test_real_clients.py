@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.client.naming import namespace_around
 from tests.plugins.harness.scripted_model import Call, ScriptedModel
-from tests.programs import wait_until
+from tests.programs import pause, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -30,6 +31,8 @@ CLIENTS = os.environ.get("DIBS_CLIENTS", "")
 # A client starts its MCP server while it works; on a busy machine that takes long.
 CLIENT_S_MAX = 420
 TRIES_MAX = 60
+# How long a guarded command waits: longer than hooks once had, shorter than tools wait for it.
+GATE_S = 12
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(2 * CLIENT_S_MAX),
@@ -86,6 +89,9 @@ class Checkout:
         if client == "codex":
             (self.home / ".codex").mkdir()
             (self.home / ".codex" / "config.toml").write_text(_CODEX.format(self.top))
+        if client == "copilot":
+            (self.home / ".copilot").mkdir(exist_ok=True)
+            (self.home / ".copilot" / "config.json").write_text(json.dumps({"trusted_folders": [str(self.top)]}))
         if client == "gemini":
             (self.home / ".gemini").mkdir()
             (self.home / ".gemini" / "settings.json").write_text(json.dumps(_GEMINI))
@@ -107,9 +113,9 @@ class Checkout:
 class Agent:
     """A client that runs, with its model."""
 
-    def __init__(self, checkout: Checkout, script: Script) -> None:
-        self.model = ScriptedModel(script)
-        words, more = _command(checkout.client, self.model.url)
+    def __init__(self, checkout: Checkout, script: Script, resumes: Agent | None = None) -> None:
+        self.model = ScriptedModel(script, None if resumes is None else resumes.model)
+        words, more = _command(checkout.client, self.model.url, again=resumes is not None)
         self.log = (checkout.home / f"{id(self)}.log").open("w+")
         self.process = subprocess.Popen(
             words,
@@ -123,10 +129,15 @@ class Agent:
 
     def wait(self) -> None:
         try:
-            self.process.wait(CLIENT_S_MAX)
+            ended = self.process.wait(CLIENT_S_MAX)
         except subprocess.TimeoutExpired:
-            self.log.seek(0)
-            pytest.fail(f"the client does not end: {self.log.read()[-2000:]}")
+            pytest.fail(f"the client does not end: {self.said()}")
+        if ended:
+            print(f"the client ended with {ended}: {self.said()}")
+
+    def said(self) -> str:
+        self.log.seek(0)
+        return self.log.read()[-2000:]
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -136,23 +147,25 @@ class Agent:
         self.log.close()
 
 
-def _command(client: str, url: str) -> tuple[list[str], dict[str, str]]:
-    """How a client is started without a person, a login or the internet."""
+def _command(client: str, url: str, *, again: bool) -> tuple[list[str], dict[str, str]]:
+    """How a client is started without a person, a login or the internet. `again`: it resumes its last session."""
     program = str(Path(CLIENTS) / client / "node_modules" / ".bin" / client)
     if client == "claude":
         quiet = dict.fromkeys(("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "IS_SANDBOX"), "1")
         quiet |= {"DISABLE_AUTOUPDATER": "1", "ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": url}
         flags = ["--model", "claude-sonnet-4-5", "--permission-mode", "bypassPermissions"]
-        return [program, "-p", "go", *flags], quiet
+        return [program, "-p", "go", *flags, *(["--continue"] if again else [])], quiet
     if client == "codex":
         address = f'model_providers.scripted.base_url="{url}/v1"'
-        return [program, "exec", "-c", address, "--dangerously-bypass-hook-trust", "--json", "go"], {
-            "SCRIPTED_KEY": "x"
-        }
+        flags = ["-c", address, "--dangerously-bypass-hook-trust", "--json", *(["resume", "--last"] if again else [])]
+        return [program, "exec", *flags, "go"], {"SCRIPTED_KEY": "x"}
     if client == "gemini":
         flags = ["-m", "gemini-2.5-pro", "--approval-mode", "yolo", "--skip-trust"]
+        flags += ["--resume", "latest"] if again else []
         return [program, *flags, "-p", "go"], {"GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": url}
-    flags = ["--disable-client-telemetry", "--trust-folder", "--allow-all-tools", "--allow-all-paths"]
+    # Only a new session may be told to trust the folder; `Checkout` has noted that it does.
+    flags = ["--disable-client-telemetry", "--allow-all-tools", "--allow-all-paths"]
+    flags += ["--continue"] if again else ["--trust-folder"]
     about = {"COPILOT_OFFLINE": "true", "COPILOT_AUTO_UPDATE": "false", "COPILOT_PROVIDER_BASE_URL": f"{url}/v1"}
     return [program, *flags, "-p", "go"], {
         **about,
@@ -175,6 +188,18 @@ def edit(checkout: Checkout, name: str, old: int, new: int) -> Turn:
         return (yield Call("replace", {**given, "instruction": "change it"}))
     yield Call("Read", {"file_path": path})
     return (yield Call("Edit", given))
+
+
+def create(checkout: Checkout, file: str) -> Turn:
+    """Make a new file with the client's own tool."""
+    path, text = str(checkout.top / file), "SELECT 1;"
+    if checkout.client == "codex":
+        patch = f"*** Begin Patch\n*** Add File: {file}\n+{text}\n*** End Patch\n"
+        return (yield Call("apply_patch", patch, kind="custom_tool_call"))
+    if checkout.client == "copilot":
+        return (yield Call("create", {"path": path, "file_text": text}))
+    name = "write_file" if checkout.client == "gemini" else "Write"
+    return (yield Call(name, {"file_path": path, "content": text}))
 
 
 def shell(checkout: Checkout, command: str, **more: str) -> Turn:
@@ -210,11 +235,11 @@ def checkout(request: pytest.FixtureRequest, tmp_path: Path) -> Checkout:
 
 
 @pytest.fixture
-def start(checkout: Checkout) -> Iterator[Callable[[Script], Agent]]:
+def start(checkout: Checkout) -> Iterator[Callable[..., Agent]]:
     agents: list[Agent] = []
 
-    def started(script: Script) -> Agent:
-        agents.append(Agent(checkout, script))
+    def started(script: Script, resumes: Agent | None = None) -> Agent:
+        agents.append(Agent(checkout, script, resumes))
         return agents[-1]
 
     yield started
@@ -313,6 +338,98 @@ def test_a_second_agent_takes_neither_the_stash_nor_the_changes_of_the_first_and
     assert (checkout.text("a"), checkout.text("b")) == ("A = 1\n", "B = 3\n")
     assert checkout.run("git", "stash", "list").stdout.count("stash@") == 1
     assert ("has uncommitted changes of" in told["over"]) == (checkout.client != "gemini")
+
+
+def test_a_session_that_is_resumed_has_its_unfinished_files_again(
+    checkout: Checkout, start: Callable[..., Agent]
+) -> None:
+    has_edited, may_end = threading.Event(), threading.Event()
+    told: dict[str, str] = {}
+
+    def first() -> Script:
+        yield from edit(checkout, "a", 1, 2)
+        yield "done"
+
+    def resumed() -> Script:
+        told["start"] = (yield from edit(checkout, "b", 1, 2)).request
+        has_edited.set()
+        may_end.wait(CLIENT_S_MAX)
+        yield "done"
+
+    one = start(first())
+    one.wait()
+    left = json.loads(checkout.run("dibs", "list", "--json").stdout)["data"]["unfinished"]
+    two = start(resumed(), one)
+    assert has_edited.wait(CLIENT_S_MAX), "the resumed agent did not edit"
+    held = json.loads(checkout.run("dibs", "list", "--json").stdout)["data"]
+    may_end.set()
+    two.wait()
+    assert [each["file"] for each in left] == ["src/a.py"]
+    assert {each["owner"] for each in held["locks"]} == {left[0]["owner"]}
+    assert "path:src/a.py" in [each["name"] for each in held["locks"]]
+    assert held.get("unfinished", []) == []
+    assert "This session has its uncommitted files claimed again (dibs)" in told["start"]
+
+
+def test_the_second_migration_with_one_number_is_refused_with_the_next(
+    checkout: Checkout, start: Callable[..., Agent]
+) -> None:
+    series = '[[agent.file]]\nmatch = "migrations/{n}_*.sql"\nclaim = "migration:{n}"\n'
+    (checkout.top / ".dibs.toml").write_text(series)
+    (checkout.top / "migrations").mkdir()
+    told: dict[str, str] = {}
+
+    def first() -> Script:
+        yield from create(checkout, "migrations/0436_one.sql")
+        yield "done"
+
+    def second() -> Script:
+        told["refused"] = (yield from create(checkout, "migrations/0436_two.sql")).result
+        told["shell"] = (yield from shell(checkout, "echo x > migrations/0436_two.sql")).result
+        yield from create(checkout, "migrations/0437_two.sql")
+        yield "done"
+
+    start(first()).wait()
+    os.rename(checkout.top / "migrations/0436_one.sql", checkout.home / "on-a-branch.sql")
+    start(second()).wait()
+    print(json.dumps(told, indent=1))
+    for way in told.values():
+        assert "Name the file with 0437, which is free." in way
+        assert f"{checkout.client}-" in way
+    assert os.listdir(checkout.top / "migrations") == ["0437_two.sql"]
+
+
+def test_a_guarded_command_waits_in_the_client_until_its_turn_comes(
+    checkout: Checkout, start: Callable[..., Agent]
+) -> None:
+    gate = '[[agent.command]]\nmatch = "make test"\nclaim = "test-gate"\nwait = "100s"\n'
+    (checkout.top / ".dibs.toml").write_text(gate)
+    recipe = "echo begin >>log; while [ ! -e go ]; do sleep 0.1; done; echo end >>log"
+    (checkout.top / "Makefile").write_text(f"test:\n\t@{recipe}\n")
+    log = checkout.top / "log"
+    told: dict[str, str] = {}
+
+    def run_tests(name: str) -> Script:
+        told[name] = (yield from shell(checkout, "make test && echo passed")).result
+        yield "done"
+
+    def waiting() -> bool:
+        place = str(namespace_around(checkout.env, str(checkout.top)))
+        words = ("dibs", "owner", "test-gate", "--json", "--namespace", place)
+        return json.loads(checkout.run(*words, check=False).stdout)["data"].get("waiting") == 1
+
+    one = start(run_tests("one"))
+    wait_until(log.exists, "the first agent runs the tests", CLIENT_S_MAX)
+    two = start(run_tests("two"))
+    wait_until(waiting, "the second agent stands in line", CLIENT_S_MAX)
+    pause(GATE_S)
+    assert log.read_text().split() == ["begin"]
+    (checkout.top / "go").touch()
+    one.wait()
+    two.wait()
+    print(json.dumps(told, indent=1))
+    assert log.read_text().split() == ["begin", "end"] * 2
+    assert all("passed" in each for each in told.values())
 
 
 def test_a_claim_by_a_tool_is_the_agents_own_and_all_is_free_after_a_kill(

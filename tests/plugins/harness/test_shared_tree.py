@@ -99,6 +99,24 @@ def test_a_pop_after_a_stash_that_had_nothing_to_save_is_refused(yard: Yard, tmp
     assert (other / "src/b").read_text() == "of two\n"
 
 
+@pytest.mark.fault("F-619")
+def test_whether_a_stash_has_something_to_save_goes_by_what_it_would_save(yard: Yard) -> None:
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    edit(one, "src/a", "of one\n")
+    assert run(yard, one, "git stash") == ""
+    edit(two, "src/new", "of two\n")
+    for command in ("git stash", "git stash push -- src/b", "git add src/new; git stash push -- src/b"):
+        assert not two.shell(f"{command}; git stash pop"), command
+    for command in ("git stash -u", "git stash push -a -- src", "git add src/new && git stash"):
+        assert two.shell(f"{command}; make test; git stash pop"), command
+    edit(two, "src/c", "of two\n")
+    assert two.shell("git stash && git stash pop")
+    assert not two.shell("git stash push -- src/b && git stash pop")
+    assert not two.shell("git stash push --staged && git stash pop")
+    yard.git("add", "src/c")
+    assert two.shell("git stash push --staged && git stash pop")
+
+
 def test_entries_of_people_are_everybodys_and_those_of_an_ended_agent_are_free_with_a_notice(yard: Yard) -> None:
     one, two = yard.agent("one-1111"), yard.agent("two-2222")
     (yard.folder / "src/a").write_text("of a person\n")
@@ -302,6 +320,22 @@ def test_the_step_in_a_refusal_does_it_with_ones_own_files_alone(yard: Yard, com
         assert shell(yard, "git show --name-only --format=").stdout.split() == ["src/b"]
 
 
+@pytest.mark.fault("F-621")
+def test_the_work_tree_of_an_agent_with_changes_is_not_removed(yard: Yard, tmp_path: Path) -> None:
+    yard.git("worktree", "add", "-q", str(tmp_path / "other"))
+    one, two = yard.agent("one-1111", folder=tmp_path / "other"), yard.agent("two-2222")
+    edit(one, "src/new", "of one\n")
+    for command in ("git worktree remove --force ../other", "cd src && git worktree remove -f ../../other"):
+        refused = run(yard, two, command)
+        assert refused.startswith("Not run: `git worktree remove --force` would take away what other workers changed")
+        assert "Wait with `dibs wait path:src/new --for 5m`." in refused
+    assert two.shell("git worktree remove ../other"), "git refuses it itself"
+    assert one.shell("git worktree remove -f ."), "an agent that is alone is never refused"
+    one.send(one.document("SessionEnd", reason="other"))
+    assert run(yard, two, "git worktree remove --force ../other") == ""
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_command_that_moves_the_checkout_is_offered_a_work_tree_of_its_own(yard: Yard, tmp_path: Path) -> None:
     one, two = yard.agent("one-1111"), yard.agent("two-2222")
     yard.git("branch", "other")
@@ -338,6 +372,28 @@ def test_a_parent_and_its_subagent_are_not_others_and_two_subagents_are(yard: Ya
     assert one.shell("git stash")
     assert not one.shell("git stash", agent_id="two-2")
     assert one.shell("git stash", agent_id="sub-1")
+
+
+@pytest.mark.fault("F-617")
+@pytest.mark.parametrize("name", ["", "alice"])
+def test_two_agents_with_one_shown_name_are_two(yard: Yard, name: str) -> None:
+    """Four characters of two ids may be equal, and DIBS_OWNER names all agents of a user."""
+    yard.env = {**yard.env, "DIBS_OWNER": name} if name else yard.env
+    one, two = yard.agent("one-1111"), yard.agent("two-1111")
+    edit(one, "src/a", "of one\n")
+    assert run(yard, two, "git reset --hard").startswith("Not run")
+    assert one.shell("git reset --hard")
+    (yard.folder / "deploy.sh").write_text("git reset -q --hard\n")
+    assert "since your command" in run(yard, two, "sh deploy.sh")
+    assert "put back" not in two.tell("PostToolUse", **SHELL)
+    assert "put back" in one.tell("PostToolUse", **SHELL)
+    edit(one, "src/b", "half of it\n")
+    one.send(one.document("SessionEnd", reason="other"))
+    assert "claimed again" not in two.tell("SessionStart", source="resume")
+    write = two.document("PreToolUse", "Edit", {"file_path": str(yard.folder / "src/b")})
+    assert "has uncommitted changes of" in context(two.send(write))
+    two.send(two.document("SessionEnd", reason="other"))
+    assert '"src/b"' not in one.tell("SessionStart", source="resume"), "another took it up"
 
 
 @pytest.mark.fault("F-561")

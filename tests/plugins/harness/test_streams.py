@@ -1,8 +1,8 @@
 """The events of one session of each harness, played into `dibs agent hook`.
 
 Those of Claude Code 2.1.325, Codex 0.166.0, Gemini CLI 0.61.0 and Copilot CLI 1.0.102 have the fields that these
-programs sent. What was not seen (compaction, resuming, notebooks, the fields of PostToolUseFailure), and all of Cursor
-and Windsurf, is as documented."""
+programs sent, also when they resumed a session (`resumed.jsonl`). What was not seen (compaction, notebooks, the fields
+of PostToolUseFailure), and all of Cursor and Windsurf, is as documented."""
 
 from __future__ import annotations
 
@@ -88,3 +88,16 @@ def test_the_end_of_a_session_frees_what_it_left_changed(yard: Yard, harness: st
     for step in steps(harness, one):
         play(one, step)
     assert two.edit("src/a")
+
+
+@pytest.mark.parametrize("harness", ["claude", "codex", "gemini", "copilot"])
+def test_a_session_that_its_harness_resumes_has_its_unfinished_files_again(yard: Yard, harness: str) -> None:
+    one, two = yard.agent("one-1111", harness), yard.agent("two-2222", harness)
+    assert one.edit("src/a")
+    (yard.folder / "src/a").write_text("half of it\n")
+    play(one, steps(harness, one)[-1])  # the end of its session
+    text = (STREAMS / "resumed.jsonl").read_text().replace("$CWD", str(yard.folder)).replace("$SESSION", one.session)
+    (event,) = [each["event"] for line in text.splitlines() if (each := json.loads(line))["harness"] == harness]
+    done = one.send(event, "--client", harness)
+    assert "claimed again" in done.stdout, done
+    assert not two.edit("src/a")

@@ -134,9 +134,11 @@ class AgentGuard:
         from dibs.agents.git.git_reach import git_commands, reach_of, stash_use
 
         by_root: dict[str, list[GitCommand]] = {}
-        for each in git_commands(self._event.command, self._folder):
-            root = root_around({}, os.path.realpath(each.folder))
-            if root and (reach_of(each.words, lambda path: True) or stash_use(each.words)):
+        found = git_commands(self._event.command, self._folder)
+        if not any(reach_of(each.words, lambda path: True) or stash_use(each.words) for each in found):
+            return NOTHING
+        for each in found:
+            if root := root_around({}, os.path.realpath(each.folder)):
                 by_root.setdefault(root, []).append(each)
         notices = ""
         for root, commands in by_root.items():
@@ -181,7 +183,10 @@ class AgentGuard:
         return refusal(self._event, _command_text(refused[0], words)), ""
 
     def _after_command(self, checkout: Checkout) -> None:
-        """Let go of what the command was claimed as. When the agent stops, none of its commands runs."""
+        """Let go of what the command was claimed as. When the agent stops, none of its commands runs. Nobody says when
+        one ends that runs in the background, so that lasts until the agent stops."""
+        if self._event.goes_on:
+            return
         is_over = self._event.kind != kinds.AFTER_TOOL
         jobs = self._jobs(checkout.settings, checkout.root)
         if not (jobs or (is_over and checkout.settings.commands)):

@@ -20,7 +20,7 @@ from dibs.agents.repository.settings import DENY, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Sequence
 from dibs.base.clock import steady_ms
-from dibs.base.errors import StoreUnavailable
+from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
 from dibs.cli.framework.actor_session import ActorSession
@@ -150,9 +150,17 @@ class Checkout:
         opened = self._opened_of(session)
         asked: Document = {"session_id": opened, "names": names, "owner": session.owner(), "metadata": self._metadata}
         place: Document = {}
+        has_failed = False
         while all(_may_come(each) for each in refused) and (left_ms := until_ms - steady_ms()) > 0:
             waits = {**asked, "ttl_ms": _TURN_MS, "wait_seconds": min(left_ms, _SLICE_MS) / 1000}
-            reply = call.transport().ask(Ask("acquire-all", "", waits))
+            try:
+                reply = call.transport().ask(Ask("acquire-all", "", waits))
+                has_failed = False
+            except Unavailable:
+                if has_failed:
+                    raise
+                has_failed = True  # a server ended: another one knows the place
+                continue
             if status_of(reply) == "queued":
                 place = {"position": (reply.body or {}).get("position")}
             else:
@@ -237,7 +245,7 @@ class Checkout:
 
     @property
     def _metadata(self) -> str:
-        return f"checkout={self.id} clone={self._clone}"
+        return f"checkout={self.id} clone={self._clone} agent={self.agent.mark}"
 
     def is_of_actor(self, refused: Document) -> bool:
         return _is_of_actor(self.call, refused)
@@ -252,7 +260,7 @@ class Checkout:
 
     def _level(self, refused: Document) -> str:
         """Return how much a refusal counts, by where its owner is. A claim that no hook made is meant for everybody."""
-        words = dict(word.partition("=")[::2] for word in str(refused.get("metadata") or "").split())
+        words = _words(refused)
         if self.is_here(refused["name"]) or words.get("checkout", self.id) == self.id:
             return self.settings.guard
         return self.settings.worktrees if words.get("clone") == self._clone else self.settings.clones
@@ -294,15 +302,11 @@ class Checkout:
     def owner(self) -> str:
         return self._session.owner()
 
-    def is_related(self, owner: str) -> bool:
-        """Tell whether a holder is this agent, its parent or a subagent of it, by the name that it is shown as. The
-        folder and the branch in a name may have changed."""
-        mine, other = self.owner.partition(" in ")[0], owner.partition(" in ")[0]
-        return mine == other or mine.startswith(f"{other}/") or other.startswith(f"{mine}/")
-
-    def is_same(self, owner: str) -> bool:
-        """Tell whether a name is this agent's own."""
-        return self.owner.partition(" in ")[0] == owner.partition(" in ")[0]
+    def is_anothers(self, hold: Document) -> bool:
+        """Tell whether a hold, or one that ended, is of another agent than this one, its parent and its subagents. One
+        that does not say whose it is counts for nobody."""
+        mine, other = self.agent.mark, agent_of(hold)
+        return bool(other) and not (mine == other or mine.startswith(f"{other}/") or other.startswith(f"{mine}/"))
 
     def listed_here(self, state: str) -> list[Document]:
         """The jobs of this checkout's files in a state, each with its `file` as it is claimed here."""
@@ -310,8 +314,12 @@ class Checkout:
         return [{**lock, "file": self.file_of(lock["name"])} for lock in (reply.body or {}).get("locks", ())]
 
     def held_by_others(self) -> list[Document]:
-        """The files that other agents have in this checkout."""
-        return [lock for lock in self.listed_here(HELD) if not self.is_related(str(lock["owner"]))]
+        """The files that other agents have in this checkout. A subagent may have one together with its parent."""
+        found = []
+        for lock in self.listed_here(HELD):
+            others = [hold for hold in lock.get("holders") or (lock,) if self.is_anothers(hold)]
+            found += [{**lock, **others[0]}] if others else []
+        return found
 
     def others(self) -> list[Document]:
         """The claims of others in this checkout, and those of people and commands on its paths."""
@@ -326,6 +334,15 @@ class Checkout:
                 if is_here and (lock["name"], hold["fencing_token"]) not in mine:
                     found.append({**lock, **hold, "file": self.file_of(lock["name"])})
         return found
+
+
+def agent_of(hold: Document) -> str:
+    """The mark of the agent that made a claim, if it says so."""
+    return _words(hold).get("agent", "")
+
+
+def _words(hold: Document) -> dict[str, str]:
+    return dict(word.partition("=")[::2] for word in str(hold.get("metadata") or "").split())
 
 
 def _names_in(folder: str) -> list[str]:

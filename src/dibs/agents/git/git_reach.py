@@ -11,16 +11,15 @@ from __future__ import annotations
 import os
 import posixpath
 
-from dibs.agents.harness.shell_writes import simple_commands
+from dibs.agents.harness.shell_lines import commands_in
 from dibs.base.cheap import Callable, Sequence
 from dibs.base.record import Record
 
-# Which files a command overwrites: those that git tracks; of these only what is not staged; those that it does not
-# track; all.
-TRACKED, UNSTAGED, UNTRACKED, BOTH = "tracked", "unstaged", "untracked", "both"
+# Which files a command overwrites: those that git tracks; of these only what is not staged, or only what is; those that
+# it does not track; all.
+TRACKED, UNSTAGED, STAGED, UNTRACKED, BOTH = "tracked", "unstaged", "staged", "untracked", "both"
 # What the agent would do with its own files alone, for the step in a refusal.
-STASH, RESTORE, CLEAN, COMMIT, MOVE = "stash", "restore", "clean", "commit", "move"
-_REDIRECTIONS = frozenset((">", ">>", ">|", "&>", "&>>", "<>", "<", "<<", "<<<", ">&", "<&"))
+STASH, RESTORE, CLEAN, COMMIT, MOVE, REMOVE = "stash", "restore", "clean", "commit", "move", "remove"
 # Options of git itself that have a value in the next word.
 _GLOBAL = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"))
 _ELSEWHERE = ("--git-dir", "--work-tree")  # another repository than the folder's
@@ -61,34 +60,20 @@ def git_commands(command: str, folder: str) -> list[GitCommand]:
     """The git commands of a line for the shell that begins in `folder`. Those behind a `cd` to a folder that is not
     known are left out."""
     found: list[GitCommand] = []
-    here: str | None = folder
-    for simple in simple_commands(command):
-        words = _without_redirections(simple)
-        while words and (words[0][:1].isdigit() or words[0].startswith("-")):  # `timeout 60 git`
-            words = words[1:]
-        if words and words[0] in ("cd", "pushd", "popd"):
-            here = _gone_to(here, words)
-        elif here is not None and words and words[0].rpartition("/")[2] == "git":
-            there, rest = _after_options(here, words[1:])
+    for each in commands_in(command):
+        if each.program == "git" and each.folder is not None:
+            there, rest = _after_options(os.path.join(folder, each.folder), each.words[1:])
             if there is not None and rest:
-                found.append(GitCommand(there, rest))
+                found.append(_at_its_tree(there, rest))
     return found
 
 
-def _without_redirections(words: Sequence[str]) -> list[str]:
-    found, skip = [], False
-    for word in words:
-        if not skip and word not in _REDIRECTIONS:
-            found.append(word)
-        skip = word in _REDIRECTIONS
-    return found
-
-
-def _gone_to(here: str | None, words: Sequence[str]) -> str | None:
-    plain = [word for word in words[1:] if word != "--"]
-    if here is None or len(plain) != 1 or plain[0].startswith(("-", "~")) or not _UNSURE.isdisjoint(plain[0]):
-        return None
-    return os.path.join(here, plain[0])
+def _at_its_tree(folder: str, words: list[str]) -> GitCommand:
+    """`git worktree remove TREE` is about that tree, wherever it is typed."""
+    trees = _Words(words[2:]).paths if words[:2] == ["worktree", "remove"] else []
+    if len(trees) == 1 and _UNSURE.isdisjoint(trees[0]) and not trees[0].startswith("~"):
+        folder = os.path.join(folder, trees[0])
+    return GitCommand(folder, words)
 
 
 def _after_options(here: str, words: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -172,6 +157,7 @@ def _stash(words: Sequence[str], exists: Callable[[str], bool]) -> Reach | None:
     if verb not in ("push", "save") or given.has("-p", "--patch", "--pathspec-from-file"):
         return None
     files = BOTH if given.has("-u", "--include-untracked", "-a", "--all") else TRACKED
+    files = STAGED if given.has("-S", "--staged") else files
     return _below("stash", STASH, given.paths if verb == "push" else (), files)
 
 
@@ -183,6 +169,8 @@ def _checkout(words: Sequence[str], exists: Callable[[str], bool]) -> Reach | No
     given = _Words(words, ("--orphan", "--conflict"), "bB")
     if given.has("-p", "--patch", "--pathspec-from-file", "--orphan"):
         return None
+    if given.has("-f", "--force") and not given.after and len(given.plain) < 2 and not any(map(exists, given.plain)):
+        return Reach(verb="checkout --force", kind=RESTORE)
     if given.after is not None:
         files = TRACKED if given.plain else UNSTAGED  # from a commit, or from the index
         return _below("checkout", RESTORE, given.after, files) if given.after else _moved("checkout", given.plain)
@@ -203,6 +191,8 @@ def _moved(verb: str, to: Sequence[str]) -> Reach | None:
 
 def _switch(words: Sequence[str], exists: Callable[[str], bool]) -> Reach | None:
     given = _Words(words, ("--create", "--force-create", "--orphan", "--conflict"), "cC")
+    if given.has("-f", "--force", "--discard-changes"):
+        return Reach(verb="switch --force", kind=RESTORE)
     return Reach(verb="switch", kind=MOVE) if given.has("--orphan") else _moved("switch", given.paths)
 
 
@@ -231,7 +221,16 @@ def _commit(words: Sequence[str], exists: Callable[[str], bool]) -> Reach | None
     given = _Words(words, valued, "mFCct", "Su")
     if given.has("-a", "--all") and not given.has("--dry-run"):
         return Reach(verb="commit -a", kind=COMMIT)
-    return None
+    # With paths it commits what they have now, staged or not.
+    is_all = given.paths and not given.has("--dry-run", "-p", "--patch", "--interactive", "--pathspec-from-file")
+    return _below("commit", COMMIT, given.paths) if is_all else None
+
+
+def _worktree(words: Sequence[str], exists: Callable[[str], bool]) -> Reach | None:
+    """git itself keeps a work tree with changes, unless it is forced. The command is at that tree."""
+    if words[:1] != ["remove"] or not _Words(words[1:]).has("-f", "--force"):
+        return None
+    return Reach(verb="worktree remove --force", kind=REMOVE, files=BOTH)
 
 
 def _joins(verb: str) -> Callable[[Sequence[str], Callable[[str], bool]], Reach | None]:
@@ -252,6 +251,7 @@ _FORMS: dict[str, Callable[[Sequence[str], Callable[[str], bool]], Reach | None]
     "pull": _joins("pull"),
     "merge": _joins("merge"),
     "rebase": _joins("rebase"),
+    "worktree": _worktree,
 }
 
 
@@ -259,7 +259,7 @@ def overwrites(files: str, state: str) -> bool:
     """Tell whether one of these files is of a kind, by the two letters of its state in `git status`."""
     if files == BOTH or state == "??":
         return files in (BOTH, UNTRACKED)
-    return files == TRACKED or (files == UNSTAGED and state[1:] != " ")
+    return files == TRACKED or (files == UNSTAGED and state[1:] != " ") or (files == STAGED and state[:1] != " ")
 
 
 def is_below(file: str, paths: Sequence[str]) -> bool:

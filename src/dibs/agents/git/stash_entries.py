@@ -18,14 +18,12 @@ import os
 from dibs.agents.harness.identity import Agent
 from dibs.base.clock import wall_ms
 from dibs.base.files import SHARED, content, replace_file
-from dibs.base.ids import digest
 from dibs.base.jsontext import decode, encode
 from dibs.base.record import Record
 from dibs.core.limits import AGENT_TTL_MS
 from dibs.system.session_mark import is_gone, process_mark
 
 _PLACE = ("dibs", "stash")
-_DIGITS = 16
 _BYTES_MAX = 4096
 _LOG_BYTES_MAX = 4 * 1024 * 1024
 _ON_ITS_WAY_MS = 60_000
@@ -44,7 +42,7 @@ class StashOwner(Record):
 
     def is_of(self, agent: Agent) -> bool:
         """Tell whether it is an entry of this agent's session. Subagents have those of their session."""
-        return self.agent == _key(agent)
+        return self.agent == _session_of(agent)
 
     def has_ended(self) -> bool:
         """Tell whether the agent is gone. One whose process cannot be seen (another container, an earlier boot) counts
@@ -56,8 +54,8 @@ class StashOwner(Record):
         return not is_seen and abs(wall_ms() - self.at_ms) > AGENT_TTL_MS
 
 
-def _key(agent: Agent) -> str:
-    return digest(agent.session)[:_DIGITS]
+def _session_of(agent: Agent) -> str:
+    return agent.mark.partition("/")[0]
 
 
 def entries(common: str) -> list[str]:
@@ -101,7 +99,7 @@ def note_owner(common: str, entry: str, agent: Agent | None, place: str) -> None
             if is_note and wall_ms() - os.lstat(other).st_mtime * 1000 > _ON_ITS_WAY_MS:
                 os.unlink(other)
         mark = process_mark(agent.pid) if agent.pid else None
-        owner = StashOwner(agent=_key(agent), owner=agent.owner(place), process=mark or "", at_ms=wall_ms())
+        owner = StashOwner(agent=_session_of(agent), owner=agent.owner(place), process=mark or "", at_ms=wall_ms())
         replace_file(path, encode(owner.dump()), mode=SHARED)
     except OSError:
         pass

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git import git_reach, stash_entries
-from dibs.agents.git.checkout_claims import Checkout
+from dibs.agents.git.checkout_claims import Checkout, agent_of
 from dibs.agents.git.git_reach import GitCommand, Reach, StashUse
 from dibs.agents.git.stash_entries import StashOwner
 from dibs.base.cheap import Mapping, Sequence
@@ -35,8 +35,8 @@ _NOTES_MAX = 1000
 def stash_finding(commands: Sequence[GitCommand], checkout: Checkout) -> tuple[str, str]:
     """A refusal of commands that take another agent's entry of the stash, or a remark on one whose agent has ended; one
     of the two, or both empty."""
-    uses = [use for command in commands if (use := git_reach.stash_use(command.words)) is not None]
-    if all(use.verb == "push" for use in uses):
+    uses = [(command, use) for command in commands if (use := git_reach.stash_use(command.words)) is not None]
+    if all(use.verb == "push" for _, use in uses):
         return "", ""
     common, agent = checkout.repository.common, checkout.agent
     ids = stash_entries.entries(common)
@@ -44,10 +44,10 @@ def stash_finding(commands: Sequence[GitCommand], checkout: Checkout) -> tuple[s
     theirs = {entry: each for entry, each in owners.items() if each is not None and not each.is_of(agent)}
     mine = [at for at, entry in enumerate(ids) if (each := owners[entry]) is not None and each.is_of(agent)]
     left, notice = list(ids), ""
-    for use in uses if theirs else ():
+    for command, use in uses if theirs else ():
         if use.verb == "push":
-            # It makes an entry only if there is something to save.
-            left[:0] = [""] if any(state != "??" for state in checkout.repository.states().values()) else []
+            adds = any(each.words[0] == "add" for each in commands[: commands.index(command)])
+            left[:0] = [""] if _saves(command, checkout, adds=adds) else []
             continue
         taken = left if use.verb == "clear" else _taken(use, left)
         others = {entry: theirs[entry] for entry in taken if entry in theirs}
@@ -58,6 +58,16 @@ def stash_finding(commands: Sequence[GitCommand], checkout: Checkout) -> tuple[s
         if use.verb != "apply":
             left = [entry for entry in left if entry not in taken]
     return "", notice
+
+
+def _saves(command: GitCommand, checkout: Checkout, *, adds: bool) -> bool:
+    """Tell whether a push to the stash has something to save: else it makes no entry. `adds`: files that git does not
+    track yet may be added before."""
+    states, reach = checkout.repository.states(), _reach(command)
+    if reach is None:  # by hand, or as a file says
+        return bool(states)
+    reach = reach.replace(files=git_reach.BOTH) if adds else reach
+    return bool(_within(states, reach, command.folder, checkout))
 
 
 def _taken(use: StashUse, left: list[str]) -> list[str]:
@@ -133,7 +143,7 @@ def tree_finding(commands: Sequence[GitCommand], checkout: Checkout) -> str:
 
 _HEADS = {
     **dict.fromkeys(
-        (git_reach.STASH, git_reach.RESTORE, git_reach.CLEAN),
+        (git_reach.STASH, git_reach.RESTORE, git_reach.CLEAN, git_reach.REMOVE),
         "Not run: `git {}` would take away what other workers changed in this checkout and did not commit:",
     ),
     git_reach.COMMIT: "Not run: `git {}` would commit what other workers are still changing in this checkout:",
@@ -174,6 +184,8 @@ def _step(reach: Reach, mine: list[str], states: Mapping[str, str], theirs: str,
         return f"With your own files alone: `{command}`."
     none = "" if mine or reach.kind == git_reach.MOVE else "You have no such file of your own here. "
     wait = shell_line(["dibs", "wait", f"path:{theirs}", "--for", "5m"])
+    if reach.kind == git_reach.REMOVE:
+        return f"Wait with `{wait}`."
     return f"{none}Wait with `{wait}`, or work in a work tree of your own: `git worktree add {_free_place(root)}`."
 
 
@@ -214,8 +226,8 @@ def note_lost(checkout: Checkout, lost: list[Document]) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         for each in lost[:_NOTES_MAX]:
-            note = {"file": each["file"], "owner": each["owner"], "by": checkout.owner, "at_ms": wall_ms()}
-            replace_file(os.path.join(folder, digest(each["owner"], each["file"])), encode(note), mode=SHARED)
+            note = {"file": each["file"], "agent": agent_of(each), "by": checkout.owner, "at_ms": wall_ms()}
+            replace_file(os.path.join(folder, digest(note["agent"], each["file"])), encode(note), mode=SHARED)
     except OSError:
         pass
 
@@ -234,8 +246,8 @@ def take_lost(checkout: Checkout) -> str:
             note = decode((content(path, _BYTES_MAX) or b"").decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue
-        texts = [note.get(key) for key in ("file", "owner", "by")] if isinstance(note, dict) else []
-        if len([text for text in texts if isinstance(text, str)]) != 3 or not checkout.is_same(str(texts[1])):
+        texts = [note.get(key) for key in ("file", "agent", "by")] if isinstance(note, dict) else []
+        if len([text for text in texts if isinstance(text, str)]) != 3 or texts[1] != checkout.agent.mark:
             continue
         try:
             os.unlink(path)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.checkout_claims import Checkout
+from dibs.agents.git.checkout_claims import Checkout, agent_of
 from dibs.agents.harness.identity import Agent
 from dibs.base.cheap import Mapping
 from dibs.base.clock import wall_ms
@@ -38,7 +38,7 @@ def taken_over(checkout: Checkout) -> list[Document]:
     new: dict[str, Document] = {}
     for lease in checkout.granted:
         previous = lease.get("previous")
-        if not previous or lease.get("held_before") or checkout.is_related(str(previous["owner"])):
+        if not previous or lease.get("held_before") or not checkout.is_anothers(previous):
             continue
         file = checkout.file_of(lease["name"])
         if previous.get("checkpoint"):
@@ -54,7 +54,7 @@ def left_here(checkout: Checkout, *, own: bool = False) -> list[Document]:
     ended = {}
     for free in checkout.listed_here(FREE):
         last = free.get("previous")
-        if last and (not own or checkout.is_same(str(last["owner"]))):
+        if last and (not own or agent_of(last) == checkout.agent.mark):
             ended[free["file"]] = {**last, "file": free["file"]}
     return _unfinished(checkout, ended)
 

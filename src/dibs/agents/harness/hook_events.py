@@ -39,11 +39,13 @@ START, COMPACTED, STOP, SUBAGENT_STOP, END, OTHER = ("start", "compacted", "stop
 
 class HookEvent:
     """`name` is the harness's own word for it, which some answers must repeat. `paths` are files that are about to be
-    written, as given; `command` is a shell command that is about to run, or has run."""
+    written, as given; `command` is a shell command that is about to run, or has run. `goes_on`: it still runs, in the
+    background."""
 
     kind = OTHER
     paths: tuple[str, ...] = ()
     command = ""
+    goes_on = False
 
     def __init__(self, harness: str, name: str, agent: Agent | None, cwd: str) -> None:
         self.harness = harness
@@ -130,7 +132,17 @@ def event_of(document: Document, env: Mapping[str, str], harness: str | None = N
             event.kind = COMPACTED
         if event.kind == AFTER_TOOL:
             event.command = _text(_given(document), "command") or _text(document, "command")
+            event.goes_on = _goes_on(document)
     return event
+
+
+def _goes_on(document: Document) -> bool:
+    """Tell whether a command was left running: as its tool was told to, or, in Copilot, because it took long. Codex
+    says nothing before a command has ended."""
+    given, result = _given(document), document.get("toolResult")
+    said = _text(result, "textResultForLlm") if isinstance(result, dict) else ""
+    takes_long = said.startswith("<command with shellId:") and "is still running" in said
+    return takes_long or True in (given.get("run_in_background"), given.get("is_background"))
 
 
 def _guessed(document: Document) -> str:

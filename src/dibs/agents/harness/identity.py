@@ -9,6 +9,7 @@ part of it, with an id of its own that only hooks get.
 from __future__ import annotations
 
 from dibs.base.cheap import Mapping
+from dibs.base.ids import digest
 from dibs.cli.framework.registry import AGENT_SESSIONS
 from dibs.core.limits import OWNER_CHARS_MAX
 
@@ -21,6 +22,7 @@ VARIABLES = dict(zip((CLAUDE, CODEX, GEMINI, COPILOT), AGENT_SESSIONS, strict=Tr
 _PROCESSES = {CLAUDE: "CLAUDE_PID"}
 _ID_CHARS_MAX = 128
 _SHOWN = 4
+_MARK_DIGITS = 16
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 
@@ -38,6 +40,13 @@ class Agent:
         """Identifies the agent among all agents of this user. The harness is not part of it: one that also runs the
         hooks of another one's configuration would be two agents."""
         return self.session + (f"/{self.subagent}" if self.subagent else "")
+
+    @property
+    def mark(self) -> str:
+        """Tells the agent from all others, and others may read it: it proves nothing. The name that is shown does not
+        tell them apart, because it has four characters of the id, or is chosen by the user."""
+        ids = [each for each in (self.session, self.subagent) if each]
+        return "/".join([digest(each)[:_MARK_DIGITS] for each in ids])
 
     @property
     def parent(self) -> Agent | None:

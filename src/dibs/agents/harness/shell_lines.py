@@ -123,12 +123,6 @@ def simple_commands(line: str) -> list[list[str]]:
     return [[str(each) for each in command.words] for command in commands_in(line) if command.words]
 
 
-def git_commands(line: str) -> list[list[str]]:
-    """The arguments of each git command that a line runs: `git -C . push` is `["-C", ".", "push"]`."""
-    found = [command for command in commands_in(line) if command.program == "git"]
-    return [[str(each) for each in command.words[1:]] for command in found]
-
-
 def commands_in(line: str) -> list[SimpleCommand]:
     """All simple commands of a line, those of substitutions before the one around them."""
     reader = _Reader([_NESTED_MAX])

@@ -185,11 +185,12 @@ def end_hold(
         attempt=holder.attempt,
         done=done_until_ms is not None,
         uncounted=uncounted,
+        metadata=holder.metadata,
     )
-    # Only the newest keeps its checkpoint, which may be 4 KiB: successors see no other.
+    # Only the newest keeps its texts, of which one may be 4 KiB: successors see no other.
     older = tuple([each for each in lock.endings[: REMEMBERED_MAX - 1] if at_ms - each.at_ms < REMEMBERED_MS])
-    if older and older[0].checkpoint is not None:
-        older = (older[0].replace(checkpoint=None), *older[1:])
+    if older and (older[0].checkpoint is not None or older[0].metadata is not None):
+        older = (older[0].replace(checkpoint=None, metadata=None), *older[1:])
     lock = lock.replace(
         holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]), endings=(ending, *older)
     )
