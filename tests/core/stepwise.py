@@ -19,13 +19,25 @@ from dibs.core.commands import (
     Release,
     Renew,
     Sweep,
+    TakeNumber,
     Transfer,
     Withdraw,
 )
-from dibs.core.lease_outcomes import Failed, Released, Renewed, Swept, Transferred
-from dibs.core.records import META_KEY, SHARED, USAGE_PREFIX, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.lease_outcomes import EffectRefused, Failed, Numbered, Released, Renewed, Swept, Transferred
+from dibs.core.records import (
+    EFFECT_BEGUN,
+    EFFECT_DONE,
+    META_KEY,
+    SHARED,
+    USAGE_PREFIX,
+    Holder,
+    LockRecord,
+    SessionRecord,
+    Ticket,
+)
 from dibs.core.service.credentials import Usage
 from dibs.core.waiting.queue import may_wait
+from dibs.testing.outside import SeriesHistory, StepHistory
 from tests.core.raw import NS, Raw, wish_of, world_of
 from tests.models.queue import Wish, overlap
 from tests.walks.swarm import is_about_the_ask
@@ -358,14 +370,22 @@ def circles_are_told(step: Taken) -> None:
 
 
 def who_is_given_up_was_in_a_circle(step: Taken) -> None:
-    """With the places that were given up for one, their sessions would wait for ever."""
-    told = [each for each in step.decision.events if each.kind == kinds.LEFT and each.reason == "deadlock"]
-    places = [(each.job, each.ticket) for each in told]
+    """With the places that were given up for one, and without what others got after that, their sessions would wait
+    for ever."""
+    events = step.decision.events
+    told = [at for at, each in enumerate(events) if each.kind == kinds.LEFT and each.reason == "deadlock"]
+    places = [(events[at].job, events[at].ticket) for at in told]
     back = {place: step.before.tickets[place] for place in places if place in step.before.tickets}
-    if back:
-        stuck = world_of(step.after._replace(tickets=step.after.tickets | back)).stuck(wants=False)
-        alone = [each.owner for each in back.values() if each.session not in stuck]
-        assert not alone, f"{alone} lost places for a circle that there was not"
+    if not back:
+        return
+    locks, tickets = dict(step.after.locks), step.after.tickets | back
+    for event in [each for each in events[told[0] :] if each.kind == kinds.ACQUIRED and each.ticket]:
+        lock, place = locks[event.job], (event.job, event.ticket)
+        locks[event.job] = lock.replace(holders=tuple(each for each in lock.holders if each.token != event.token))
+        tickets |= {place: step.before.tickets[place]} if place in step.before.tickets else {}
+    stuck = world_of(step.after._replace(locks=locks, tickets=tickets)).stuck(wants=False)
+    alone = [each.owner for each in back.values() if each.session not in stuck]
+    assert not alone, f"{alone} lost places for a circle that there was not"
 
 
 def _may_pass(outcome: outcomes.Outcome) -> bool:
@@ -441,6 +461,46 @@ def usage_is_exact(step: Taken) -> None:
             opened = [each for each in step.after.sessions.values() if each.charge == mark]
             counts = (len(held), len(waiting), len(opened))
             assert counts == (record.held, record.waiting, record.sessions), f"{counts} are there, {record} is counted"
+
+
+def steps_and_numbers_are_what_history_says(step: Taken) -> None:
+    """What is on record of a job's steps and numbers, and what who asks is told of them, follows from the events."""
+    outcome, command = step.decision.outcome, step.command
+    steps, series = StepHistory(), SeriesHistory()
+    for event in step.before.events:
+        steps.follow(event)
+        series.follow(event)
+    told, stood = _told_of_step(command, outcome), ""
+    if told is not None and isinstance(command, Renew):
+        stood = steps.works[command.name].steps[told[0]].stood()
+    for event in step.decision.events:
+        assert (steps.follow(event), series.follow(event)) == (None, None), event
+    for lock in step.after.locks.values():
+        assert steps.differs(lock) is None, steps.differs(lock)
+        assert series.differs(lock) is None, series.differs(lock)
+    assert told is None or told[1] == stood, f"told {told} of a step that was {stood}"
+    if isinstance(outcome, EffectRefused) and outcome.why == "running":
+        assert steps.works[outcome.name].steps[outcome.key].running, "refused for a try that is not under way"
+    if isinstance(outcome, Numbered):
+        assert isinstance(command, TakeNumber)
+        is_next = not (outcome.again or command.at_least or command.number)
+        wrong = series.told(outcome.name, outcome.number, outcome.owner, is_next=is_next)
+        assert wrong is None, wrong
+        assert outcome.number >= command.at_least or outcome.again, "told a lower number than it asked for"
+        was = step.before.locks.get(outcome.name) or LockRecord(ns=NS, name=outcome.name)
+        mine = [each.number for each in was.numbers if each.owner and each.request_key == command.request_key]
+        assert mine == ([outcome.number] if outcome.again else []) or command.number, "one ask has two numbers"
+
+
+def _told_of_step(command: Command, outcome: outcomes.Outcome) -> tuple[str, str] | None:
+    """The step that somebody begins, and how it stood before as the answer says."""
+    effect = outcome.effect if isinstance(outcome, Renewed) else None
+    note = command.effect if isinstance(command, Renew) else None
+    if effect is None or note is None or note.state != EFFECT_BEGUN:
+        return None
+    if effect.state == EFFECT_DONE:
+        return effect.key, "done"
+    return effect.key, "in_doubt" if effect.doubt_token else "new" if effect.reason is None else "failed"
 
 
 def events_are_few(step: Taken) -> None:
@@ -521,6 +581,7 @@ CHECKS = (
     leases_keep_their_word,
     slots_are_the_lowest,
     usage_is_exact,
+    steps_and_numbers_are_what_history_says,
     events_are_few,
     places_and_history_agree,
     nothing_is_written_for_nothing,

@@ -9,7 +9,7 @@ import pytest
 from dibs.core import events
 from dibs.core.claims import effects
 from dibs.core.claims.effects import before, status_of
-from dibs.core.commands import Acquire, Break, EffectNote, Release, Renew, Transfer, Withdraw
+from dibs.core.commands import Acquire, Break, EffectNote, OpenSession, Release, Renew, Transfer, Withdraw
 from dibs.core.lease_outcomes import EffectRefused, Renewed
 from dibs.core.limits import EFFECTS_MAX, FAILING_RECORD_MS
 from dibs.core.outcomes import Differs, Granted, NotCurrent
@@ -283,3 +283,48 @@ def test_a_heartbeat_that_is_refused_for_another_field_notes_nothing() -> None:
     done = EffectNote(key="k", id="try-of-a", state="done")
     assert isinstance(store.rules.one(asked.replace(mode="exclusive", effect=done)), Differs)
     assert (store.statuses(), store.kinds()) == ({"k": "running"}, [events.EFFECT_BEGUN])
+
+
+@pytest.mark.fault("F-574")
+@pytest.mark.parametrize("end", ["failed", "in_doubt"])
+def test_a_late_copy_of_a_beginning_does_not_begin_the_step_again(end: str) -> None:
+    store = Store()
+    store.own("a")
+    store.begun("a", id="one")
+    store.note("a", end, id="one")
+    assert store.begun("a", id="one") == end
+    assert store.statuses() == {"k": end}
+    assert store.begun("a", id="two") == end  # nobody is in the way of the next try
+
+
+@pytest.mark.fault("F-575")
+@pytest.mark.promise("effect:doubt-told")
+def test_the_id_of_a_try_under_another_lease_is_another_try() -> None:
+    store = Store()
+    store.own("a")
+    assert store.begun("a", id="fixed") == "new"
+    store.dies("a")
+    store.own("b")
+    assert store.begun("b", id="fixed") == "in_doubt"
+    store.effect(store.note("b", "done", id="fixed"))
+
+
+@pytest.mark.fault("F-576")
+@pytest.mark.parametrize("how", [{}, {"done_ms": 60_000}], ids=["released", "done"])
+def test_a_child_that_releases_what_its_parent_has_ends_no_notes(how: dict[str, Any]) -> None:
+    """The parent has begun a step alone. Its children come and go meanwhile."""
+    store = Store()
+    for child, parent in (("parent", None), ("child", "parent"), ("other", "parent")):
+        opened = OpenSession(ns="default", fresh_id=child, principal="p", owner=child, ttl_ms=TTL_MS, parent=parent)
+        store.rules.one(opened)
+    store.own("parent", session="parent")
+    store.begun("parent")
+    store.own("child", session="child")
+    store.release("child", **how)
+    store.own("other", session="other", again=True)
+    assert store.statuses() == {"k": "running"}
+    store.release("other")
+    store.effect(store.note("parent", "done"))
+    assert store.statuses() == {"k": "done"}
+    store.release("parent")
+    assert store.statuses() == {}

@@ -354,7 +354,7 @@ class World:
                 wish, at_ms = run.want
                 if world.now_ms < at_ms + limits.WANT_MS:
                     polled[session] = (_with(wish, key=None), at_ms)
-                    # A parent that ends its claim takes its child's cover away. Others may end theirs first.
+                    # A parent that ends its claim takes its child's cover away. Others may end theirs first, below.
                     covered = {(session, job) for job in wish.jobs if world.related_cover(wish, job)}
                     world.covered_before |= covered
         for facts in world.facts.values():
@@ -373,10 +373,15 @@ class World:
                 if not any(since.waits(wish, job) for job in wish.jobs):
                     del polled[session]
             waiting = {place.wish.session for place in world.line} | set(polled)
-            kept = [hold for hold in world.holds if hold.wish.session in waiting - {None}]
-            if len(kept) == len(world.holds):
+            over = [hold for hold in world.holds if hold.wish.session not in waiting - {None}]
+            if not over:
                 return {session for session in waiting if session is not None}
-            world.holds = kept
+            first = [hold for hold in over if not any(world.covers(hold, session) for session in polled)]
+            world.holds = [hold for hold in world.holds if hold not in (first or over)]
+
+    def covers(self, hold: Hold, session: str) -> bool:
+        """Whether a poll of this session passes the line because of what its parent or child has."""
+        return (session, hold.job) in self.covered_before and self.are_related(session, hold.wish.session)
 
     def waits(self, wish: Wish, job: str) -> bool:
         """Whether a poll would be told to come back. Another number of slots is only an error while it lasts."""

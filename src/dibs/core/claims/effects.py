@@ -14,8 +14,8 @@ A step in doubt stays in doubt until an owner says that it is done: the failure 
 first one. Only the owner of the job can write notes, because only it can renew. So a lost owner changes nothing.
 
 The notes belong to the work in progress. They outlast failures, losses and transfers. A release without failure ends
-them; a done mark keeps them for its time, and the claim after it begins anew. A job with several owners at once has
-none, because nobody could say whose step it was; neither has a resource, which is no work.
+them, once nobody has the job; a done mark keeps them for its time, and the claim after it begins anew. While a job has
+several owners no step of it begins, because nobody could say whose step it was. A resource, which is no work, has none.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def note_effect(
     known = next((each for each in lock.effects if each.key == note.key), None)
     if note.state == EFFECT_BEGUN:
         return _begun(draft, lock, mine, note, known)
-    if known is None or known.id != note.id or known.token != mine.token:
+    if known is None or not _is_try(known, mine, note):
         return _refused(draft, lock, note, NOT_BEGUN, known)
     if known.state != EFFECT_BEGUN:  # the first word counts
         return lock.effects, known
@@ -86,7 +86,7 @@ def _begun(
 ) -> tuple[tuple[EffectState, ...], EffectState] | EffectRefused:
     if is_resource(lock.name):
         return _refused(draft, lock, note, OF_RESOURCE, known)
-    if known is not None and (known.state == EFFECT_DONE or (known.state, known.id) == (EFFECT_BEGUN, note.id)):
+    if known is not None and (known.state == EFFECT_DONE or _is_try(known, mine, note)):
         return lock.effects, known
     if mine.mode != EXCLUSIVE or mine.slot_numbers or len(lock.holders) > 1:
         return _refused(draft, lock, note, SEVERAL_OWNERS, known)
@@ -107,6 +107,11 @@ def _begun(
         begun = _doubted(begun, known)
     draft.emit_for_hold(events.EFFECT_BEGUN, lock, mine, effect_key=note.key)
     return _with(lock, begun), begun
+
+
+def _is_try(known: EffectState, mine: Holder, note: EffectNote) -> bool:
+    """Return whether a note is of the try on record, which may have ended since: a copy of its beginning comes late."""
+    return known.id == note.id and known.token == mine.token
 
 
 def _doubted(effect: EffectState, by: EffectState) -> EffectState:

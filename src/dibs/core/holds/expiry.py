@@ -258,7 +258,9 @@ def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockReco
     if how == RELEASED:
         if not (lock.failures or lock.effects) or is_resource(lock.name):
             return lock
-        return lock.replace(failures=0, effects=lock.effects if lock.endings[0].done else ())
+        # Work that others go on with is not over: a child may release what its parent has.
+        goes_on = bool(lock.holders) or lock.endings[0].done
+        return lock.replace(failures=0, effects=lock.effects if goes_on else ())
     if how not in UNSUCCESSFUL or is_resource(lock.name):
         return lock
     lock = lock.replace(failures=lock.failures + 1)
