@@ -484,7 +484,7 @@ def steps_and_numbers_are_what_history_says(step: Taken) -> None:
     if isinstance(outcome, Numbered):
         assert isinstance(command, TakeNumber)
         is_next = not (outcome.again or command.at_least or command.number)
-        wrong = series.told(outcome.name, outcome.number, outcome.owner, is_next=is_next)
+        wrong = series.wrong_answer(outcome.name, outcome.number, outcome.owner, is_next=is_next)
         assert wrong is None, wrong
         assert outcome.number >= command.at_least or outcome.again, "told a lower number than it asked for"
         was = step.before.locks.get(outcome.name) or LockRecord(ns=NS, name=outcome.name)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dibs.core import decide
-from dibs.core.claims import acquire, leases
+from dibs.core.claims import acquire, effects, leases, numbers
 from dibs.core.commands import Acquire, Sweep
 from dibs.core.draft import Decision, View
 from dibs.core.holds import capacity, closures, related
@@ -67,6 +67,9 @@ promises = pytest.mark.promise(
     "webhook:ordered",
     "webhook:at-least-once",
     "servers:failover",
+    "effect:once",
+    "effect:doubt-told",
+    "number",
 )
 
 
@@ -243,6 +246,8 @@ PLANTED: list[tuple[Any, str, Any, str]] = [
     (capacity.Owners, "fits", fits_into_every_pool, "excl"),
     (related, "are_related", are_strangers_related, "excl"),
     (acquire, "over_held", lambda *_: None, "quota"),
+    (effects, "_doubted", lambda effect, by: effect, "effect:doubt-told"),
+    (numbers, "_next", lambda lock, at_least: max(1, lock.last_number, at_least), "number"),
     (DeliveryPlan, "failed", lambda plan, *told: plan.done(*told[:-1]), "webhook:ordered"),
 ]
 

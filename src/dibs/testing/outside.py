@@ -33,7 +33,7 @@ class StepTries:
         self.results: list[str] = []  # of each time that it really happened
 
     def stood(self) -> str:
-        """How it stands but for the try that has begun."""
+        """Return how it stands but for the try that has begun."""
         if DONE in self.ends:
             return DONE
         return IN_DOUBT if self.doubts else FAILED if self.ends else NEW
@@ -42,9 +42,9 @@ class StepTries:
         return RUNNING if self.running else self.stood()
 
 
-class Work:
-    """What is done under one name until it is released, and claimed anew. `since` is its first token, 0: it may have
-    begun before anybody looked."""
+class WorkSteps:
+    """The steps of the work under one name until it is released, and claimed anew. `since` is its first token; 0: it
+    may have begun before anybody looked."""
 
     def __init__(self, since: int = 0) -> None:
         self.since = since
@@ -55,8 +55,8 @@ class Work:
 
 class StepHistory:
     def __init__(self) -> None:
-        self.works: defaultdict[str, Work] = defaultdict(Work)
-        self.work_of: dict[tuple[str, int], Work] = {}  # by job and token
+        self.works: defaultdict[str, WorkSteps] = defaultdict(WorkSteps)
+        self.work_of: dict[tuple[str, int], WorkSteps] = {}  # by job and token
         self._over: set[tuple[str, str]] = set()  # job and id of each try that has ended
 
     def follow(self, event: Event) -> Wrong | None:
@@ -64,7 +64,7 @@ class StepHistory:
         work, token = self.works[event.job], event.token
         if event.kind == kinds.ACQUIRED:
             if not work.owners and (work.is_done or not work.steps):
-                work = self.works[event.job] = Work(token)
+                work = self.works[event.job] = WorkSteps(token)
             work.owners[token] = event.owner
             self.work_of[event.job, token] = work
         elif event.kind in kinds.OWNERSHIP_ENDS:
@@ -74,9 +74,9 @@ class StepHistory:
             if event.kind == kinds.RELEASED and not event.uncounted and not work.owners:
                 work.is_done = event.done_until_ms is not None
                 if not work.is_done:
-                    self.works[event.job] = Work(token)
+                    self.works[event.job] = WorkSteps(token)
         elif event.kind == kinds.FORGOTTEN:
-            self.works[event.job] = Work(token)
+            self.works[event.job] = WorkSteps(token)
         elif event.kind == kinds.EFFECT_BEGUN:
             return self._begun(event, work.steps[event.effect_key or ""], work)
         elif event.kind in _ENDS:
@@ -86,7 +86,7 @@ class StepHistory:
             self._ended(step, _ENDS[event.kind], event)
         return None
 
-    def _begun(self, event: Event, step: StepTries, work: Work) -> Wrong | None:
+    def _begun(self, event: Event, step: StepTries, work: WorkSteps) -> Wrong | None:
         stood, was_running, step.running = step.stood(), step.running, event.token
         if event.token not in work.owners:
             return ONCE, f"{event.owner} began {_step(event)}, and does not have the job."
@@ -156,7 +156,7 @@ class SeriesHistory:
         taken[number] = event.owner
         return None if owner is None else (NUMBER, f"{event.owner} was given {number} of {job}, which {owner} has.")
 
-    def told(self, job: str, number: int, owner: str, *, is_next: bool) -> Wrong | None:
+    def wrong_answer(self, job: str, number: int, owner: str, *, is_next: bool) -> Wrong | None:
         """Return what is wrong with this answer to who asked for a number, or for just the next one."""
         left_out = self._given.get((job, number, owner))
         if left_out is None:
@@ -196,34 +196,34 @@ class Outside:
             work.since = 0
 
     def follow(self, event: Event) -> None:
-        self._tell(self.steps.follow(event))
-        self._tell(self.series.follow(event))
+        self._report(self.steps.follow(event))
+        self._report(self.series.follow(event))
 
     def written(self, lock: LockRecord) -> None:
-        self._tell(self.steps.differs(lock))
-        self._tell(self.series.differs(lock))
+        self._report(self.steps.differs(lock))
+        self._report(self.series.differs(lock))
 
-    def _tell(self, wrong: Wrong | None) -> None:
+    def _report(self, wrong: Wrong | None) -> None:
         if wrong is not None:
             self._say(*wrong)
 
     # What clients do
 
-    def tells(self, job: str, token: int, told: Document) -> None:
+    def check_answer(self, job: str, token: int, shown: Document) -> None:
         """An owner that begins a step reads how it stands. One that has lost the job meanwhile may be told what is not
         true any more."""
-        key, status = str(told["key"]), told["status"]
+        key, status = str(shown["key"]), shown["status"]
         work = self.steps.work_of.get((job, token))
         if work is None or not work.since or token not in work.owners:
             return
         step, who = work.steps[key], work.owners[token]
         if status in (NEW, FAILED) and step.results:
             self._say(ONCE, f"{who} was told that step {key} of {job} is {status}, and it had happened.")
-        if status == DONE and told.get("result") not in step.results:
-            self._say(ONCE, f"{who} was told that step {key} of {job} gave {told.get('result')}, and it never did.")
-        if status == IN_DOUBT and (told.get("owner"), told.get("fencing_token")) not in step.doubts[:1]:
+        if status == DONE and shown.get("result") not in step.results:
+            self._say(ONCE, f"{who} was told that step {key} of {job} gave {shown.get('result')}, and it never did.")
+        if status == IN_DOUBT and (shown.get("owner"), shown.get("fencing_token")) not in step.doubts[:1]:
             self._say(
-                DOUBT, f"{who} was told {told} of step {key} of {job}, and it is in doubt since {step.doubts[:1]}."
+                DOUBT, f"{who} was told {shown} of step {key} of {job}, and it is in doubt since {step.doubts[:1]}."
             )
 
     def finds(self, job: str, token: int, key: str) -> str | None:
@@ -237,7 +237,7 @@ class Outside:
         if token < self._seen.get((job, key), 0):
             return None
         self._seen[job, key] = token
-        work = self.steps.work_of.get((job, token)) or Work()
+        work = self.steps.work_of.get((job, token)) or WorkSteps()
         self._happened += 1
         results = work.steps[key].results
         results.append(f"{key}-{self._happened}")
@@ -247,7 +247,7 @@ class Outside:
 
     def numbered(self, job: str, number: int, owner: str, request_key: str, *, is_next: bool) -> None:
         """A server has this number for an ask. A repeat gets the same, until that is given back."""
-        self._tell(self.series.told(job, number, owner, is_next=is_next))
+        self._report(self.series.wrong_answer(job, number, owner, is_next=is_next))
         first, whose = self._asks.setdefault((job, request_key), (number, owner))
         if first != number and self.series.taken[job].get(first) == whose:
             self._say(NUMBER, f"One ask of {owner} got {first} and {number} of {job}.")

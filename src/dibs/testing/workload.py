@@ -35,7 +35,7 @@ class Stage(Protocol):
 
     @property
     def outside(self) -> Outside:
-        """What steps change."""
+        """The world that steps change."""
 
     def now(self) -> float:
         """Seconds of a steady clock."""
@@ -345,13 +345,13 @@ class Workload:
         """A step that changes something outside, as `claim.once` does it. True if it died in the middle."""
         stage, chance = self._stage, self._chance
         job, token, key, of = lease["name"], lease["fencing_token"], chance.choice(STEPS), stage.fresh_id()
-        told = yield from self._note_step(lease, {"effect_key": key, "effect_id": of})
-        if told is None:
+        known = yield from self._note_step(lease, {"effect_key": key, "effect_id": of})
+        if known is None:
             return False
-        stage.outside.tells(job, token, told)
-        if told["status"] == DONE:
+        stage.outside.check_answer(job, token, known)
+        if known["status"] == DONE:
             return False
-        result = stage.outside.finds(job, token, key) if told["status"] == IN_DOUBT else None
+        result = stage.outside.finds(job, token, key) if known["status"] == IN_DOUBT else None
         if stage.strikes("dead", 0.04):
             return True
         if stage.strikes("silent", 0.06):
@@ -373,7 +373,7 @@ class Workload:
         return False
 
     def _note_step(self, lease: Document, note: Document) -> Steps:
-        """What is known of the step then. None: the note was refused, or nobody knows."""
+        """Return what is known of the step then. None: the note was refused, or nobody knows."""
         asked = Ask("renew", lease["name"], {"lease_id": lease["lease_id"], **note})
         for _ in range(self._chance.choice((1, 3))):  # as `claim.once` insists
             began = self._stage.now()
