@@ -42,7 +42,7 @@ class Seen:
 
     def written(self, *effects: EffectState, **more: Any) -> None:
         tokens = self.outside.steps.works["j"].owners
-        times = {"since_ms": 0, "renewed_ms": 0, "ttl_ms": 1, "expires_ms": 1}
+        times: dict[str, Any] = {"since_ms": 0, "renewed_ms": 0, "ttl_ms": 1, "expires_ms": 1}
         live = [Holder(lease_id="L", owner=f"o{each}", principal="p", token=each, **times) for each in tokens]
         self.outside.written(LockRecord(ns="default", name="j", holders=tuple(live), effects=effects, **more))
 
