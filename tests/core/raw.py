@@ -57,6 +57,8 @@ class Raw(NamedTuple):
         return credited_ms(expires_ms, renewed_ms, span_ms, self.meta.outages)
 
     def hold_live(self, holder: Holder) -> bool:
+        if 0 < holder.ends_ms <= self.now_ms:
+            return False
         if holder.session is not None and holder.ephemeral and not self.session_live(holder.session):
             return False
         if holder.relied and self.session_live(holder.session):

@@ -19,13 +19,25 @@ from dibs.core.commands import (
     Release,
     Renew,
     Sweep,
+    TakeNumber,
     Transfer,
     Withdraw,
 )
-from dibs.core.lease_outcomes import Failed, Released, Renewed, Swept, Transferred
-from dibs.core.records import META_KEY, SHARED, USAGE_PREFIX, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.lease_outcomes import EffectRefused, Failed, Numbered, Released, Renewed, Swept, Transferred
+from dibs.core.records import (
+    EFFECT_BEGUN,
+    EFFECT_DONE,
+    META_KEY,
+    SHARED,
+    USAGE_PREFIX,
+    Holder,
+    LockRecord,
+    SessionRecord,
+    Ticket,
+)
 from dibs.core.service.credentials import Usage
 from dibs.core.waiting.queue import may_wait
+from dibs.testing.outside import SeriesHistory, StepHistory
 from tests.core.raw import NS, Raw, wish_of, world_of
 from tests.models.queue import Wish, overlap
 from tests.walks.swarm import is_about_the_ask
@@ -74,7 +86,7 @@ def the_answer_is_true(step: Taken) -> None:
         hold = _hold(after, granted.name, granted.lease.token)
         assert hold is not None, f"told that {granted.name} is its own, which it is not"
         assert hold.lease_id == granted.lease.lease_id, "told another lease than it has"
-        assert _live(after, hold), "told of a lease that is over"
+        assert after.hold_live(hold), "told of a lease that is over"
     if isinstance(outcome, Renewed | Transferred):
         hold = _hold(after, outcome.name, outcome.lease.token)
         assert hold is not None, "told of a lease that is not there"
@@ -115,7 +127,8 @@ def _look_for_cause(step: Taken, told: outcomes.JobOutcome) -> None:
     lock = after.locks.get(told.name) or LockRecord(ns=NS, name=told.name)
     if isinstance(told, outcomes.Held):
         assert told.blockers or told.waiting or told.paused, "held, by nobody and for nobody"
-        assert told.paused == (lock.pooled and not lock.slots), "paused, or not"
+        if not isinstance(command, Transfer):  # which is refused for the other owners, pause or not
+            assert told.paused == (lock.pooled and not lock.slots), "paused, or not"
         if not told.name.startswith(("path:", "repo:")):
             was = step.before.locks.get(told.name, lock)  # with the place that the caller gives up
             assert told.waiting <= max(len(lock.line), len(was.line)), "more wait than there are"
@@ -179,7 +192,7 @@ def _has(raw: Raw, session: str | None, name: str, mode: str) -> bool:
     lock = raw.locks.get(name)
     if session is None or lock is None:
         return False
-    return any(each.session == session and each.mode == mode and _live(raw, each) for each in lock.holders)
+    return any(each.session == session and each.mode == mode and raw.hold_live(each) for each in lock.holders)
 
 
 def places_go_for_a_reason(step: Taken) -> None:
@@ -298,7 +311,7 @@ def nobody_waits_for_nothing(step: Taken) -> None:
         record is not None and (record.due_ms() or raw.now_ms + 1) <= raw.now_ms for record in step.records.values()
     ):
         return
-    if not all(raw.hold_live(each) and _live(raw, each) for lock in raw.locks.values() for each in lock.holders):
+    if not all(raw.hold_live(each) for lock in raw.locks.values() for each in lock.holders):
         return
     world = world_of(raw)
     for place in world.line:
@@ -350,8 +363,6 @@ def circles_are_told(step: Taken) -> None:
     if not isinstance(outcome, outcomes.Deadlock):
         assert anyway or not certain, "nobody said that this wait never ends"
         return
-    if step.after.sessions[command.session].waits:
-        return  # a circle of places: it waits in another line as well, before somebody who is before it here
     free = [job for job in names if world.judge(wish, job, None) == "free"]
     assert certain or world.would_close(wish, *free), f"a false circle: {outcome.cycle}"
     assert len(outcome.cycle) % 2 == 0, "owners and jobs in turn"
@@ -359,14 +370,22 @@ def circles_are_told(step: Taken) -> None:
 
 
 def who_is_given_up_was_in_a_circle(step: Taken) -> None:
-    """With the places that were given up for one, their sessions would wait for ever."""
-    told = [each for each in step.decision.events if each.kind == kinds.LEFT and each.reason == "deadlock"]
-    places = [(each.job, each.ticket) for each in told]
+    """With the places that were given up for one, and without what others got after that, their sessions would wait
+    for ever."""
+    events = step.decision.events
+    told = [at for at, each in enumerate(events) if each.kind == kinds.LEFT and each.reason == "deadlock"]
+    places = [(events[at].job, events[at].ticket) for at in told]
     back = {place: step.before.tickets[place] for place in places if place in step.before.tickets}
-    if back:
-        stuck = world_of(step.after._replace(tickets=step.after.tickets | back)).stuck(wants=False)
-        alone = [each.owner for each in back.values() if each.session not in stuck]
-        assert not alone, f"{alone} lost places for a circle that there was not"
+    if not back:
+        return
+    locks, tickets = dict(step.after.locks), step.after.tickets | back
+    for event in [each for each in events[told[0] :] if each.kind == kinds.ACQUIRED and each.ticket]:
+        lock, place = locks[event.job], (event.job, event.ticket)
+        locks[event.job] = lock.replace(holders=tuple(each for each in lock.holders if each.token != event.token))
+        tickets |= {place: step.before.tickets[place]} if place in step.before.tickets else {}
+    stuck = world_of(step.after._replace(locks=locks, tickets=tickets)).stuck(wants=False)
+    alone = [each.owner for each in back.values() if each.session not in stuck]
+    assert not alone, f"{alone} lost places for a circle that there was not"
 
 
 def _may_pass(outcome: outcomes.Outcome) -> bool:
@@ -382,10 +401,6 @@ def _hold(raw: Raw, name: str, token: int) -> Holder | None:
     return next((each for each in lock.holders if each.token == token), None) if lock is not None else None
 
 
-def _live(raw: Raw, hold: Holder) -> bool:
-    return raw.hold_live(hold) and not 0 < hold.ends_ms <= raw.now_ms
-
-
 def no_lease_ends_early(step: Taken) -> None:
     """A live hold goes only by a command about it, or with its session."""
     command, before, after = step.command, step.before, step.after
@@ -395,13 +410,13 @@ def no_lease_ends_early(step: Taken) -> None:
             if lock.name == about or _hold(after, lock.name, hold.token) is not None:
                 continue
             is_meant = isinstance(command, Withdraw) and command.principal == hold.principal and not hold.used
-            if is_meant and _live(before, hold):
+            if is_meant and before.hold_live(hold):
                 assert isinstance(command, Withdraw)
                 named = (command.request_key, None) if hold.request_key else (None, command.fresh_lease_id)
                 assert (hold.request_key, None if hold.request_key else hold.lease_id) == named
                 continue
             is_over = hold.session is not None and hold.ephemeral and not after.session_live(hold.session)
-            assert is_over or not _live(before, hold), f"{hold.owner} lost {lock.name} too early"
+            assert is_over or not before.hold_live(hold), f"{hold.owner} lost {lock.name} too early"
 
 
 def leases_keep_their_word(step: Taken) -> None:
@@ -446,6 +461,46 @@ def usage_is_exact(step: Taken) -> None:
             opened = [each for each in step.after.sessions.values() if each.charge == mark]
             counts = (len(held), len(waiting), len(opened))
             assert counts == (record.held, record.waiting, record.sessions), f"{counts} are there, {record} is counted"
+
+
+def steps_and_numbers_are_what_history_says(step: Taken) -> None:
+    """What is on record of a job's steps and numbers, and what who asks is told of them, follows from the events."""
+    outcome, command = step.decision.outcome, step.command
+    steps, series = StepHistory(), SeriesHistory()
+    for event in step.before.events:
+        steps.follow(event)
+        series.follow(event)
+    told, stood = _told_of_step(command, outcome), ""
+    if told is not None and isinstance(command, Renew):
+        stood = steps.works[command.name].steps[told[0]].stood()
+    for event in step.decision.events:
+        assert (steps.follow(event), series.follow(event)) == (None, None), event
+    for lock in step.after.locks.values():
+        assert steps.differs(lock) is None, steps.differs(lock)
+        assert series.differs(lock) is None, series.differs(lock)
+    assert told is None or told[1] == stood, f"told {told} of a step that was {stood}"
+    if isinstance(outcome, EffectRefused) and outcome.why == "running":
+        assert steps.works[outcome.name].steps[outcome.key].running, "refused for a try that is not under way"
+    if isinstance(outcome, Numbered):
+        assert isinstance(command, TakeNumber)
+        is_next = not (outcome.again or command.at_least or command.number)
+        wrong = series.wrong_answer(outcome.name, outcome.number, outcome.owner, is_next=is_next)
+        assert wrong is None, wrong
+        assert outcome.number >= command.at_least or outcome.again, "told a lower number than it asked for"
+        was = step.before.locks.get(outcome.name) or LockRecord(ns=NS, name=outcome.name)
+        mine = [each.number for each in was.numbers if each.owner and each.request_key == command.request_key]
+        assert mine == ([outcome.number] if outcome.again else []) or command.number, "one ask has two numbers"
+
+
+def _told_of_step(command: Command, outcome: outcomes.Outcome) -> tuple[str, str] | None:
+    """The step that somebody begins, and how it stood before as the answer says."""
+    effect = outcome.effect if isinstance(outcome, Renewed) else None
+    note = command.effect if isinstance(command, Renew) else None
+    if effect is None or note is None or note.state != EFFECT_BEGUN:
+        return None
+    if effect.state == EFFECT_DONE:
+        return effect.key, "done"
+    return effect.key, "in_doubt" if effect.doubt_token else "new" if effect.reason is None else "failed"
 
 
 def events_are_few(step: Taken) -> None:
@@ -497,7 +552,7 @@ def a_sweep_gets_on(step: Taken) -> None:
         assert step.decision.writes, f"{key} is due, and stays so for ever"
     if not any(record is not None and _due_ms(record) <= now_ms for record in step.earlier.values()):
         holds = [each for lock in step.before.locks.values() for each in lock.holders]
-        is_over = bool(step.before.meta.outages) or not all(_live(step.before, each) for each in holds)
+        is_over = bool(step.before.meta.outages) or not all(step.before.hold_live(each) for each in holds)
         is_over = is_over or any(0 < each.delay_until_ms <= now_ms for each in step.before.locks.values())
         is_over = is_over or not all(map(step.before.ticket_live, step.before.tickets.values()))
         written = [each for each in step.decision.writes if not each.startswith("ticket/")]  # who is told to ask again
@@ -526,6 +581,7 @@ CHECKS = (
     leases_keep_their_word,
     slots_are_the_lowest,
     usage_is_exact,
+    steps_and_numbers_are_what_history_says,
     events_are_few,
     places_and_history_agree,
     nothing_is_written_for_nothing,

@@ -21,6 +21,7 @@ from dibs.core.commands import (
     Acquire,
     AcquireAll,
     Break,
+    Close,
     EndSession,
     Free,
     KeepSession,
@@ -28,7 +29,9 @@ from dibs.core.commands import (
     Leave,
     OpenSession,
     Release,
+    Renew,
     SetAcl,
+    SetPool,
     Sweep,
     Transfer,
 )
@@ -42,6 +45,7 @@ from dibs.stores.memory import MemoryStore
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.core.raw import NS, raw_of
+from tests.models.queue import Wish
 
 if TYPE_CHECKING:
     from dibs.core.commands import Command
@@ -195,6 +199,79 @@ def test_slots_that_places_ahead_will_have_count_while_another_path_is_in_the_wa
     assert ask("first", "path:s/gpu") is outcomes.Queued
     assert ask("second", "path:s/gpu", units=2) is outcomes.Queued
     assert ask("first", "b", units=2) is outcomes.Deadlock
+
+
+def of(session: str | None, **how: Any) -> dict[str, Any]:
+    terms = {"ns": NS, "principal": "team", "owner": session or "x", "ttl_ms": 0 if session else 20_000}
+    return terms | {"session": session, "fresh_lease_id": f"{session}{sorted(how.items())}", "wait": True} | how
+
+
+DECIDED: dict[str, tuple[list[Command], Command, type[Outcome]]] = {
+    # The claim-all is one of two owners of `a`, whatever the pool has once it is given slots.
+    "a paused pool, and slots of another job": (
+        [
+            SetPool(ns=NS, name="gpu", principal="op", slots=0),
+            Acquire(name="a", **of("s1", mode=SHARED)),
+            Acquire(name="a", **of("s2", slots=2)),
+            AcquireAll(names=("a", "gpu"), **of(None, slots=2)),
+        ],
+        Acquire(name="gpu", **of("s2")),
+        outcomes.Queued,
+    ),
+    # It has its part of the pool from before there was one, in a way in which it could not have it now.
+    "a part of a pool that it could not have now": (
+        [
+            Acquire(name="gpu", **of("s1", mode=SHARED)),
+            SetPool(ns=NS, name="gpu", principal="op", slots=0),
+            Acquire(name="a", **of("s2")),
+            AcquireAll(names=("a", "gpu"), **of("s2")),
+            Acquire(name="a", **of(None, mode=SHARED)),
+        ],
+        AcquireAll(names=("a", "gpu"), **of("s1", mode=SHARED)),
+        outcomes.Deadlock,
+    ),
+    # Both places will be served, with one hold. Who polled met the first of them.
+    "two places of the asking session": (
+        [
+            Acquire(name="a", **of("s1")),
+            Close(ns=NS, name="c", principal="op", reason="r", length_ms=10_000),
+            AcquireAll(names=("b", "c"), **of("s2", request_key="k1")),
+            AcquireAll(names=("b", "c"), **of("s2", request_key="k2")),
+            Acquire(name="b", **of("s1", wait=False)),
+        ],
+        Acquire(name="a", **of("s2", wait=False)),
+        outcomes.Deadlock,
+    ),
+    # It left the line of a job that it had, and shares it since: the same claim would be refused now.
+    "what it has in another mode it does not wait for": (
+        [
+            Acquire(name="b", **of("s1")),
+            Acquire(name="c", **of("s3")),
+            Acquire(name="b", **of("s2", request_key="k1")),
+            AcquireAll(names=("b", "c"), **of("s1", fresh_lease_id="left")),
+            Leave(ns=NS, name="b", principal="team", ticket=2, ticket_id="left"),
+            Renew(ns=NS, name="b", principal="team", session="s1", mode=SHARED),
+        ],
+        Acquire(name="b", **of("s2", request_key="k2")),
+        outcomes.Queued,
+    ),
+}
+
+
+@pytest.mark.fault("F-573")
+@pytest.mark.promise("deadlock")
+@pytest.mark.parametrize("case", DECIDED)
+def test_the_model_decides_which_of_these_is_a_circle(case: str) -> None:
+    first, last, told = DECIDED[case]
+    life = Life(0, ("a", "gpu"))
+    for command in first:
+        life.ask(command)
+    before = raw_of(life.store, life.now_ms)
+    assert type(life.ask(last)) is told  # and nobody waits in a circle after it
+    assert isinstance(last, Acquire | AcquireAll)
+    names = last.names if isinstance(last, AcquireAll) else (last.name,)
+    wish = Wish(names, last.owner, last.principal, "", shared=last.mode == SHARED, session=last.session)
+    assert raws.world_of(before).would_be_stuck(wish, wait=last.wait) == (told is outcomes.Deadlock, False)
 
 
 def free_of(needs: dict[Node, list[Need]]) -> set[Node]:

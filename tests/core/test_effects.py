@@ -9,7 +9,7 @@ import pytest
 from dibs.core import events
 from dibs.core.claims import effects
 from dibs.core.claims.effects import before, status_of
-from dibs.core.commands import Acquire, Break, EffectNote, Release, Renew, Transfer, Withdraw
+from dibs.core.commands import Acquire, Break, EffectNote, OpenSession, Release, Renew, Transfer, Withdraw
 from dibs.core.lease_outcomes import EffectRefused, Renewed
 from dibs.core.limits import EFFECTS_MAX, FAILING_RECORD_MS, IDLE_RECORD_MS
 from dibs.core.outcomes import Differs, Granted, NotCurrent
@@ -286,7 +286,7 @@ def test_a_heartbeat_that_is_refused_for_another_field_notes_nothing() -> None:
     assert (store.statuses(), store.kinds()) == ({"k": "running"}, [events.EFFECT_BEGUN])
 
 
-@pytest.mark.fault("F-631")
+@pytest.mark.fault("F-576")
 @pytest.mark.parametrize("how", [{}, {"done_ms": 5_000}])
 def test_the_release_of_another_owner_does_not_end_the_notes_of_one_that_goes_on(how: dict[str, Any]) -> None:
     """It joined when the job was shared; a child's claim beside its parent's is the same."""
@@ -305,8 +305,8 @@ def test_the_release_of_another_owner_does_not_end_the_notes_of_one_that_goes_on
     assert store.statuses() == {}
 
 
-@pytest.mark.fault("F-631")
-def test_who_noted_a_step_and_releases_the_job_ends_the_notes_while_others_share_it() -> None:
+@pytest.mark.fault("F-576")
+def test_notes_end_when_the_last_owner_has_released_the_work() -> None:
     store = Store()
     store.own("a")
     store.note("a", "begun")
@@ -314,6 +314,8 @@ def test_who_noted_a_step_and_releases_the_job_ends_the_notes_while_others_share
     store.rules.one(Renew(ns="default", name="j", principal="p", lease_id="a", mode="shared"))
     store.own("b", mode="shared")
     store.release("a")
+    assert store.statuses() == {"k": "done"}
+    store.release("b")
     assert store.statuses() == {}
 
 
@@ -348,16 +350,6 @@ def test_a_doubt_after_a_failure_has_not_the_reason_of_the_failure() -> None:
     assert (told["owner"], told.get("reason")) == ("a", None)
 
 
-@pytest.mark.fault("F-633")
-def test_a_late_copy_of_a_beginning_does_not_begin_a_try_that_failed() -> None:
-    store = Store()
-    store.own("a")
-    store.note("a", "begun")
-    store.note("a", "failed", reason="why")
-    store.note("a", "begun")
-    assert store.statuses() == {"k": "failed"}
-
-
 @pytest.mark.fault("F-634")
 def test_an_owner_that_lost_the_id_of_its_try_can_say_how_it_ended() -> None:
     """Its program was killed, and the lease lives on: without an id the note is about the try under this lease."""
@@ -379,3 +371,48 @@ def test_the_notes_of_done_work_last_as_long_as_its_record() -> None:
     store.note("a", "begun")
     store.release("a", done_ms=5_000)
     assert store.kept().due_ms() == store.clock.wall_ms() + IDLE_RECORD_MS
+
+
+@pytest.mark.fault("F-574")
+@pytest.mark.parametrize("end", ["failed", "in_doubt"])
+def test_a_late_copy_of_a_beginning_does_not_begin_the_step_again(end: str) -> None:
+    store = Store()
+    store.own("a")
+    store.begun("a", id="one")
+    store.note("a", end, id="one")
+    assert store.begun("a", id="one") == end
+    assert store.statuses() == {"k": end}
+    assert store.begun("a", id="two") == end  # nobody is in the way of the next try
+
+
+@pytest.mark.fault("F-575")
+@pytest.mark.promise("effect:doubt-told")
+def test_the_id_of_a_try_under_another_lease_is_another_try() -> None:
+    store = Store()
+    store.own("a")
+    assert store.begun("a", id="fixed") == "new"
+    store.dies("a")
+    store.own("b")
+    assert store.begun("b", id="fixed") == "in_doubt"
+    store.effect(store.note("b", "done", id="fixed"))
+
+
+@pytest.mark.fault("F-576")
+@pytest.mark.parametrize("how", [{}, {"done_ms": 60_000}], ids=["released", "done"])
+def test_a_child_that_releases_what_its_parent_has_ends_no_notes(how: dict[str, Any]) -> None:
+    """The parent has begun a step alone. Its children come and go meanwhile."""
+    store = Store()
+    for child, parent in (("parent", None), ("child", "parent"), ("other", "parent")):
+        opened = OpenSession(ns="default", fresh_id=child, principal="p", owner=child, ttl_ms=TTL_MS, parent=parent)
+        store.rules.one(opened)
+    store.own("parent", session="parent")
+    store.begun("parent")
+    store.own("child", session="child")
+    store.release("child", **how)
+    store.own("other", session="other", again=True)
+    assert store.statuses() == {"k": "running"}
+    store.release("other")
+    store.effect(store.note("parent", "done"))
+    assert store.statuses() == {"k": "done"}
+    store.release("parent")
+    assert store.statuses() == {}

@@ -95,6 +95,7 @@ class Facts:
     parked: bool = False
     slots: int = 1  # as its owners said, or an operator
     pool: bool = False  # it was an operator
+    resumed: bool = False  # for `stuck`: it was paused, and may have as many slots again as anybody wants
     rests_until_ms: int = 0
     done_until_ms: int = 0
     ended: list[tuple[Wish, str, int]] = field(default_factory=list)  # newest first, with the time
@@ -216,7 +217,8 @@ class World:
             return wish.units > (wish.slots or 1)
         if wish.shared:
             return True
-        return bool(facts.slots) and (wish.units > facts.slots or wish.slots not in (0, facts.slots))
+        fits = wish.units <= facts.slots and wish.slots in (0, facts.slots)
+        return bool(facts.slots) and not facts.resumed and not fits
 
     def covered(self, wish: Wish, job: str) -> bool:
         """Whether the session has all of it already, by a claim above it, or its parent or child by one of it."""
@@ -290,9 +292,10 @@ class World:
     def pointless(self, place: Place) -> bool:
         if self.now_ms >= place.until_ms or self.run_over(place.wish.session):
             return True
-        facts = [self.about(job) for job in place.wish.jobs]
-        if any(self.never_fits(place.wish, job) for job in place.wish.jobs):
+        needed = [job for job in place.wish.jobs if not self.owned(place.wish, job)]
+        if any(self.never_fits(place.wish, job) for job in needed):
             return True
+        facts = [self.about(job) for job in needed]
         return any(each.parked or self.now_ms < each.done_until_ms for each in facts)
 
     def serve(self) -> None:
@@ -345,26 +348,23 @@ class World:
             facts.parked = False
         for place in world.line:
             place.until_ms = world.now_ms + 1
-            if any(world.paused(job) for job in place.wish.jobs):
-                place.wish = _with(place.wish, slots=0)
         polled = {}
         for session, run in world.runs.items():
             if wants and run.want is not None and not world.run_over(session):
                 wish, at_ms = run.want
                 if world.now_ms < at_ms + limits.WANT_MS:
-                    slots = 0 if any(world.paused(job) for job in wish.jobs) else wish.slots
-                    polled[session] = (_with(wish, key=None, slots=slots), at_ms)
-                    # A parent that ends its claim takes its child's cover away. Others may end theirs first.
+                    polled[session] = (_with(wish, key=None), at_ms)
+                    # A parent that ends its claim takes its child's cover away. Others may end theirs first, below.
                     covered = {(session, job) for job in wish.jobs if world.related_cover(wish, job)}
                     world.covered_before |= covered
         for facts in world.facts.values():
             if facts.pool and not facts.slots:
-                facts.slots = 1_000  # whoever paused it may end that
+                facts.slots, facts.resumed = 1_000, True  # whoever paused it may end that
         world.served = []
         while True:
             world.serve()
             for place, hold in itertools.product(world.served, world.holds):
-                hold.since_ms = place.since_ms if hold.wish is place.wish else hold.since_ms
+                hold.since_ms = place.since_ms if hold.wish.lease == place.wish.lease else hold.since_ms
             for session, (wish, at_ms) in list(polled.items()):
                 # A poll was refused for those who were there then. Others it meets when it asks again.
                 since = copy.copy(world)
@@ -373,10 +373,15 @@ class World:
                 if not any(since.waits(wish, job) for job in wish.jobs):
                     del polled[session]
             waiting = {place.wish.session for place in world.line} | set(polled)
-            kept = [hold for hold in world.holds if hold.wish.session in waiting - {None}]
-            if len(kept) == len(world.holds):
+            over = [hold for hold in world.holds if hold.wish.session not in waiting - {None}]
+            if not over:
                 return {session for session in waiting if session is not None}
-            world.holds = kept
+            first = [hold for hold in over if not any(world.covers(hold, session) for session in polled)]
+            world.holds = [hold for hold in world.holds if hold not in (first or over)]
+
+    def covers(self, hold: Hold, session: str) -> bool:
+        """Whether a poll of this session passes the line because of what its parent or child has."""
+        return (session, hold.job) in self.covered_before and self.are_related(session, hold.wish.session)
 
     def waits(self, wish: Wish, job: str) -> bool:
         """Whether a poll would be told to come back. Another number of slots is only an error while it lasts."""

@@ -18,6 +18,7 @@ from dibs.core.commands import (
     AcquireAny,
     Break,
     Close,
+    EffectNote,
     EndSession,
     Free,
     KeepSession,
@@ -27,14 +28,28 @@ from dibs.core.commands import (
     OpenSession,
     Release,
     Renew,
+    ReturnNumber,
     SetAcl,
     SetPool,
     Sweep,
+    TakeNumber,
     Transfer,
     Withdraw,
 )
 from dibs.core.limits import TICKET_MS
-from dibs.core.records import EXCLUSIVE, SHARED, Holder, LockRecord, SessionRecord, Ticket, lock_key
+from dibs.core.records import (
+    EFFECT_BEGUN,
+    EFFECT_DONE,
+    EFFECT_FAILED,
+    EFFECT_IN_DOUBT,
+    EXCLUSIVE,
+    SHARED,
+    Holder,
+    LockRecord,
+    SessionRecord,
+    Ticket,
+    lock_key,
+)
 from dibs.wire.codes import NEVER_LIKE_THIS, NOT_YET, OUTCOMES
 from tests.walks.rules import Walker, line_of, text_of
 from tests.walks.step import Step
@@ -75,6 +90,8 @@ FEATURES = (
     "breaks",
     "dead waiters",
     "withdrawals",
+    "steps",
+    "numbers",
 )
 PAIRS = list(combinations(FEATURES, 2))
 WALKS = [f"swarm {number}" for number in range(250)]
@@ -113,6 +130,8 @@ class Swarm(Walker):
             (7, "", self._release),
             (4, "", self._renew),
             (6, "share()", self._share),
+            (6, "steps", self._note_step),
+            (3, "numbers", self._number),
             (5, "transfer", self._transfer),
             (2, "", self._leave),
             (5, "withdrawals", self._withdraw),
@@ -389,6 +408,30 @@ class Swarm(Walker):
             return None
         name, hold = lease
         return Renew(name=name, **self._proof(hold), **self.maybe(0.3, ttl_ms=self.chance.choice((5_000, 30_000))))
+
+    def _note_step(self) -> Command | None:
+        """An owner notes that a step begins, or how one that it began has ended."""
+        if (lease := self._lease()) is None:
+            return None
+        name, hold = lease
+        lock = self.records.get(lock_key(NS, name))
+        begun = [each for each in lock.effects if each.state == EFFECT_BEGUN] if isinstance(lock, LockRecord) else []
+        self._borne.add("steps")
+        key, id_, state = self.chance.choice("pq"), self.id("E"), EFFECT_BEGUN
+        if begun and self.chance.random() < 0.6:
+            last = self.chance.choice(begun)
+            key, id_, state = last.key, last.id, self.chance.choice((EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT))
+        return Renew(name=name, **self._proof(hold), effect=EffectNote(key=key, id=id_, state=state))
+
+    def _number(self) -> Command:
+        """A number of a series: a job that counts may also be held, closed and listed."""
+        self._borne.add("numbers")
+        name, who = self.chance.choice(self.names), self.chance.choice(("team", "solo"))
+        if self.chance.random() < 0.3:
+            return ReturnNumber(ns=NS, name=name, principal=who, number=self.chance.randint(1, 3))
+        asked: dict[str, Any] = {"owner": self.id("n"), "request_key": self.id("n"), "badges": (who,)}
+        just: dict[str, Any] = self.chance.choice(({}, {}, {}, {"number": self.chance.randint(1, 4)}, {"at_least": 3}))
+        return TakeNumber(ns=NS, name=name, principal=who, **asked, **just)
 
     def _share(self) -> Command | None:
         """An owner shares its job; rather one that has a place in its line, too, as a part of a claim-all."""

@@ -22,12 +22,13 @@ from dibs.core.commands import (
     OpenSession,
     Release,
     Renew,
+    TakeNumber,
     Transfer,
     Withdraw,
 )
 from dibs.core.events import Event
 from dibs.core.identity import Limits
-from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
+from dibs.core.lease_outcomes import Numbered, Renewed, SessionState, Transferred
 from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, REMEMBERED_MAX
 from dibs.core.outcomes import Granted, GrantedAll, Held, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status
 from dibs.core.records import (
@@ -47,6 +48,7 @@ from dibs.core.records import (
 )
 from dibs.engine.coordinator import Result
 from dibs.stores.port import Versioned
+from dibs.testing.outside import Outside
 from dibs.testing.queue_checker import NS, QueueChecker, QueueRecords, covers, overlap
 
 Puts = Mapping[str, Stored | None]
@@ -88,6 +90,7 @@ class Checker:
         self._live: defaultdict[str, dict[int, Event]] = defaultdict(dict)
         self._over_ms: dict[tuple[str, int], int] = {}  # when the end of each lease was written, by token
         self.waits = QueueChecker(say, self._now)
+        self.outside = Outside(say)
         self._tokens: dict[str, int] = {}
         self._commits = 0
         self._made: dict[str, str] = {}  # every id of a lease or place that was ever written, and its job
@@ -121,6 +124,7 @@ class Checker:
     def learn(self, events: Sequence[Event], now_ms: int) -> None:
         """The store has these events and records already. What was sent before may be answered from the other."""
         self._since_ms = now_ms
+        self.outside.learn(events)
         for event in events:
             if event.kind == kinds.OUTAGE:
                 self._recorded.append(event.at_ms)
@@ -195,6 +199,9 @@ class Checker:
                 left = [job for job, hold in own if (job, hold.lease_id) not in self._reported]
                 if left:
                     self._say("all-or-nothing", f"{client} was told that its claim is lost, and has {left}.")
+        elif isinstance(result, Numbered) and isinstance(command, TakeNumber):
+            is_next = not (result.again or command.at_least or command.number)
+            self.outside.numbered(result.name, result.number, result.owner, command.request_key, is_next=is_next)
         elif isinstance(result, NotCurrent) and isinstance(command, Renew | Release):
             self._lost(client, command, now_ms)
         elif isinstance(result, NotCurrent) and isinstance(command, Transfer):
@@ -286,6 +293,7 @@ class Checker:
             if event.kind in _SETTINGS:
                 _SETTINGS[event.kind](self, event)
             elif event.job:
+                self.outside.follow(event)
                 self._job_event(event, events, puts, now_ms)
         for key, record in puts.items():
             if isinstance(record, LockRecord):
@@ -469,6 +477,7 @@ class Checker:
 
     def _lock(self, key: str, lock: LockRecord, puts: Puts) -> None:
         job = lock.name
+        self.outside.written(lock)
         if {holder.token for holder in lock.holders} != self._live[job].keys():
             self._say("audit", f"{job} is held by {[each.owner for each in lock.holders]}, and events say otherwise.")
         queue = sorted(self.waits.queue(job))

@@ -27,6 +27,7 @@ FEATURES = (
     "keys",  # a key that is used again after its lease has ended
     "lost-replies",
     "nested-sessions",
+    "numbers",
     "other-ttls",
     "pools",
     "prefix-closures",
@@ -36,6 +37,7 @@ FEATURES = (
     "slots",
     "slow-moves",  # a waiter whose connection broke needs seconds to come to another server
     "smaller-pools",
+    "steps",  # that change something outside, and are noted before and after
     "transfer",
     "trees",
     "two-asks",

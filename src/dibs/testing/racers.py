@@ -24,6 +24,7 @@ from dibs.base.jsontext import Document
 from dibs.client.transport import Ask
 from dibs.sdk.client import Client
 from dibs.testing.judge import KILL, OK, PAUSE, REFUSED, UNKNOWN
+from dibs.testing.outside import Outside
 from dibs.testing.workload import RaceTerms, Stage, Steps, Workload
 from dibs.wire.codes import NOT_NOW, kind_of_word
 from dibs.wire.documents import Reply, reply_for_error
@@ -100,6 +101,7 @@ class Racer(RaceThread):
         self._transports, self._transport = transports, transports()
         self.chance, self.now, self.fresh_id, self.is_over = self._chance, now, new_id, self._over.is_set
         self.note = self._recorder.note
+        self.outside = Outside(lambda promise, says: None)  # its features have no steps
         self._beside: list[threading.Thread] = []  # requests that are under way a second time
         self._client = Workload(name, self, TERMS._replace(operates=may_break))
 

@@ -23,6 +23,7 @@ from dibs.engine.waiters import Waiter
 from dibs.testing.checker import LIMITED, LIMITS, Finding
 from dibs.testing.features import FEATURES, Pair
 from dibs.testing.judge import UNKNOWN, RecordedCall
+from dibs.testing.outside import Outside
 from dibs.testing.queue_checker import NS
 from dibs.testing.simulation import EPISODE, FAULTS, EpisodeSettings, SimulatedServer, World
 from dibs.testing.workload import RaceTerms, Stage, Steps, Workload
@@ -232,6 +233,10 @@ class SimulatedClient:
     def bore(self, features: Iterable[str], places: Iterable[str]) -> None:
         of_few = ["quotas"] * (self.caller.principal == LIMITED)
         self.world.meetings.bore([*features, *of_few], places, self.world.time.now_ms)
+
+    @property
+    def outside(self) -> Outside:
+        return self.world.checker.outside
 
     def now(self) -> float:
         return self.world.time.now_ms / 1000

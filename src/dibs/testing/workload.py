@@ -21,6 +21,7 @@ from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask, is_over
 from dibs.core.names import is_resource
 from dibs.testing.judge import OK, REFUSED, UNKNOWN
+from dibs.testing.outside import DONE, FAILED, IN_DOUBT, Outside
 from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of
 from dibs.wire.documents import Reply
 
@@ -31,6 +32,10 @@ class Stage(Protocol):
     """The surroundings of a client: they send, wait and record for it."""
 
     chance: Random
+
+    @property
+    def outside(self) -> Outside:
+        """The world that steps change."""
 
     def now(self) -> float:
         """Seconds of a steady clock."""
@@ -63,6 +68,7 @@ SEVERAL = frozenset((SHARED, POOL, RELATED, *TWOS))
 PLAIN = ("job-", "lab/")  # how the names of the others begin that are in no tree
 PREFIX = "lab/"  # what is closed as a whole
 GROUPS = ("g", "h")
+STEPS = ("mail", "tag")
 LISTS: tuple[list[str], ...] = (["user:team"], ["user:few"], ["user:team", "user:few"], [])
 PAUSE_MS_MAX = 8_000
 SESSION_TTL_S = 10
@@ -118,6 +124,7 @@ class Workload:
         ways += [self._any] * ("claim-any" in on)
         ways += [self._all] * ("claim-all" in on and len(self._plain) > 1)
         ways += [self._family] * ("nested-sessions" in on and RELATED in terms.jobs)
+        ways += [self._count] * ("numbers" in on)
         ways += [self._operate] * terms.operates
         self._ways = ways
 
@@ -301,6 +308,8 @@ class Workload:
                     stage.beside(Ask("inspect", leases[0]["name"]), ms)
             if self._session:
                 yield from self._keep_session()
+            if self._bears("steps", 0.6, set()) and (yield from self._step(chance.choice(leases))):
+                return True
             kept = []
             for lease in leases[1:] if len(leases) > 1 and stage.strikes("silent", 0.2) else leases:  # it forgets one
                 now = yield from self._renew(lease)
@@ -331,6 +340,51 @@ class Workload:
         if reply.status < 300:
             return reply.body
         return None if verdict(Ask("renew"), reply)[0] == REFUSED else lease
+
+    def _step(self, lease: Document) -> Steps:
+        """A step that changes something outside, as `claim.once` does it. True if it died in the middle."""
+        stage, chance = self._stage, self._chance
+        job, token, key, of = lease["name"], lease["fencing_token"], chance.choice(STEPS), stage.fresh_id()
+        known = yield from self._note_step(lease, {"effect_key": key, "effect_id": of})
+        if known is None:
+            return False
+        stage.outside.check_answer(job, token, known)
+        if known["status"] == DONE:
+            return False
+        result = stage.outside.finds(job, token, key) if known["status"] == IN_DOUBT else None
+        if stage.strikes("dead", 0.04):
+            return True
+        if stage.strikes("silent", 0.06):
+            yield int(lease["remaining_ms"] * 1.3)
+        fate = chance.random()
+        end: Document = {"effect_status": FAILED, "effect_reason": "no luck"}
+        if result is None and fate > 0.2:
+            result = stage.outside.does(job, token, key)
+            if result is None:
+                return False  # another owner was there
+        if stage.strikes("dead", 0.04):
+            return True
+        yield chance.choice((1, 1, 100))
+        if fate > 0.9:
+            end = {"effect_status": IN_DOUBT, "effect_reason": "no answer"}
+        elif result is not None:
+            end = {"effect_status": DONE, "effect_result": result}
+        yield from self._note_step(lease, {"effect_key": key, "effect_id": of, **end})
+        return False
+
+    def _note_step(self, lease: Document, note: Document) -> Steps:
+        """Return what is known of the step then. None: the note was refused, or nobody knows."""
+        asked = Ask("renew", lease["name"], {"lease_id": lease["lease_id"], **note})
+        for _ in range(self._chance.choice((1, 3))):  # as `claim.once` insists
+            began = self._stage.now()
+            reply: Reply = yield asked
+            outcome, code = verdict(asked, reply)
+            if code != "conflict":  # that is about the step, and says nothing of the lease
+                self.note(asked, began, reply, lease["lease_id"])
+            if outcome != UNKNOWN:
+                self._bore(reply, ["steps"], [lease["name"]])
+                return (reply.body or {}).get("effect") if outcome == OK else None
+        return None
 
     def _share(self, job: str, proof: Document) -> Steps:
         """Let others share it from now on."""
@@ -384,6 +438,7 @@ class Workload:
             claims_all = "claim-all" in self._terms.features and len(self._plain) > 1
             ways = [self._one, self._one, self._all if claims_all else self._one, self._idle]
             ways += [self._any] * ("claim-any" in self._terms.features)
+            ways += [self._count] * ("numbers" in self._terms.features)
             for _ in range(self._chance.choice((1, 2, 3))):
                 died = died or (yield from self._chance.choice(ways)())
             if not died:
@@ -469,6 +524,24 @@ class Workload:
 
     def _look(self) -> Steps:
         yield from self._ask(Ask("inspect", self._chance.choice(self._terms.jobs)))
+
+    def _count(self) -> Steps:
+        """Take a number of a series, ask again as after a lost reply, and perhaps give it back."""
+        chance, job = self._chance, self._chance.choice(self._plain)
+        self._number += 1
+        owner = f"{self.name}.{self._number}"
+        document: Document = {"owner": owner, "request_key": f"{owner}n"}
+        if chance.random() < 0.1:
+            document["at_least"] = chance.randrange(1, 40)
+        asked = Ask("next", job, document)
+        reply = yield from self._ask(asked)
+        if chance.random() < 0.3:
+            reply = yield from self._ask(asked)
+        self._bore(reply, ["numbers"], [job])
+        if reply.status < 300 and chance.random() < 0.3:
+            yield chance.choice((1, 100))
+            yield from self._ask(Ask("give-back", job, {"number": reply.body["number"]}))
+        return False
 
     def _operate(self) -> Steps:
         job, chance = self._chance.choice(self._terms.jobs), self._chance

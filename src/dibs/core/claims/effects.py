@@ -17,9 +17,8 @@ A try has an id, so that a repeat of its notes is recognised, whenever it arrive
 try under this lease: for an owner that keeps no ids, or whose program was killed while its lease lives on.
 
 The notes belong to the work in progress. They outlast failures, losses and transfers. A release without failure ends
-them, but not that of a child or of somebody else who shares the job and has noted nothing, while others go on; a done
-mark keeps them for its time, and the claim after it begins anew. While a job has several owners nobody begins a step,
-because nobody could say whose it was; neither has a resource any, which is no work.
+them, once nobody has the job; a done mark keeps them for its time, and the claim after it begins anew. While a job has
+several owners no step of it begins, because nobody could say whose step it was. A resource, which is no work, has none.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def note_effect(
     known = next((each for each in lock.effects if each.key == note.key), None)
     if note.state == EFFECT_BEGUN:
         return _begun(draft, lock, mine, note, known)
-    if known is None or note.id not in (None, known.id) or known.token != mine.token:
+    if known is None or known.token != mine.token or note.id not in (None, known.id):
         return _refused(draft, lock, note, NOT_BEGUN, known)
     if known.state != EFFECT_BEGUN:  # the first word counts
         return lock.effects, known
@@ -94,7 +93,7 @@ def _begun(
 ) -> tuple[tuple[EffectState, ...], EffectState] | EffectRefused:
     if is_resource(lock.name):
         return _refused(draft, lock, note, OF_RESOURCE, known)
-    if known is not None and (known.state == EFFECT_DONE or known.id == note.id):
+    if known is not None and (known.state == EFFECT_DONE or _is_try(known, mine, note)):
         return lock.effects, known
     if mine.mode != EXCLUSIVE or mine.slot_numbers or len(lock.holders) > 1:
         return _refused(draft, lock, note, SEVERAL_OWNERS, known)
@@ -115,6 +114,11 @@ def _begun(
         begun = _doubted(begun, known)
     draft.emit_for_hold(events.EFFECT_BEGUN, lock, mine, effect_key=note.key)
     return _with(lock, begun), begun
+
+
+def _is_try(known: EffectState, mine: Holder, note: EffectNote) -> bool:
+    """Return whether a note is of the try on record, which may have ended since: a copy of its beginning comes late."""
+    return known.id == note.id and known.token == mine.token
 
 
 def _doubted(effect: EffectState, by: EffectState, reason: str | None = None) -> EffectState:

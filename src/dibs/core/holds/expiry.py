@@ -237,9 +237,9 @@ def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockReco
     if how == RELEASED:
         if not (lock.failures or lock.effects) or is_resource(lock.name):
             return lock
-        # Others go on, and the notes are theirs (`effects.py`).
-        beside = lock.holders and all(each.token != holder.token for each in lock.effects)
-        return lock.replace(failures=0, effects=lock.effects if lock.endings[0].done or beside else ())
+        # Work that others go on with is not over: a child may release what its parent has.
+        goes_on = bool(lock.holders) or lock.endings[0].done
+        return lock.replace(failures=0, effects=lock.effects if goes_on else ())
     if how not in UNSUCCESSFUL or is_resource(lock.name):
         return lock
     lock = lock.replace(failures=lock.failures + 1)

@@ -99,7 +99,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     if ask.max_attempts or lock.done is not None or lock.delay_until_ms:
         max_attempts = ask.max_attempts or lock.max_attempts
         lock = lock.replace(max_attempts=max_attempts, done=None, delay_until_ms=0)
-    if lock.effects and previous is not None and previous.done and not others:  # those of finished work are over
+    if lock.effects and not others and previous is not None and previous.done:  # those of finished work are over
         lock = lock.replace(effects=())
     put_hold(draft, lock, lease, number, place.since_ms if place is not None else None)
     if others:

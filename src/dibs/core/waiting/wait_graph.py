@@ -81,7 +81,10 @@ class Wanted:
         self.slots = slots_of(lock, ask.slots)
         self.of_slots = self.slots > 1 or lock.pooled
         self.in_tree = in_tree(name)
-        self.fits = misfit(lock, ask, draft.now_ms) is None  # else it waits for nobody: it would be refused
+        # Else it waits for nobody: it would be refused. So would a claim of what its session has in another mode; a
+        # place of it waits for its own session.
+        has_otherwise = at_ms is not None and session in owners_of(draft, lock).of
+        self.fits = not has_otherwise and misfit(lock, ask, draft.now_ms) is None
         self.number, self.session = number, session
         self.at_ms = at_ms  # None: it claims at this moment
 
