@@ -23,6 +23,7 @@ export class Source {
     this.waiters = [];
     this.byJob = new Map();
     this.sessions = [];
+    this.agents = { rows: [], isWhole: false, isCut: false };
     this.lists = new Map();
     this.hour = null;
     this.trouble = ""; // why the server takes no claims, in its own words
@@ -97,6 +98,7 @@ export class Source {
     try {
       if (what === "waiters") await this._readWaiters();
       else if (what === "sessions") this.sessions = (await get("/sessions", { namespace: this.ns })).sessions;
+      else if (what === "agents") await this._readAgents();
       else if (what === "hour") await this._readHour();
       else if (what === "ready") await this._readReady();
       else await this._readList(what);
@@ -112,6 +114,17 @@ export class Source {
   async _readHour() {
     this.hour = await get("/activity", { namespace: this.ns });
     if (!this.hour.whole) this.soon("hour", 500);
+  }
+
+  async _readAgents() {
+    const rows = [];
+    let after = "";
+    do {
+      const page = await get("/agents", { after, limit: 1000 });
+      rows.push(...page.agents);
+      after = page.next;
+    } while (after && rows.length < MOST && !this._ended);
+    this.agents = { rows, isWhole: true, isCut: after !== null };
   }
 
   async _readReady() {
@@ -154,7 +167,7 @@ export class Source {
       for (const what of Object.keys(LISTS)) {
         if (this._wanted.has(what)) this.soon(what, (this.lists.get(what)?.rows.length ?? 0) > 1000 ? 20_000 : 1500);
       }
-      if (this._wanted.has("sessions")) this.soon("sessions", 1500);
+      for (const what of ["sessions", "agents"]) if (this._wanted.has(what)) this.soon(what, 1500);
     }
     this._seen(event);
   }

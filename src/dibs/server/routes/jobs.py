@@ -51,6 +51,7 @@ def job_routes(api: Api) -> Table:
             "watch": events.watch,
             "session-open": asks(api, "session-open"),
             "sessions": lambda call: api.sessions(call.headers),
+            "agents": lambda call: api.agents(call.query, call.headers),
             **{verb: asks(api, verb) for verb in ("session-keep", "session-show", "session-end")},
             **{verb: partial(_token, api, verb) for verb in _TOKENS},
             "rights": partial(_rights, api),
