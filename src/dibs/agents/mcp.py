@@ -190,8 +190,8 @@ def invalid_params() -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, "Invalid request parameters", "")
 
 
-class Terms:
-    """How a client wants its answers. `once`: it would give its model the text and the structured content, which say
+class AnswerForm:
+    """The form of a client's answers. `once`: it would give its model the text and the structured content, which say
     the same (Copilot does), so it gets the text alone. `missing` is the code for a resource that is not there."""
 
     def __init__(self, *, once: bool = False, missing: int = INVALID_PARAMS) -> None:
@@ -213,7 +213,7 @@ class Methods:
         if method not in _TAKES:
             raise ProtocolError(METHOD_NOT_FOUND, "Method not found", method)
 
-    async def answer(self, backend: ToolBackend, method: str, params: Document, terms: Terms) -> Document:
+    async def answer(self, backend: ToolBackend, method: str, params: Document, form: AnswerForm) -> Document:
         """The result. Raises ProtocolError."""
         self.check(method)
         for name, kind, is_required in _TAKES[method]:
@@ -222,13 +222,13 @@ class Methods:
                 raise invalid_params()
         if method == "tools/call":
             called = await self._called(backend, params["name"], params.get("arguments") or {})
-            return {key: called[key] for key in called if not (terms.once and key == "structuredContent")}
+            return {key: called[key] for key in called if not (form.once and key == "structuredContent")}
         if method == "resources/read":
-            return await _resource(backend, params["uri"], terms)
+            return await _resource(backend, params["uri"], form)
         if params.get("cursor"):  # each list is one page, so nobody was given a cursor
             raise ProtocolError(INVALID_PARAMS, "There is no such cursor: the list is one page.")
         if method == "tools/list":
-            return {"tools": self._listed_once if terms.once else self._listed}
+            return {"tools": self._listed_once if form.once else self._listed}
         return _RESOURCES if method == "resources/list" else _TEMPLATES
 
     async def _called(self, backend: ToolBackend, name: str, given: Document) -> Document:
@@ -314,14 +314,14 @@ _TEMPLATES: Document = {
 }
 
 
-async def _resource(backend: ToolBackend, uri: str, terms: Terms) -> Document:
+async def _resource(backend: ToolBackend, uri: str, form: AnswerForm) -> Document:
     try:
         document = await read(backend, uri)
     except DibsError as error:
         raise ProtocolError(INVALID_PARAMS, words.trouble(error)) from None
     if document is None:
         known = f"There is no such resource. There are: {ROOT}, {JOB}, {HISTORY}."
-        raise ProtocolError(terms.missing, known, {"uri": uri[:NAME_BYTES_MAX]})
+        raise ProtocolError(form.missing, known, {"uri": uri[:NAME_BYTES_MAX]})
     return {"contents": [{"uri": uri, "mimeType": MIME, "text": json.dumps(document, ensure_ascii=False)}]}
 
 

@@ -1,4 +1,4 @@
-"""Which files in projects are dibs' own, as some version of it wrote them: the skill, and the plugin for opencode.
+"""Finds files of dibs in projects, as some version of it wrote them: the skill, and the plugin for opencode.
 
 `shipped_files.txt` has the digest of every text that was ever shipped. A file with one of these was changed by nobody,
 so another version may replace it or take it away. Git may have changed how its lines end: that is no change.

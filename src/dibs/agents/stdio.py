@@ -30,9 +30,9 @@ from dibs.agents.mcp import (
     INSTRUCTIONS,
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,
+    AnswerForm,
     Methods,
     ProtocolError,
-    Terms,
     complete,
     invalid_params,
 )
@@ -54,7 +54,7 @@ MODERN = "2026-07-28"
 _META = "io.modelcontextprotocol/"
 VERSION_KEY, _CLIENT, _ABLE = _META + "protocolVersion", _META + "clientInfo", _META + "clientCapabilities"
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR, UNSUPPORTED = -32700, -32600, -32603, -32022
-_TOLD_TWICE = "copilot"  # in the name of a client that gives its model both forms of an answer
+_READS_BOTH = "copilot"  # in the name of a client that gives its model both forms of an answer
 PROGRESS_S = 5.0
 _INFO = {"name": "dibs", "title": "dibs", "version": __version__}
 _ABOUT = {
@@ -71,7 +71,7 @@ class Dialogue:
         self._methods = methods
         self._backend = backend
         self._version = version
-        self._is_told_once = False
+        self._reads_both = False
         self._calls: dict[int | str, asyncio.Task[Any]] = {}
 
     async def answer(self, message: Any) -> Document | None:
@@ -130,8 +130,8 @@ class Dialogue:
         self._methods.check(method)
         if self._version is None:
             raise ProtocolError(INVALID_PARAMS, NO_ENVELOPE)
-        terms = Terms(once=self._is_told_once, missing=RESOURCE_NOT_FOUND)
-        return await self._methods.answer(self._backend, method, params, terms)
+        form = AnswerForm(once=self._reads_both, missing=RESOURCE_NOT_FOUND)
+        return await self._methods.answer(self._backend, method, params, form)
 
     def _initialized(self, params: Document) -> Document:
         asked, client = params.get("protocolVersion"), params.get("clientInfo")
@@ -158,14 +158,14 @@ class Dialogue:
         if method == "server/discover":
             result: Document = {"supportedVersions": [MODERN], **_ABOUT}
         else:
-            result = await self._methods.answer(self._backend, method, params, Terms(once=self._is_told_once))
+            result = await self._methods.answer(self._backend, method, params, AnswerForm(once=self._reads_both))
         return {**complete(method, result), "_meta": {_META + "serverInfo": _INFO}}
 
     def _meet(self, client: Any) -> None:
         if not isinstance(client, dict) or not all(isinstance(client.get(key), str) for key in ("name", "version")):
             raise invalid_params()
         self._backend.introduce(client["name"])
-        self._is_told_once = _TOLD_TWICE in client["name"].lower()
+        self._reads_both = _READS_BOTH in client["name"].lower()
 
 
 class Connection(Dialogue):
@@ -197,18 +197,18 @@ class Connection(Dialogue):
             return None
         given = params.get("arguments")
         wanted = given.get("wait_seconds") if isinstance(given, dict) else None
-        return asyncio.create_task(self._tell_progress(token, wanted))
+        return asyncio.create_task(self._report_progress(token, wanted))
 
-    async def _tell_progress(self, token: int | str, wanted: object) -> None:
+    async def _report_progress(self, token: int | str, wanted: object) -> None:
         """Say every few seconds how long the call has waited: a client may give up on one that it hears nothing of."""
         began_ms = steady_ms()
         while True:
             await asyncio.sleep(PROGRESS_S)
             waited = (steady_ms() - began_ms) / 1000
-            told: Document = {"progressToken": token, "progress": waited, "message": f"Waiting for {waited:.0f} s."}
+            report: Document = {"progressToken": token, "progress": waited, "message": f"Waiting for {waited:.0f} s."}
             if isinstance(wanted, int | float) and not isinstance(wanted, bool) and wanted >= waited:
-                told["total"] = wanted
-            self._reply({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+                report["total"] = wanted
+            self._reply({"jsonrpc": "2.0", "method": "notifications/progress", "params": report})
 
     async def close(self) -> None:
         """End all calls, and release all claims. This takes a bounded time."""
