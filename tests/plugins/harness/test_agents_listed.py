@@ -124,6 +124,13 @@ def test_a_job_that_is_called_like_a_file_is_the_job_and_the_file_is_named(yard:
     assert "Files are named apart from jobs: path:src/a" in both
 
 
+def test_a_repository_with_wrong_settings_keeps_no_job_from_being_looked_at(yard: Yard) -> None:
+    (yard.folder / ".dibs.toml").write_text("[names]\nnonsense = 1\n")
+    yard.git("config", "dibs.namespace", " ")
+    assert "Claimed v1.2" in said(yard, "claim", "v1.2", "--owner", "person")
+    assert "person has v1.2" in said(yard, "owner", "v1.2")
+
+
 @pytest.mark.fault("F-611")
 def test_who_releases_a_file_releases_it_for_its_checkout_too(yard: Yard) -> None:
     one, two = yard.agent(A), yard.agent(B)

@@ -117,6 +117,8 @@ class AgentGuard:
         from dibs.agents.harness.shell_writes import written
 
         command = self._event.command
+        assert self._event.agent is not None
+        self._event.agent.action = "shell"
         git = self._before_git() if "git" in command else NOTHING
         if git.reason:
             return git

@@ -250,7 +250,7 @@ class ActorSession:
             "host": os.uname().nodename,
             "tree": f"~{tree[len(home) :]}" if is_inside else tree,
             "branch": branch_of(tree) if tree else "",
-            "action": (agent.action if agent is not None else "") or f"dibs {self._call.command}",
+            "action": _action(self._call, agent),
         }
         return agent_note(ACTOR if agent is None else agent.harness, fields)
 
@@ -298,6 +298,13 @@ class ActorSession:
             f"{self._folder} cannot be written ({error.strerror}), so dibs cannot remember the actor. "
             "Claim without --actor: the claim then prints a lease id, for --lease."
         )
+
+
+def _action(call: Call, agent: Any) -> str:
+    """The last action of a worker: what its hook says, else the command of dibs."""
+    if agent is not None and (agent.action or call.command == "agent hook"):
+        return str(agent.action)
+    return f"dibs {call.command}"
 
 
 Entry = tuple[str, int, str]  # a session's id, its TTL, and the mark of its process or `-`

@@ -6,6 +6,7 @@ import os
 
 from dibs.base.cheap import Callable, Iterable
 from dibs.base.checkout import current_folder
+from dibs.base.errors import InvalidInput
 from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import session_of
@@ -139,31 +140,38 @@ def _use_files(call: Call) -> None:
     name; or only the file is on record. If there are both, the job is meant, and the other one is named."""
     given = call.values.get("job")
     names: list[str] = [given] if isinstance(given, str) else list(given or ())
-    maybe = [name for name in names if ":" not in name and ("/" in name or os.path.lexists(name))]
-    place = call.said("namespace") or (here(call) if maybe else None)
-    if place is None or call.values.get("exact"):
+    maybe = [name for name in names if ":" not in name and ("/" in name or "." in name or os.path.lexists(name))]
+    maybe = [name for name in maybe if name != call.env.get(repositories.RUN_JOB)]
+    if not maybe or call.values.get("exact") or call.values.get("lease"):
         return
-    files, jobs = call.another_transport(namespace=place), call.another_transport()
-    found: dict[str, str] = {}
     try:
-        for name in maybe:
-            file = names_here(call).of(f"path:./{name}")
-            use, owner = _use_of(files, file, call.command)
+        place = call.said("namespace") or here(call)
+        files = {name: names_here(call).of(f"path:./{name}") for name in maybe}
+    except InvalidInput:  # of a repository whose settings are wrong: a job needs none
+        return
+    found = {} if place is None else _files_in_use(call, place, files)
+    if found and len(found) == len(names):
+        call.values = {**call.values, "job": found[given] if isinstance(given, str) else list(found.values())}
+    elif found:
+        call.complain(f"Files are named apart from jobs: {plain(few(list(found.values())))}.")
+
+
+def _files_in_use(call: Call, place: str, files: dict[str, str]) -> dict[str, str]:
+    """Those of the names that mean a file, with its name."""
+    found: dict[str, str] = {}
+    in_tree, jobs = call.another_transport(namespace=place), call.another_transport()
+    try:
+        for name, file in files.items():
+            use, owner = _use_of(in_tree, file, call.command)
             of_job = _use_of(jobs, name, call.command)[0] if use else _UNKNOWN
             if use > of_job:
                 found[name] = file
             elif use:
                 call.complain(f"{plain(file)} is another one: {plain(owner)}. Write it so to mean the file.")
     finally:
-        files.close()
+        in_tree.close()
         jobs.close()
-    if len(found) == len(names):
-        call.values = {
-            **call.values,
-            "job": found[given] if isinstance(given, str) else [found[name] for name in names],
-        }
-    elif found:
-        call.complain(f"Files are named apart from jobs: {plain(few(list(found.values())))}.")
+    return found
 
 
 _UNKNOWN, _PAST, _IN_USE = range(3)

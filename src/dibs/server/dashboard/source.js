@@ -82,7 +82,12 @@ export class Source {
     if (this.jobs.isWhole) this.jobs.readPage();
     else this.jobs.load();
     const isLive = this._now === "live";
-    for (const what of this._wanted) if (!isLive || !(what in LISTS)) this.soon(what, isLive ? 5000 : 500);
+    for (const what of this._wanted) if (!isLive || !(what in LISTS)) this.soon(what, this._pause(what, isLive ? 5000 : 500));
+  }
+
+  /** A server reads very many agents for seconds. */
+  _pause(what, ms) {
+    return what === "agents" && this.agents.rows.length > 1000 ? 20_000 : ms;
   }
 
   /** Reads it within this many milliseconds, once for all who ask until then. */
@@ -167,7 +172,7 @@ export class Source {
       for (const what of Object.keys(LISTS)) {
         if (this._wanted.has(what)) this.soon(what, (this.lists.get(what)?.rows.length ?? 0) > 1000 ? 20_000 : 1500);
       }
-      for (const what of ["sessions", "agents"]) if (this._wanted.has(what)) this.soon(what, 1500);
+      for (const what of ["sessions", "agents"]) if (this._wanted.has(what)) this.soon(what, this._pause(what, 1500));
     }
     this._seen(event);
   }
