@@ -68,6 +68,7 @@ WORDS: dict[str, list[str]] = {
     "session list": [],
     "owner": ["job"],
     "list": [],
+    "agents": [],
     "top": [],
     "history": ["job"],
     "overdue": ["job"],

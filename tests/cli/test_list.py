@@ -107,9 +107,15 @@ def test_a_file_that_a_hook_claimed_for_all_and_for_its_checkout_is_one_row(term
     # In another work tree, for which the first is no reason to stop.
     terminal.claim(f"{other}/src/a.py", "--owner", "codex-03b3 in app2@main", "--metadata", note, "--namespace", "n")
     _, *rows = terminal("list", "--namespace", "n").out.splitlines()
-    assert [row.split()[:2] for row in rows] == [["path:src/a.py", "gemini-a26d"], ["path:src/a.py", "codex-03b3"]]
+    assert [row.split()[:2] for row in rows] == [["path:src/a.py", "gemini-a26d"]]
+    assert "+1" in rows[0]
+    assert "also codex-03b3 in app2@main" in rows[0]
     assert "checkout=" not in "".join(rows)
-    assert len(terminal("list", "--namespace", "n", "--quiet").out.split()) == 3
+    assert terminal("list", "--namespace", "n", "--quiet").out.split() == ["path:src/a.py"]
+    for command in ("owner", "history", "wait --for 1s"):
+        shown = terminal(*command.split(), "path:src/a.py", "--namespace", "n").out
+        assert "gemini-a26d" in shown
+        assert "e586069f0739" not in shown
 
 
 def test_columns_are_cut_only_as_far_as_needed() -> None:

@@ -78,6 +78,7 @@ VIEWS = {
     "failed": "/?tab=failed",  # parked jobs have the same table
     "done": "/?tab=done",
     "sessions": "/?tab=sessions",
+    "agents": "/?tab=agents",
     "nothing": "/?prefix=no-such",
     "job": "/?page=job&name=issue-1042",
     "owner": "/?page=owner&owner=atlas",
@@ -192,6 +193,23 @@ def test_hostile_names_are_text(visit: Visit) -> None:
         expect(page.locator(".state").first).to_contain_text("held")
         page.go_back()
     assert page.title() == "Held \N{MIDDLE DOT} dibs"
+
+
+def test_agents_have_a_row_each_and_files_one_name(visit: Visit, server: Server) -> None:
+    note = '{"agent":"claude","host":"vm","tree":"~/app","branch":"main","action":"edit <b>a</b>"}'
+    asked = {"owner": "claude-3f2a in app@main", "metadata": note}
+    session = server.ask("POST", "/sessions", asked).json["session_id"]
+    for name in ("path:src/seen.py", "path:@0123456789ab/src/seen.py"):
+        note = "checkout=0123456789ab clone=ba9876543210"
+        stage.claim(server, name, "claude-3f2a in app@main", session_id=session, metadata=note)
+    page = visit.enter("operator", "/?tab=agents")
+    row = page.locator("table.rows tr", has_text="claude-3f2a")
+    expect(row).to_contain_text("vm:~/app @ main")
+    expect(row).to_contain_text("src/seen.py")
+    expect(page.locator("table.rows")).not_to_contain_text("0123456789ab")
+    page.goto(f"{visit.base}/?q=seen.py")
+    expect(in_rows(page, "path:src/seen.py")).to_have_count(1)
+    expect(page.locator("table.rows")).not_to_contain_text("checkout=")
 
 
 @pytest.mark.quick

@@ -304,6 +304,10 @@ class Played:
         assert kept["expires_at"] > kept["reserved_for"]["since"]
         self.ask("leave", "A", ticket=both["ticket"])
         self.ask("session-show", one)
+        agent = self.ask("session-open", "", owner="claude-1 in app", metadata='{"agent":"claude"}')["session_id"]
+        for ended in (None, "true"):
+            self.heard("agents", self._transport.ask(Ask("agents", "", {"limit": 10, "ended": ended})))
+            self.ask("session-end", agent)
         lost = ticket_text("default", "A", 9, new_id())
         self.ask("acquire", "A", owner="third", ticket=lost)
         wanted = self.ask("session-keep", one, active=True)["wanted"]

@@ -29,7 +29,7 @@ def test_every_command_has_one_place_in_the_ranks() -> None:
     ranked = [name for part in PARTS for name in part.commands]
     assert sorted(ranked) == sorted(shipped_names())
     assert len({part.word for part in PARTS}) == len(PARTS) == len({part.title for part in PARTS})
-    assert not {part.word for part in PARTS} & {*first_words(shipped_names())} - {"git", "serve", "verify"}
+    assert not {part.word for part in PARTS} & {*first_words(shipped_names())} - {"agents", "git", "serve", "verify"}
 
 
 def test_the_parts_stand_in_the_order_of_their_ranks() -> None:

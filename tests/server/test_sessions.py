@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -274,3 +276,26 @@ def test_a_wait_that_would_never_end_is_refused_with_the_cycle(server: Server, n
     assert (reply.json["code"], reply.json["cycle"]) == ("deadlock", ["two", first, "one", second])
     server.ask("POST", f"/locks/{second}/release", {"lease_id": lease})
     assert poll.answer()["status"] == "acquired"
+
+
+NOTE = '{"agent":"claude","tree":"~/app","branch":"main","action":"edit src/a"}'
+
+
+def test_agents_are_listed_page_by_page_to_those_who_may_see_their_sessions(server: Server, name: str) -> None:
+    mine = open_session(server, owner="claude-1 in app", metadata=NOTE)
+    open_session(server, owner="claude-1/2 in app", metadata=NOTE, parent_id=mine)
+    open_session(server, "operator", owner="claude-3 in web", metadata=NOTE)
+    open_session(server, owner="worker", metadata="nightly")
+    server.lease(name, session_id=mine)
+    rows = server.ask("GET", "/agents").json["agents"]
+    assert [(row["name"], row["parent"]) for row in rows] == [("claude-1", None), ("claude-1/2", "claude-1")]
+    assert (rows[0]["jobs"], rows[0]["tree"], rows[0]["action"]) == ([name], "~/app", "edit src/a")
+    first = server.ask("GET", "/agents?limit=2", who="operator").json
+    assert mine not in str(first)
+    rest = server.ask("GET", f"/agents?limit=2&after={quote(first['next'])}", who="operator").json
+    assert [row["name"] for row in rest["agents"]] == ["claude-3"]
+    assert rest["next"] is None
+    keep(server, mine, body=json.dumps({"metadata": NOTE.replace("main", "fix")}).encode(), headers=JSON)
+    assert server.ask("GET", "/agents").json["agents"][0]["branch"] == "fix"
+    assert_error(server.ask("GET", "/agents?after=x"), 400, "invalid_input")
+    assert_error(server.ask("GET", "/agents?limit=0"), 400, "invalid_input")

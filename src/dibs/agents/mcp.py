@@ -164,6 +164,7 @@ INSTRUCTIONS = (
 )
 _ONLY_WITH_CONTENT = ("lost", "refused", "claims")  # an empty list would only distract a model
 INVALID_PARAMS, METHOD_NOT_FOUND = -32602, -32601
+RESOURCE_NOT_FOUND = -32002  # until revision 2026-07-28, which has INVALID_PARAMS for that
 # What each method takes: a name, a type, and whether it must be there.
 _PAGE = (("cursor", str, False),)
 _TAKES: dict[str, tuple[tuple[str, type, bool], ...]] = {
@@ -189,6 +190,15 @@ def invalid_params() -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, "Invalid request parameters", "")
 
 
+class AnswerForm:
+    """The form of a client's answers. `once`: it would give its model the text and the structured content, which say
+    the same (Copilot does), so it gets the text alone. `missing` is the code for a resource that is not there."""
+
+    def __init__(self, *, once: bool = False, missing: int = INVALID_PARAMS) -> None:
+        self.once = once
+        self.missing = missing
+
+
 class Methods:
     """The methods that dibs serves. `kept`: claims live as long as the connection."""
 
@@ -196,13 +206,14 @@ class Methods:
         self._kept = kept
         self._tools = {tool.name: tool for tool in tools}
         self._listed = [described(tool, kept=kept) for tool in tools]
+        self._listed_once = [{key: tool[key] for key in tool if key != "outputSchema"} for tool in self._listed]
 
     def check(self, method: str) -> None:
         """Raise ProtocolError if there is no such method."""
         if method not in _TAKES:
             raise ProtocolError(METHOD_NOT_FOUND, "Method not found", method)
 
-    async def answer(self, backend: ToolBackend, method: str, params: Document) -> Document:
+    async def answer(self, backend: ToolBackend, method: str, params: Document, form: AnswerForm) -> Document:
         """The result. Raises ProtocolError."""
         self.check(method)
         for name, kind, is_required in _TAKES[method]:
@@ -210,11 +221,14 @@ class Methods:
             if not isinstance(value, kind) and (value is not None or is_required):
                 raise invalid_params()
         if method == "tools/call":
-            return await self._called(backend, params["name"], params.get("arguments") or {})
+            called = await self._called(backend, params["name"], params.get("arguments") or {})
+            return {key: called[key] for key in called if not (form.once and key == "structuredContent")}
         if method == "resources/read":
-            return await _resource(backend, params["uri"])
+            return await _resource(backend, params["uri"], form)
+        if params.get("cursor"):  # each list is one page, so nobody was given a cursor
+            raise ProtocolError(INVALID_PARAMS, "There is no such cursor: the list is one page.")
         if method == "tools/list":
-            return {"tools": self._listed}
+            return {"tools": self._listed_once if form.once else self._listed}
         return _RESOURCES if method == "resources/list" else _TEMPLATES
 
     async def _called(self, backend: ToolBackend, name: str, given: Document) -> Document:
@@ -300,13 +314,14 @@ _TEMPLATES: Document = {
 }
 
 
-async def _resource(backend: ToolBackend, uri: str) -> Document:
+async def _resource(backend: ToolBackend, uri: str, form: AnswerForm) -> Document:
     try:
         document = await read(backend, uri)
     except DibsError as error:
         raise ProtocolError(INVALID_PARAMS, words.trouble(error)) from None
     if document is None:
-        raise ProtocolError(INVALID_PARAMS, f"There is no such resource. There are: {ROOT}, {JOB}, {HISTORY}.")
+        known = f"There is no such resource. There are: {ROOT}, {JOB}, {HISTORY}."
+        raise ProtocolError(form.missing, known, {"uri": uri[:NAME_BYTES_MAX]})
     return {"contents": [{"uri": uri, "mimeType": MIME, "text": json.dumps(document, ensure_ascii=False)}]}
 
 

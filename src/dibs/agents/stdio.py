@@ -26,8 +26,18 @@ from typing import Any
 
 from dibs._version import __version__
 from dibs.agents.backend import CLOSE_SECONDS_MAX, ConnectionSession, FindsSession, ToolBackend
-from dibs.agents.mcp import INSTRUCTIONS, INVALID_PARAMS, Methods, ProtocolError, complete, invalid_params
+from dibs.agents.mcp import (
+    INSTRUCTIONS,
+    INVALID_PARAMS,
+    RESOURCE_NOT_FOUND,
+    AnswerForm,
+    Methods,
+    ProtocolError,
+    complete,
+    invalid_params,
+)
 from dibs.agents.tools import TOOLS, Tool
+from dibs.base.clock import steady_ms
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
 from dibs.base.plugins import PARTS, plugin
@@ -44,6 +54,8 @@ MODERN = "2026-07-28"
 _META = "io.modelcontextprotocol/"
 VERSION_KEY, _CLIENT, _ABLE = _META + "protocolVersion", _META + "clientInfo", _META + "clientCapabilities"
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR, UNSUPPORTED = -32700, -32600, -32603, -32022
+_READS_BOTH = "copilot"  # in the name of a client that gives its model both forms of an answer
+PROGRESS_S = 5.0
 _INFO = {"name": "dibs", "title": "dibs", "version": __version__}
 _ABOUT = {
     "capabilities": {"tools": {"listChanged": False}, "resources": {"subscribe": False, "listChanged": False}},
@@ -59,6 +71,7 @@ class Dialogue:
         self._methods = methods
         self._backend = backend
         self._version = version
+        self._reads_both = False
         self._calls: dict[int | str, asyncio.Task[Any]] = {}
 
     async def answer(self, message: Any) -> Document | None:
@@ -82,7 +95,12 @@ class Dialogue:
             return error_answer(None, _invalid_request())
         return await self._request(key, method, params)
 
+    def begin_progress(self, params: Document) -> asyncio.Task[None] | None:
+        """Begin to tell the client that its call is waited for, if it wants to be told."""
+        return None
+
     async def _request(self, key: int | str, method: str, params: Document) -> Document:
+        progress = self.begin_progress(params) if method == "tools/call" else None
         task = asyncio.current_task()
         assert task is not None  # a coroutine of ours runs in one
         self._calls[key] = task
@@ -94,6 +112,8 @@ class Dialogue:
             log.exception("%s failed in a way it should not", method[:64])
             return error_answer(key, ProtocolError(INTERNAL_ERROR, "Internal server error"))
         finally:
+            if progress is not None:
+                progress.cancel()  # nothing may come after the answer
             if self._calls.get(key) is task:
                 del self._calls[key]
 
@@ -110,7 +130,8 @@ class Dialogue:
         self._methods.check(method)
         if self._version is None:
             raise ProtocolError(INVALID_PARAMS, NO_ENVELOPE)
-        return await self._methods.answer(self._backend, method, params)
+        form = AnswerForm(once=self._reads_both, missing=RESOURCE_NOT_FOUND)
+        return await self._methods.answer(self._backend, method, params, form)
 
     def _initialized(self, params: Document) -> Document:
         asked, client = params.get("protocolVersion"), params.get("clientInfo")
@@ -137,13 +158,14 @@ class Dialogue:
         if method == "server/discover":
             result: Document = {"supportedVersions": [MODERN], **_ABOUT}
         else:
-            result = await self._methods.answer(self._backend, method, params)
+            result = await self._methods.answer(self._backend, method, params, AnswerForm(once=self._reads_both))
         return {**complete(method, result), "_meta": {_META + "serverInfo": _INFO}}
 
     def _meet(self, client: Any) -> None:
         if not isinstance(client, dict) or not all(isinstance(client.get(key), str) for key in ("name", "version")):
             raise invalid_params()
         self._backend.introduce(client["name"])
+        self._reads_both = _READS_BOTH in client["name"].lower()
 
 
 class Connection(Dialogue):
@@ -167,6 +189,26 @@ class Connection(Dialogue):
             work = asyncio.create_task(self._replied(self.answer(message)))
         self._work.add(work)
         work.add_done_callback(self._work.discard)
+
+    def begin_progress(self, params: Document) -> asyncio.Task[None] | None:
+        meta = params.get("_meta")
+        token = meta.get("progressToken") if isinstance(meta, dict) else None
+        if not isinstance(token, int | str) or isinstance(token, bool):
+            return None
+        given = params.get("arguments")
+        wanted = given.get("wait_seconds") if isinstance(given, dict) else None
+        return asyncio.create_task(self._report_progress(token, wanted))
+
+    async def _report_progress(self, token: int | str, wanted: object) -> None:
+        """Say every few seconds how long the call has waited: a client may give up on one that it hears nothing of."""
+        began_ms = steady_ms()
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            waited = (steady_ms() - began_ms) / 1000
+            report: Document = {"progressToken": token, "progress": waited, "message": f"Waiting for {waited:.0f} s."}
+            if isinstance(wanted, int | float) and not isinstance(wanted, bool) and wanted >= waited:
+                report["total"] = wanted
+            self._reply({"jsonrpc": "2.0", "method": "notifications/progress", "params": report})
 
     async def close(self) -> None:
         """End all calls, and release all claims. This takes a bounded time."""

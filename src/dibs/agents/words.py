@@ -179,7 +179,7 @@ def holder_of(document: Document) -> Document:
     status = str(document.get("status", "held"))
     done = document.get("done") or {}
     return {
-        "job": str(document.get("name") or ""),
+        "job": sentences.shown_name(str(document.get("name") or "")),
         "status": "held" if status == "queued" else status,
         "owner": _cut(document.get("owner") or done.get("owner"), QUOTED_CHARS_MAX),
         "since": document.get("since"),
@@ -188,7 +188,7 @@ def holder_of(document: Document) -> Document:
         "free_in_seconds": seconds(document.get("remaining_ms")),
         # For a job that is done, a time to try again would mislead.
         "retry_after_seconds": None if status == "done" else seconds(document.get("retry_after_ms")),
-        "metadata": _cut(document.get("metadata")),
+        "metadata": _cut(sentences.said(document.get("metadata"))),
         "checkpoint": _cut(document.get("checkpoint")),
         "result": _cut(document.get("result") or done.get("result")),
         "namespace": document.get("namespace"),

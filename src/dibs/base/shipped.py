@@ -48,6 +48,7 @@ ENTRY_POINTS = {
         "octostore": "dibs.compat.octostore.contract",
         "octostore-answers": "dibs.compat.octostore:completed",
         "octostore-metrics": "dibs.compat.octostore.admin:metrics_document",
+        "shipped-files": "dibs.agents.shipped_files",
         "staged-files": "dibs.agents.git.staged",
         "unfinished-work": "dibs.agents.git.unfinished_work",
     },

@@ -191,8 +191,11 @@ def _may_be_spelled_otherwise(call: Call) -> bool:
     if call.command == "hook run" or call.values.get("staged") or call.command.startswith("claim-"):
         return True
     given = call.values.get("job") or call.values.get("name")
+    is_new = call.command in ("claim", "run", "hold")  # what is named may not be there yet
     for name in given if isinstance(given, list) else (given,):
         if isinstance(name, str) and ("/" in name or "#" in name or name[:1] == "!" or name[:1].isupper()):
+            return True
+        if isinstance(name, str) and not is_new and ("." in name or os.path.lexists(name)):  # perhaps a file
             return True
     words = [word for value in call.values.values() for word in (value if isinstance(value, list) else [value])]
     return any(isinstance(word, str) and word.startswith(("path:", "repo:", "branch:")) for word in words)

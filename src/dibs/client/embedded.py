@@ -215,6 +215,23 @@ class EmbeddedTransport:
 
         return Reply(200, {"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
 
+    def _agents(self, asked: Ask, ns: str) -> Reply:
+        from dibs.engine.queries import agents_page
+        from dibs.system.session_mark import is_gone
+
+        asks = asked.document
+        found = agents_page(
+            self.store(),
+            None,
+            None,
+            is_gone,
+            after=asks.get("after") or "",
+            limit=asks["limit"],
+            ended=asks.get("ended") == "true",
+        )
+        self._left_out = self.store().damaged()
+        return Reply(200, found)
+
     def _tokens(self, asked: Ask, ns: str) -> Reply:
         """A request about the tokens that servers on this store accept."""
         from dibs.engine.credentials import CredentialAdmin
@@ -270,6 +287,7 @@ _QUERIES: dict[str, Callable[[EmbeddedTransport, Ask, str], Reply]] = {
     "events": EmbeddedTransport._events,
     "waiters": EmbeddedTransport._waiters,
     "sessions": EmbeddedTransport._sessions,
+    "agents": EmbeddedTransport._agents,
     "rights": EmbeddedTransport._rights,
     **dict.fromkeys(("token", "tokens"), EmbeddedTransport._tokens),
     **dict.fromkeys(("webhook", "webhooks"), EmbeddedTransport._webhooks),

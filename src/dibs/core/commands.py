@@ -218,12 +218,14 @@ class OpenSession(PlainCommand):
 
 class KeepSession(PlainCommand):
     """Renew a session. `ttl_ms`: its new TTL. `process`: the mark of its worker's process, which is known now, or is
-    another one; empty if it is not known any more. `active`: the worker itself asks, and reads the answer."""
+    another one; empty if it is not known any more. `metadata`: what is noted of it from now on. `active`: the worker
+    itself asks, and reads the answer."""
 
     session: str
     principal: str
     ttl_ms: int | None = None
     process: str | None = None
+    metadata: str | None = None
     bound: str | None = None  # the only namespace that the caller's credential is for
     payer: str | None = None
     active: bool = False

@@ -15,7 +15,7 @@ ADMIN = "admin"
 ROLES = (VIEWER, AGENT, OPERATOR, ADMIN)
 
 LEAST_ROLE: dict[str, str] = {
-    **dict.fromkeys(("inspect", "list", "history", "events", "watch", "sessions", "session-show"), VIEWER),
+    **dict.fromkeys(("inspect", "list", "history", "events", "watch", "sessions", "session-show", "agents"), VIEWER),
     "overdue": VIEWER,
     "whoami": VIEWER,
     **dict.fromkeys(("metrics", "metrics-prometheus"), VIEWER),

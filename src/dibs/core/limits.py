@@ -158,6 +158,8 @@ REREAD_KEYS_MAX = 64  # a decision that needs more records reads all of them ane
 RECALL_PAUSE = 8  # batches that trust no remembered record, after one that was old
 UNKNOWN_RETRIES_MAX = 3
 LIST_PAGE_DEFAULT = 1_000
+AGENTS_PAGE_DEFAULT = 500
+AGENTS_PAGE_MAX = 5_000
 LIST_PAGE_MAX = 10_000
 # Texts of callers on one page, in characters: in JSON one may have six bytes, and a client reads REPLY_BYTES_MAX.
 PAGE_CHARS_MAX = 4 * 1024 * 1024

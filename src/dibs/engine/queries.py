@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from dibs.base.jsontext import Document
 from dibs.base.record import Record
 from dibs.core import events as kinds
 from dibs.core import limits, records
@@ -28,6 +29,7 @@ from dibs.core.waiting.queue import ahead
 from dibs.engine.coordinator import run_all, run_one
 from dibs.engine.event_log import fitting, position_at, read_on
 from dibs.stores.port import RecordCorrupt, Store
+from dibs.wire.agent_documents import agents_document, listed_agents, page_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -335,20 +337,51 @@ def _decided(
 
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
     """The live sessions, of one principal or all; with `bound` only those of that namespace."""
-    found: list[SessionState] = []
     sessions = [
         each
         for _, each in scan_records(store, records.SESSION_PREFIX, live=True)
         if isinstance(each, records.SessionRecord)
     ]
     sessions = [each for each in sessions if may_use(each, principal, bound)]
+    states = _session_states(store, sessions, principal, bound)
+    return [each for session in sessions if (each := states.get(session.id)) is not None and each.live]
+
+
+def _session_states(
+    store: Store, sessions: Sequence[records.SessionRecord], principal: str | None, bound: str | None
+) -> dict[str, SessionState]:
+    """The states of these sessions now, by their ids."""
     asked = InspectSession(session="", principal=principal, bound=bound)
+    found: dict[str, SessionState] = {}
     for first in range(0, len(sessions), SESSIONS_AT_ONCE):
         some = sessions[first : first + SESSIONS_AT_ONCE]
         needs = {session.id: {records.session_key(session.id), *session.holds} for session in some}
         states = _decided(store, needs, lambda view, each: decide(view, asked.replace(session=each)).outcome)[1]
-        found += [each for session in some if isinstance(each := states.get(session.id), SessionState) and each.live]
+        found |= {session: state for session, state in states.items() if isinstance(state, SessionState)}
     return found
+
+
+def agents_page(
+    store: Store,
+    principal: str | None,
+    bound: str | None,
+    is_gone: Callable[[str | None], bool],
+    *,
+    after: str = "",
+    limit: int = limits.AGENTS_PAGE_DEFAULT,
+    ended: bool = False,
+) -> Document:
+    """The agents that a caller may see, as one document. All sessions are looked at in one scan; the claims of those on
+    the page are read together."""
+    found = scan_records(store, records.SESSION_PREFIX)
+    sessions = [
+        each for _, each in found if isinstance(each, records.SessionRecord) and may_use(each, principal, bound)
+    ]
+    now_ms = store.read(()).now_ms
+    page, next_after = page_of(listed_agents(sessions, now_ms, is_gone, ended=ended), after, limit)
+    shown = [session for agent in page for session in (agent.session, *agent.parts)]
+    states = _session_states(store, shown, principal, bound)
+    return agents_document(page, states.get, now_ms, next_after)
 
 
 # The last successes of jobs: read from the store, and kept up to date for a few that metrics name.

@@ -24,7 +24,7 @@ from dibs.engine.coordinator import CallerGone
 from dibs.engine.event_log import fitting, newest_fitting, text_of
 from dibs.engine.feed import in_turn
 from dibs.engine.metrics import WAIT, outcome_word
-from dibs.engine.queries import claimed, last_run, open_sessions
+from dibs.engine.queries import agents_page, claimed, last_run, open_sessions
 from dibs.engine.waiters import Waiter
 from dibs.server.engine import Engine
 from dibs.server.event_stream import StreamRegistry
@@ -35,6 +35,7 @@ from dibs.server.http.request import PEER, HttpRequest, RequestHead
 from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, answer_document, note
 from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.settings import ServerSettings
+from dibs.system.session_mark import is_gone
 from dibs.wire import lease_documents
 from dibs.wire.operations import Operation
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
@@ -222,6 +223,21 @@ class Api:
                 if document["user_id"] != caller.principal:
                     document["session_id"] = lease_documents.short_session(document["session_id"])
             return answer_document({"sessions": documents})
+
+        return await self.in_reader(read)
+
+    async def agents(self, query: bytes, headers: Headers) -> Reply:
+        """The agents among the sessions that the caller may see."""
+        caller = self.caller_for("agents", headers)
+        whose = caller.principal if caller.role == AGENT else None
+        asked = parse.parse_query(query)
+        after, ended = asked.get("after", ""), bool(parse.truth(asked, "ended"))
+        limit = parse.whole_number(asked, "limit", limits.AGENTS_PAGE_DEFAULT, 1, limits.AGENTS_PAGE_MAX)
+
+        def read() -> Reply:
+            bound = caller.namespace
+            found = agents_page(self.engine.store, whose, bound, is_gone, after=after, limit=limit, ended=ended)
+            return answer_document(found)
 
         return await self.in_reader(read)
 

@@ -513,6 +513,7 @@ REQUESTS: dict[str, Fields] = {
         "process": PROCESS.but(
             "the session's process from now on, as in `POST /sessions`; empty: none", default="as it is"
         ),
+        "metadata": METADATA.but("what is noted of the session from now on; empty: nothing", default="as it is"),
         "active": Field(
             FLAG,
             "the worker itself asks, not a timer. Refusals show when that was, and the answer has `wanted`",

@@ -415,6 +415,7 @@ def _keep_session(session_id: str, document: Document, caller: Caller) -> comman
         principal=caller.principal,
         ttl_ms=ttl_ms,
         process=values.text_of(document, "process"),
+        metadata=values.text_of(document, "metadata"),
         bound=caller.namespace,
         payer=caller.payer,
         active=document.get("active", False),

@@ -14,11 +14,50 @@ from dibs.core.overlap import overlaps
 from dibs.wire.parts import instant_ms
 
 NAMES_SHOWN = 5
+# How the notes begin that programs of dibs leave in `metadata`: what an agent's session notes of the agent
+# (`agent_documents.py`), and in which checkout and clone its hook claimed a file. They are not for people.
+AGENT_NOTE = '{"agent":'
+CHECKOUT_NOTE = "checkout="
+_MARK = "path:@"
+_MARK_DIGITS = 12
+_HEXADECIMAL = frozenset("0123456789abcdef")
 SILENT_MS = 60_000  # an owner that was not heard of for this long is called silent
+
+
+def shown_name(name: str) -> str:
+    """The name of a job as people know it. An agent's hook claims a file as `path:src/a`, which all clones see, and as
+    `path:@ID/src/a` for one checkout, ID being a digest: both are the file."""
+    if not name.startswith(_MARK):
+        return name
+    mark, _, path = name[len(_MARK) :].partition("/")
+    return f"path:{path}" if path and len(mark) == _MARK_DIGITS and _HEXADECIMAL.issuperset(mark) else name
+
+
+def said(metadata: str | None) -> str | None:
+    """Return `metadata` that a person or a worker wrote; None for a note of a program of dibs."""
+    return None if metadata is None or metadata.startswith((AGENT_NOTE, CHECKOUT_NOTE)) else metadata
+
+
+def readable(document: Document) -> Document:
+    """A job, an event or a refusal without what only programs of dibs can read."""
+    changed = dict(document)
+    for field in ("name", "conflict"):
+        if isinstance(document.get(field), str):
+            changed[field] = shown_name(document[field])
+    if "metadata" in document:
+        changed["metadata"] = said(document["metadata"])
+    for field in ("holders", "overlapping", "refused", "locks", "leases", "rest", "holds"):
+        if isinstance(document.get(field), list | tuple):
+            changed[field] = [readable(each) for each in document[field]]
+    if changed.get("overlapping"):  # a file of an agent overlaps by both of its names
+        once = {(each.get("name"), each.get("owner")): each for each in changed["overlapping"]}
+        changed["overlapping"] = list(once.values())
+    return changed
 
 
 def sentence(document: Document) -> str:
     """Return why a job was not granted, or its state. For an error, its own sentence."""
+    document = readable(document)
     if "refused" in document:
         few = f"Only {document['free']} can be claimed now. " if "free" in document else ""
         lost = "Some of what this request key got was lost."
@@ -45,6 +84,7 @@ def still_held(document: Document, *, proof: bool = False) -> str:
 
 def in_full(document: Document) -> str:
     """The sentence, with the owner's last sign of life, or the end of the last hold if that is the reason."""
+    document = readable(document)
     previous = document.get("previous")
     if document.get("status") in ("held", "queued") and "silent_ms" in document and "closed" not in document:
         return f"{held(document, silence=False)} {_in_a_sentence(document)}"
@@ -73,7 +113,7 @@ def _holding(document: Document) -> str:
     left, held, holders = _for_another(document.get("remaining_ms") or 0), name, document.get("holders", ())
     others = document.get("holder_count", len(holders)) - 1
     if document.get("conflict"):
-        held = document["conflict"]
+        held = shown_name(document["conflict"])
     if held != name and all(map(in_tree, (held, name))) and overlaps(held, name):
         more = " One more overlaps it, too." if others == 1 else f" {others} more overlap it, too."
         overlap = f"{held}, which overlaps {name},"
@@ -104,7 +144,7 @@ def _in_a_sentence(document: Document) -> str:
 def waiters(name: str, waiting: int) -> str:
     """For the owner: somebody waits for its job. One sentence, however many wait."""
     who = "Somebody waits" if waiting == 1 else f"{waiting:,} wait"
-    return f"{who} for {name}: release it as soon as you are finished with it."
+    return f"{who} for {shown_name(name)}: release it as soon as you are finished with it."
 
 
 def done(document: Document) -> str:
@@ -239,7 +279,7 @@ def not_a_job(name: str, what: str) -> str:
 
 def cycle_path(cycle: Sequence[str]) -> str:
     """A cycle of waiting, from the caller back to the caller."""
-    return " → ".join([*cycle, cycle[0]])
+    return " → ".join([shown_name(each) for each in (*cycle, cycle[0])])
 
 
 def _for_another(ms: int) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.agents import stdio
 from dibs.agents.mcp import Methods
 from dibs.agents.stdio import HANDSHAKE, Connection
 from dibs.sdk.async_transport import ThreadedTransport
@@ -246,3 +247,75 @@ async def test_arguments_are_read_as_models_write_them(client: Lines, given: dic
     result = await client.ask("tools/call", {"name": "claim_job", "arguments": {"job": "a", **given}})
     assert result["isError"] is (said is not None)
     assert (said or "is yours") in result["content"][0]["text"]
+
+
+async def claimed(client: Lines, job: str, **more: Any) -> Any:
+    return await client.ask("tools/call", {"name": "claim_job", "arguments": {"job": job, **more}})
+
+
+@pytest.mark.fault("F-612")
+@pytest.mark.parametrize("token", ["a", 7])
+async def test_a_call_that_waits_tells_its_progress_until_its_answer(
+    store: Store, monkeypatch: pytest.MonkeyPatch, token: object
+) -> None:
+    monkeypatch.setattr(stdio, "PROGRESS_S", 0.02)
+    async with lines_to(store) as other, lines_to(store) as client:
+        await other.begin()
+        await client.begin()
+        await claimed(other, "deploy")
+        asked = {"name": "claim_job", "arguments": {"job": "deploy", "wait_seconds": 60}}
+        client.send("tools/call", {**asked, "_meta": {"progressToken": token}}, id=9)
+        told = [await client.read() for _ in range(3)]
+        assert {each["method"] for each in told} == {"notifications/progress"}
+        params = [each["params"] for each in told]
+        assert {each["progressToken"] for each in params} == {token}
+        assert params[0]["progress"] < params[1]["progress"] < params[2]["progress"]
+        assert params[0]["total"] == 60
+        await other.ask("tools/call", {"name": "release_job", "arguments": {"job": "deploy"}})
+        while "id" not in (answer := await client.read()):
+            pass
+        assert answer["result"]["structuredContent"]["claimed"] is True
+        await client.ask("ping")  # nothing came between: the answer is the last word
+        assert client.got.empty()
+
+
+@pytest.mark.parametrize("meta", [{}, {"progressToken": None}, {"progressToken": {}}, {"progressToken": True}])
+async def test_who_gives_no_token_is_told_no_progress(
+    store: Store, monkeypatch: pytest.MonkeyPatch, meta: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(stdio, "PROGRESS_S", 0.0)
+    async with lines_to(store) as client:
+        await client.begin()
+        asked = {"name": "wait_for_job", "arguments": {"job": "free"}, "_meta": meta}
+        assert "structuredContent" in await client.ask("tools/call", asked)
+
+
+@pytest.mark.fault("F-613")
+@pytest.mark.parametrize("uri", ["dibs://nothing", "file:///etc/passwd", "dibs://jobs/a/b/c", ""])
+async def test_a_resource_that_is_not_there_has_the_code_of_the_revision(client: Lines, uri: str) -> None:
+    await client.begin()
+    error = await client.ask("resources/read", {"uri": uri})
+    assert (error["code"], error["data"]) == (-32002, {"uri": uri})
+    error = await client.ask("resources/read", {"uri": uri, "_meta": ENVELOPE})
+    assert error["code"] == INVALID_PARAMS
+
+
+@pytest.mark.fault("F-613")
+@pytest.mark.parametrize("method", ["tools/list", "resources/list", "resources/templates/list"])
+async def test_a_cursor_that_nobody_gave_is_an_error(client: Lines, method: str) -> None:
+    await client.begin()
+    assert (await client.ask(method, {"cursor": "page-2"}))["code"] == INVALID_PARAMS
+    for first in (None, ""):
+        assert "code" not in await client.ask(method, {"cursor": first})
+
+
+@pytest.mark.fault("F-614")
+@pytest.mark.parametrize(("name", "forms"), [("github-copilot-developer", 1), ("claude-code", 2)])
+async def test_copilot_is_told_an_answer_once(client: Lines, name: str, forms: int) -> None:
+    hello = {**HELLO, "clientInfo": {"name": name, "version": "1"}, "protocolVersion": HANDSHAKE[-1]}
+    await client.ask("initialize", hello)
+    tools = (await client.ask("tools/list"))["tools"]
+    answer = await claimed(client, "deploy")
+    assert sum("outputSchema" in tool for tool in tools) == (0 if forms == 1 else len(tools))
+    assert json.loads(answer["content"][0]["text"])["claimed"] is True
+    assert ("structuredContent" in answer) == (forms == 2)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.commands.agents import FILE, skill_text
+from dibs._version import __version__
+from dibs.agents.shipped_files import FILE, skill_text
 from dibs.cli.framework.actor_session import PLACEHOLDER
 from dibs.cli.main import run
 from dibs.core.names import check_name
@@ -164,3 +167,26 @@ def test_the_wheel_has_the_skill_in_it(tmp_path: Path) -> None:
     )
     with zipfile.ZipFile(tmp_path / built.stdout.split()[-1]) as wheel:
         assert wheel.read(f"dibs/agents/skill/{FILE}").decode() == skill_text()
+
+
+def test_it_says_which_version_it_is_and_which_dibs_it_fits() -> None:
+    found = dict(re.findall(r'^  (\w+): "(.+)"$', skill_text().split("---")[1], re.MULTILINE))
+    release = ".".join(__version__.split(".")[:2])
+    assert found == {"version": release, "dibs": f">={release},<1"}
+    assert f"version {release} or later" in skill_text()
+
+
+def test_every_text_that_was_shipped_is_known(need_program: Callable[[str], str]) -> None:
+    git = need_program("git")
+    table = (ROOT / "src/dibs/agents/shipped_files.txt").read_text()
+    paths = ("src/dibs/agents/skill/SKILL.md", "src/dibs/agents/harness/opencode.js")
+    for path in paths:
+        log = subprocess.run(
+            [git, "log", "--format=%H", "--", path], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        for commit in log.stdout.split()[1:]:
+            shown = subprocess.run([git, "show", f"{commit}:{path}"], cwd=ROOT, capture_output=True, check=False)
+            if shown.returncode == 0:
+                assert hashlib.sha256(shown.stdout).hexdigest() in table, (
+                    f"{path} of {commit[:8]} is not in shipped_files.txt: add its digest"
+                )

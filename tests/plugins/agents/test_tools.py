@@ -588,7 +588,7 @@ async def test_an_agent_is_told_which_steps_an_earlier_one_did_and_which_are_in_
         assert known["message"].endswith("Do not do it again.")
 
 
-@pytest.mark.fault("F-633")
+@pytest.mark.fault("F-574")
 @pytest.mark.promise("effect:once")
 async def test_an_agent_that_begins_a_step_twice_is_not_told_that_it_is_new(store: Store, mode: str) -> None:
     """It lost its context in between, or two of its helpers come to the same step."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import subprocess
 import tomllib
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dibs.agents import shipped_files
 from dibs.agents.harness.configuration import COMMAND, FILES, HOOK_FILES, entry, servers_key, with_hooks
 from dibs.agents.harness.identity import HARNESSES
 from dibs.agents.harness.json_text import value_of
@@ -230,3 +233,99 @@ def test_a_hook_that_may_stand_in_line_is_told_how_long_its_client_waits(harness
         command = entry.get("bash") or entry["command"]
         assert command.endswith(f" --limit {seconds}s") == (event in before)
         assert event in before or seconds <= 10
+
+
+ODD = {
+    "tabs": '{\n\t"a": 1\n}\n',
+    "CRLF": '{\r\n  "a": 1\r\n}\r\n',
+    "no final newline": '{"a": 1}',
+    "a comment": '{\n  // mine\n  "a": 1\n}\n',
+    "an empty table": "{}\n",
+    "empty hooks": '{"version":1,"hooks":{}}',
+    "empty servers": '{\n  "mcpServers": {},\n  "a": 1\n}\n',
+    "an empty event": '{"hooks": {"PreToolUse": [], "preToolUse": [], "BeforeTool": []}}\n',
+    "spread": '{\n\n  "hooks" : {\n  }\n ,"mcp": { } }\n',
+}
+
+
+@pytest.mark.fault("F-615")
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("harness", [each for each in HARNESSES if each not in ("opencode", "codex")])
+def test_uninstalling_gives_every_odd_file_back_as_it_was(
+    terminal: Terminal, tmp_path: Path, harness: str, odd: str
+) -> None:
+    files = {tmp_path / each for each in (HOOK_FILES[harness][0], FILES[harness][0]) if each}
+    for path in files:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(ODD[odd].encode())
+    for _ in range(2):
+        assert terminal("agent", "install", "--client", harness).exit == 0
+    assert terminal("agent", "uninstall", "--client", harness).exit == 0
+    assert {path: path.read_bytes() for path in files} == dict.fromkeys(files, ODD[odd].encode())
+
+
+def test_a_file_that_somebody_changed_since_keeps_the_change(terminal: Terminal, tmp_path: Path) -> None:
+    path = tmp_path / ".cursor" / "hooks.json"
+    path.parent.mkdir()
+    path.write_text(ODD["empty hooks"])
+    terminal("agent", "install", "--client", "cursor")
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "mine": 1}))
+    assert terminal("agent", "uninstall", "--client", "cursor").exit == 0
+    assert json.loads(path.read_text()) == {"version": 1, "mine": 1}
+
+
+OLD_TOML = '[mcp_servers.dibs]\ncommand = "dibs"\nargs = ["mcp"]\n'
+
+
+@pytest.mark.fault("F-616")
+@pytest.mark.parametrize("before", ["", 'model = "m"\n', 'model = "m"\n\n[a]\nb = 1\n'])
+@pytest.mark.parametrize("after", ["", "\n[z]\nk = 2\n"])
+def test_codex_old_server_is_renewed_and_taken_out(terminal: Terminal, tmp_path: Path, before: str, after: str) -> None:
+    path = tmp_path / ".codex" / "config.toml"
+    path.parent.mkdir()
+    gap = "\n" if before else ""
+    path.write_text(before + gap + OLD_TOML + after)
+    assert terminal("agent", "status", "--client", "codex").exit == 1
+    assert terminal("agent", "install", "--client", "codex").exit == 0
+    assert servers_in(path)["dibs"] == entry("codex")
+    assert terminal("agent", "uninstall", "--client", "codex").exit == 0
+    assert "dibs" not in (path.read_text() if path.exists() else "")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(before + gap + OLD_TOML + after)
+    assert terminal("agent", "uninstall", "--client", "codex").exit == 0
+    left = path.read_text() if path.exists() else ""
+    assert tomllib.loads(left) == tomllib.loads(before + after)
+
+
+def test_a_plugin_of_an_older_version_is_taken_out_and_a_changed_one_stays(terminal: Terminal, tmp_path: Path) -> None:
+    path = tmp_path / ".opencode" / "plugin" / "dibs.js"
+    path.parent.mkdir(parents=True)
+    path.write_text("// mine\n")
+    assert terminal("agent", "uninstall", "--client", "opencode").exit == 0
+    assert path.read_text() == "// mine\n"
+
+
+@pytest.mark.fault("F-616")
+def test_a_skill_of_an_older_version_is_renewed_and_a_changed_one_is_left_alone(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, path = "an older skill\n", tmp_path / ".claude" / "skills" / "dibs" / "SKILL.md"
+    digest = hashlib.sha256(older.encode()).hexdigest()
+    own = shipped_files._own
+    monkeypatch.setattr(
+        shipped_files, "_own", lambda *name: f"{digest}  x\n" if name[-1].endswith("txt") else own(*name)
+    )
+    path.parent.mkdir(parents=True)
+    for command in (("agent", "install"), ("skill", "install")):
+        for text in (older, older.replace("\n", "\r\n")):
+            path.write_bytes(text.encode())
+            assert "of an older dibs: `dibs skill install`" in terminal("doctor").out
+            assert f"Brought {os.path.relpath(path)} up to date." in terminal(*command).out
+            assert path.read_text() == shipped_files.skill_text()
+    assert "is the one of this version" in terminal("doctor").out
+    path.write_text("mine")
+    assert "SKILL.md was changed by somebody, and is left alone" in terminal("agent", "install").out
+    assert terminal("skill", "install").exit == 64
+    assert "was changed by somebody: compare it" in terminal("doctor").out
+    assert path.read_text() == "mine"

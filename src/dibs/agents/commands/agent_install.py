@@ -7,10 +7,12 @@ import os
 from dibs.agents.harness import configuration
 from dibs.agents.harness.identity import HARNESSES as CLIENTS
 from dibs.agents.repository.file_paths import check_stays_inside
+from dibs.agents.shipped_files import CHANGED, CURRENT, OLDER, skill_text, skills_installed, state_of
 from dibs.agents.trouble import last_trouble
 from dibs.base.cheap import Callable, Iterator
 from dibs.base.errors import InvalidInput
-from dibs.base.files import SHARED, replace_file
+from dibs.base.files import SHARED, content, replace_file, state_folder
+from dibs.base.ids import digest
 from dibs.base.jsontext import Document
 from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call
@@ -20,11 +22,14 @@ from dibs.cli.framework.spec import Command, Option
 from dibs.core.durations import span
 from dibs.wire.codes import NO
 
+_BYTES_MAX = 4 * 1024 * 1024
 Change = Callable[[str, str, str | None, list[str]], str | None]
 
 _WORDS = {
     "installed": "Wrote {}.",
     "unchanged": "{} is up to date: nothing was changed.",
+    "updated": "Brought {} up to date.",
+    "changed": "{} was changed by somebody, and is left alone. `dibs skill install --force` replaces it.",
     "removed": "Took dibs out of {}.",
     "deleted": "Deleted {}, which held nothing else.",
     "absent": "{} has nothing of dibs.",
@@ -47,27 +52,90 @@ _NOT_FOUND = (
 )
 
 
-def _changed(call: Call, change: Change, done: str, nothing: str) -> Answer:
-    files = []
-    for client, path, before, after in _plans(call, change):
-        word = nothing if after == before else "deleted" if after is None else done
+def install(call: Call) -> Answer:
+    files: list[Document] = []
+    for client, path, before, after, kinds in _plans(call, _with):
+        if after != before:
+            original = _original(call, path, before)
+            if original is None and before == _without(client, path, before, kinds):  # nothing of dibs was in it
+                original = before
+            if original is None or after is None or original == _without(client, path, after, kinds):
+                _forget_original(call, path)
+            else:
+                _note_original(call, path, original, after)
+            write_file(path, after)
+        files.append({"client": client, "path": path, "done": "unchanged" if after == before else "installed"})
+    return _answer([*files, *_renewed_skills(call)], _hints(call, {each["client"] for each in files}))
+
+
+def uninstall(call: Call) -> Answer:
+    files: list[Document] = []
+    for client, path, before, after, _ in _plans(call, _without):
+        original = _original(call, path, before)
+        after = after if original is None else original
+        word = "absent" if after == before else "deleted" if after is None else "removed"
         if after != before:
             write_file(path, after)
+            _forget_original(call, path)
         files.append({"client": client, "path": path, "done": word})
+    return _answer(files, [])
+
+
+def _answer(files: list[Document], hints: list[str]) -> Answer:
     lines = [_WORDS[each["done"]].format(each["path"]) for each in files]
-    if done == "installed":
-        lines += _hints(call, {each["client"] for each in files})
-    return yes({"files": files}, "\n".join(lines), quiet="\n".join([each["path"] for each in files]))
+    return yes({"files": files}, "\n".join([*lines, *hints]), quiet="\n".join([each["path"] for each in files]))
 
 
-def _plans(call: Call, change: Change) -> list[tuple[str, str, str | None, str | None]]:
-    """Each file with what it says and what it should say. All are read before the first is written: one that cannot be
-    read must leave the others as they are."""
+# What a file said before, where taking dibs out of it would not give that back: an empty list or table that was there
+# is not told from one that was made for dibs. Kept in the state folder, for as long as nobody else writes the file.
+
+
+def _note_original(call: Call, path: str, original: str, installed: str) -> None:
+    note = _note_path(call, path)
+    try:
+        os.makedirs(os.path.dirname(note), mode=0o700, exist_ok=True)
+        replace_file(note, f"{digest(installed)}\n{original}")
+    except OSError:
+        pass  # what is not ours still stays, but for an empty part
+
+
+def _original(call: Call, path: str, text: str | None) -> str | None:
+    """The text of a file before dibs was put into it, if it is noted, and the file is as dibs left it."""
+    noted = content(_note_path(call, path), _BYTES_MAX)
+    mark, _, original = (noted or b"").decode("utf-8", "surrogateescape").partition("\n")
+    return original if text is not None and mark == digest(text) else None
+
+
+def _forget_original(call: Call, path: str) -> None:
+    try:
+        os.unlink(_note_path(call, path))
+    except OSError:
+        pass
+
+
+def _note_path(call: Call, path: str) -> str:
+    return os.path.join(state_folder(call.env), "installed", digest(os.path.realpath(path)))
+
+
+def _renewed_skills(call: Call) -> list[Document]:
+    """Bring the skill up to date where an older version of it is installed, and nobody changed it."""
+    found: list[Document] = []
+    for path, state in skills_installed(call.env, user=bool(call.values.get("user"))):
+        if state == OLDER:
+            write_file(check_stays_inside(path) if not call.values.get("user") else path, skill_text())
+        if state != CURRENT:
+            found.append({"client": "skill", "path": path, "done": "updated" if state == OLDER else "changed"})
+    return found
+
+
+def _plans(call: Call, change: Change) -> list[tuple[str, str, str | None, str | None, list[str]]]:
+    """Each file with what it says and what it should say, and what of dibs is in it. All are read before the first is
+    written: one that cannot be read must leave the others as they are."""
     plans = []
     for client, path, kinds in _files(call):
         before = read_file(path)
         try:
-            plans.append((client, path, before, change(client, path, before, kinds)))
+            plans.append((client, path, before, change(client, path, before, kinds), kinds))
         except (ValueError, RecursionError) as error:
             raise InvalidInput(
                 f"dibs cannot be put into {path} or taken out of it: {error}. Nothing was changed."
@@ -92,7 +160,7 @@ def _hints(call: Call, clients: set[str]) -> list[str]:
 
 def status(call: Call) -> Answer:
     files = []
-    for client, path, before, after in _plans(call, _with):
+    for client, path, before, after, _ in _plans(call, _with):
         files.append({"client": client, "path": path, "done": "in place" if before == after else "not in place"})
     text = "\n".join([_WORDS[each["done"]].format(each["path"]) for each in files])
     document: Document = {"files": files}
@@ -121,7 +189,7 @@ def _without(client: str, path: str, text: str | None, kinds: list[str]) -> str 
     if text is None:
         return None
     if path.endswith(".js"):
-        return None if text == configuration.plugin() else text
+        return text if state_of(text, configuration.plugin()) == CHANGED else None
     if path.endswith(".toml"):
         made = configuration.without_server_toml(text)
         is_empty = not made.strip()
@@ -207,13 +275,14 @@ _UNREADABLE = ((64, "a file cannot be read or written; the message says which"),
 
 COMMANDS = {
     "agent install": Command(
-        lambda call: _changed(call, _with, "installed", "unchanged"),
+        install,
         _CLIENT,
         _USER,
         summary="keep coding agents apart: install hooks and the MCP server",
         about=(
             "Writes dibs into the hook configuration of each client, and into its list of MCP servers. "
-            "Other entries stay. Names every file. Installing again changes nothing."
+            "Other entries stay. Names every file. Installing again changes nothing. What an older version of dibs "
+            "wrote is renewed: hooks, the MCP server, the plugin for opencode, and the skill if one is here."
         ),
         examples=(
             ("dibs agent install", "in a project"),
@@ -225,11 +294,11 @@ COMMANDS = {
         ),
     ),
     "agent uninstall": Command(
-        lambda call: _changed(call, _without, "removed", "absent"),
+        uninstall,
         _CLIENT,
         _USER,
         summary="take the hooks and the MCP server out again",
-        about="Takes out what `agent install` wrote, and deletes files that hold nothing else.",
+        about="Takes out what `agent install` wrote: a file that nobody else changed since is as it was before.",
         examples=(("dibs agent uninstall --client all", "in a project"),),
         exits=(
             (0, "done"),

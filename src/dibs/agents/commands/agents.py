@@ -9,6 +9,17 @@ from dibs.agents.harness.clients import agent_here, agent_named
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import check_stays_inside
 from dibs.agents.repository.work_tree import Repository, is_at_remote
+from dibs.agents.shipped_files import (
+    ABSENT,
+    CHANGED,
+    CURRENT,
+    FILE,
+    FOLDERS,
+    NAME,
+    OLDER,
+    skill_text,
+    state_of,
+)
 from dibs.base.cheap import Callable
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.actor_session import ActorSession
@@ -60,7 +71,7 @@ def show(call: Call) -> Answer:
 
 
 def install(call: Call) -> Answer:
-    """Write dibs/SKILL.md below each folder. Without --force, one different file stops the whole installation."""
+    """Write dibs/SKILL.md below each folder. Without --force, one that somebody changed stops the installation."""
     to, text = call.values.get("to"), skill_text()
     if to == "":
         raise UsageError("--to needs a folder of skills, such as .claude/skills.", "skill install")
@@ -69,12 +80,11 @@ def install(call: Call) -> Answer:
     done: dict[str, str] = {}
     for folder in usual if to is None else [to]:
         path = check_stays_inside(os.path.join(folder, NAME, FILE))
-        found = read_file(path)
-        done[path] = "installed" if found is None else "unchanged" if found == text else "replaced"
+        done[path] = _DONE_OF[state_of(read_file(path), text)]
         if done[path] == "replaced" and not call.values.get("force"):
             raise InvalidInput(
-                f"{path} exists and differs from the skill of this version; nothing was changed. Use --force to "
-                "replace it, or --to for another folder."
+                f"{path} was changed by somebody, or is of a newer dibs; nothing was changed. Use --force to replace "
+                "it, or --to for another folder."
             )
     for path, what in done.items():
         if what != "unchanged":
@@ -84,23 +94,13 @@ def install(call: Call) -> Answer:
     return yes({"files": files}, shown, quiet="\n".join(done))
 
 
-# The skill: the file that teaches an agent to use dibs, and its installation.
-
-NAME = "dibs"
-FILE = "SKILL.md"
-# Where clients look for the skills of a project. The first is used if none of them exists.
-FOLDERS = (".claude/skills", ".agents/skills")
+_DONE_OF = {ABSENT: "installed", CURRENT: "unchanged", OLDER: "updated", CHANGED: "replaced"}
 _DONE = {
     "installed": "Installed {}.",
+    "updated": "Brought {} up to date.",
     "replaced": "Replaced {}, which was another version.",
     "unchanged": "{} is up to date: nothing was changed.",
 }
-
-
-def skill_text() -> str:
-    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "skill", FILE)
-    with open(path, encoding="utf-8") as file:
-        return file.read()
 
 
 COMMANDS = {
@@ -133,8 +133,8 @@ COMMANDS = {
         summary="install the skill where agents find it",
         about=(
             "Writes dibs/SKILL.md into .claude/skills and .agents/skills of the current folder, for each of "
-            ".claude and .agents that exists; if neither does, into .claude/skills. A file that you changed "
-            "is kept unless --force is given."
+            ".claude and .agents that exists; if neither does, into .claude/skills. A file of an older version "
+            "is brought up to date. One that you changed is kept unless --force is given."
         ),
         examples=(
             ("dibs skill install", "for this project"),

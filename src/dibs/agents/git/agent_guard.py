@@ -118,6 +118,8 @@ class AgentGuard:
         from dibs.agents.harness.shell_writes import written
 
         command = self._event.command
+        assert self._event.agent is not None
+        self._event.agent.action = "shell"
         git = self._before_git() if "git" in command else NOTHING
         if git.reason:
             return git
@@ -213,9 +215,12 @@ class AgentGuard:
         if checkout.settings.guard == OFF:
             return NOTHING
         if kind == kinds.AFTER_TOOL:
+            checkout.agent.action = "shell"
             checkout.beat()
             return self._after(checkout)
         if kind == kinds.START:
+            checkout.agent.action = "started"
+            checkout.begin()
             ignored = not_heeded(checkout.policy)
             lines = [self._taken_up(checkout), _present(checkout.others()), f"dibs: {ignored}" if ignored else ""]
             return remark(self._event, "\n".join([line for line in lines if line]))
@@ -248,6 +253,7 @@ class AgentGuard:
             try:
                 if checkout.settings.guard != OFF:
                     files = [file for path in inside for file in checkout.files(path, self._folder)]
+                    agent.action = f"edit {files[0]}" if files and self._event.kind == kinds.BEFORE_EDIT else "shell"
                     found = checkout.claim(list(dict.fromkeys(files)))
                     in_way += [{**each, "by_actor": checkout.is_of_actor(each)} for each in found[:1]] + found[1:]
                     notices += self._taken_over(checkout)
@@ -329,6 +335,9 @@ class AgentGuard:
 
     def _stopped(self, checkout: Checkout) -> None:
         """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
+        if self._event.kind == kinds.STOP:
+            checkout.agent.action = "stopped"
+            checkout.beat()
         held = checkout.held()
         if held:
             changed = {checkout.key(file) for file in checkout.repository.changed()}

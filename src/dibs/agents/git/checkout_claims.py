@@ -265,6 +265,10 @@ class Checkout:
             return self.settings.guard
         return self.settings.worktrees if words.get("clone") == self._clone else self.settings.clones
 
+    def begin(self) -> None:
+        """The agent is here, though it has nothing yet: `dibs agents` shows it."""
+        self._opened_of(self._session)
+
     def beat(self) -> None:
         """The agent is at work, which is a sign of life."""
         self._session.renewed()

@@ -36,7 +36,14 @@ _CODEX: Document = {
     ],
     "startup_timeout_sec": 60,
 }
-TOML = "[mcp_servers.dibs]\n" + "".join([f"{key} = {encode(value)}\n" for key, value in _CODEX.items()])
+
+
+def _toml(entry: Document) -> str:
+    return "[mcp_servers.dibs]\n" + "".join([f"{key} = {encode(value)}\n" for key, value in entry.items()])
+
+
+TOML = _toml(_CODEX)
+_TOML_EVER = (TOML, _toml(SERVER))  # as some version wrote it
 # In a project, and of a user. None: the harness has no such file, or one that only its own commands should write.
 FILES: dict[str, tuple[str | None, str | None]] = {
     CLAUDE: (".mcp.json", None),
@@ -68,7 +75,10 @@ def without_server(text: str, harness: str) -> str:
 
 
 def with_server_toml(text: str) -> str:
-    """Add the table at the end. A file without a newline at its end stays one, so that it can be restored."""
+    """Add the table at the end, in place of one that an older version wrote. A file without a newline at its end stays
+    one, so that it can be restored."""
+    if _servers(text).get(NAME) == SERVER:
+        text = without_server_toml(text)
     if NAME in _servers(text):
         return text
     if text and not text.endswith("\n"):
@@ -81,10 +91,11 @@ def with_server_toml(text: str) -> str:
 
 
 def without_server_toml(text: str) -> str:
-    if _servers(text).get(NAME) != _CODEX:
+    if _servers(text).get(NAME) not in (_CODEX, SERVER):
         return text
     had_newline = text.endswith("\n")
-    before, found, after = (text if had_newline else text + "\n").partition(TOML)
+    whole = text if had_newline else text + "\n"
+    before, found, after = whole.partition(next((each for each in _TOML_EVER if each in whole), TOML))
     left = before.removesuffix("\n") + after if before else after.removeprefix("\n")
     left = left if had_newline or after else left.removesuffix("\n")
     # Written in another way, or with more below it: not ours to take out.

@@ -23,11 +23,15 @@ _PROCESSES = {CLAUDE: "CLAUDE_PID"}
 _ID_CHARS_MAX = 128
 _SHOWN = 4
 _MARK_DIGITS = 16
+_SHELL = ".shell"
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 
 class Agent:
-    """One agent session, or a subagent of it. `pid` is the process of its harness, where that is known."""
+    """One agent session, or a subagent of it. `pid` is the process of its harness, where that is known. `action` is
+    what it does now, for `dibs agents`; empty: it runs a command of dibs."""
+
+    action = ""
 
     def __init__(self, harness: str, session: str, subagent: str = "", pid: int = 0) -> None:
         self.harness = harness
@@ -54,13 +58,20 @@ class Agent:
 
     def shell(self) -> Agent:
         """The commands that the agent runs, as a subagent of it: what they claim ends with them."""
-        return Agent(self.harness, self.session, f"{self.subagent}.shell".lstrip("."), self.pid)
+        found = Agent(self.harness, self.session, f"{self.subagent}{_SHELL}".lstrip("."), self.pid)
+        found.action = self.action
+        return found
+
+    @property
+    def is_shell(self) -> bool:
+        return f".{self.subagent}".endswith(_SHELL)
 
     def owner(self, place: str) -> str:
-        """The name shown to others, such as `claude-3f2a in app@main`."""
+        """The name shown to others, such as `claude-3f2a in app@main`. That of its commands is the same."""
         name = f"{self.harness}-{_short(self.session)}"
-        if self.subagent:
-            name += f"/{_short(self.subagent)}"
+        subagent = f".{self.subagent}".removesuffix(_SHELL).removeprefix(".")
+        if subagent:
+            name += f"/{_short(subagent)}"
         return f"{name} in {place}"[:OWNER_CHARS_MAX].rstrip() if place else name
 
 

@@ -348,8 +348,9 @@ def doctor(call: Call) -> Answer:
         namespace = here(call) if call.said("namespace") is None else None
         if namespace is not None:
             found.good("repo", f"path: and repo: names are in the namespace {namespace}")
-        if (hooks := plugin(PARTS, "git-hooks")) is not None:
-            hooks.diagnose(found, call.env)
+        for part in ("git-hooks", "shipped-files"):
+            if (installed := plugin(PARTS, part)) is not None:
+                installed.diagnose(found, call.env)
         if not addresses:
             _dead_socket(found, call)
             check_store(found, call)

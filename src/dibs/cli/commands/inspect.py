@@ -18,7 +18,7 @@ from dibs.client.event_reader import EventCursor, asked_events, follow
 from dibs.core.durations import parse_duration
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX, WITHIN_S_DEFAULT, WITHIN_S_MAX
 from dibs.core.records import DONE, MAX_HOLD
-from dibs.wire import codes
+from dibs.wire import codes, sentences
 from dibs.wire.codes import YES
 from dibs.wire.parts import moment_ms
 from dibs.wire.sentences import slot_text
@@ -28,7 +28,7 @@ def history_text(document: Document, paint: Paint, now_ms: int, since: str | Non
     events = document["events"]
     if not events:
         when = "" if since is None else f" since {plain(since)}"
-        return f"Nothing is on record about {plain(document['name'])}{when}."
+        return f"Nothing is on record about {plain(sentences.shown_name(document['name']))}{when}."
     lines = table([(_when(event), ago(now_ms - instant_ms(event["at"])), _sentence(event)) for event in events])
     if paint.on:
         lines = [paint.faint(line[:20]) + line[20:] for line in lines]
@@ -39,7 +39,8 @@ def event_line(event: Document, paint: Paint) -> str:
     """One event of any job, for a reader who follows."""
     if event["event"] == "gap":
         return f"Events up to number {int(event['oldest']) - 1} are no longer on record; some may be missing here."
-    return f"{paint.faint(_when(event))}  {paint.strong(plain(event.get('name', '')))}  {_sentence(event)}"
+    name = plain(sentences.shown_name(event.get("name", "")))
+    return f"{paint.faint(_when(event))}  {paint.strong(name)}  {_sentence(event)}"
 
 
 def rights_line(event: Document, paint: Paint) -> str:
@@ -82,7 +83,8 @@ _LEFT = {"left": "", "stopped asking": ": it stopped asking", "session ended": "
 
 def _sentence(event: Document) -> str:
     kind, owner, reason = event["event"], plain(event.get("owner", "")), plain(event.get("reason"))
-    notes = {key: f"{key} {plain(event[key])}" for key in ("metadata", "checkpoint", "result") if event.get(key)}
+    said = {**event, "metadata": sentences.said(event.get("metadata"))}
+    notes = {key: f"{key} {plain(said[key])}" for key in ("metadata", "checkpoint", "result") if said.get(key)}
     if kind == "acquired":
         ttl = f" for {span(event['ttl_seconds'] * 1000)}" if event.get("ttl_seconds") else ""
         attempt = f", attempt {event['attempt']}" if event.get("attempt", 1) > 1 else ""

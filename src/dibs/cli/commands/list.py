@@ -29,7 +29,7 @@ def list_(call: Call) -> Answer:
 
 
 def shown(call: Call, found: Document) -> Answer:
-    names = "\n".join(plain(lock["name"]) for lock in found["locks"])
+    names = "\n".join(plain(lock["name"]) for lock in listing.one_row_each(found["locks"]))
     document = {**found, "states": states_of(call), "owner": call.values.get("owner")}
     is_wide = bool(call.values.get("wide"))
     return yes(found, listing.listing(document, call.paint, wall_ms(), call.width, is_wide=is_wide), quiet=names)
@@ -191,32 +191,47 @@ COMMANDS = {
 # `dibs list --watch`: the board on a terminal; in a pipe a line for each change.
 
 LOOK_MS = 1_000
-_SEEN = ("status", "owner", "fencing_token", "checkpoint", "metadata", "holders", "slots")
+_SEEN = ("status", "owner", "fencing_token", "checkpoint", "metadata", "holders", "slots", "also")
 
 
 def watch_list(call: Call) -> Answer:
-    from dibs.cli.live import REFRESH_MS, SHARE, Board, BoardView, is_live
+    from dibs.cli.live import REFRESH_MS, Board, BoardView, is_live
 
     if is_live(call):
         return Board(call, BoardView(), lambda: listed(call), REFRESH_MS).show()
+    before: dict[tuple[str, str], Document] = {}
+
+    def say(found: Document) -> bool:
+        nonlocal before
+        locks = found["locks"] if call.values.get("json") else listing.one_row_each(found["locks"])
+        now = {(lock.get("namespace", ""), lock["name"]): lock for lock in locks}
+        changed, before = _changes(before, now), now
+        return _print(call, changed)
+
+    return look_again(call, lambda: listed(call), say)
+
+
+def look_again(call: Call, look: Callable[[], Document], say: Callable[[Document], bool]) -> Answer:
+    """Look whenever there may be news, until --for is over or `say` tells that nobody reads what it says."""
+    from dibs.cli.live import SHARE
+
     for_ms = given_ms(call, "for")
     until_ms = None if for_ms is None else steady_ms() + for_ms
-    before: dict[tuple[str, str], Document] | None = None
+    has_looked = False
     with StopSignals():
         while True:
             began_ms = steady_ms()
             try:
-                found = listed(call)
+                found = look()
             except RequestFailed as error:
-                if before is None or kind_of(error.reply) != NOT_NOW:
+                if not has_looked or kind_of(error.reply) != NOT_NOW:
                     raise
                 call.complain_away(failure(error.reply).text, "Watching")
             else:
+                has_looked = True
                 call.complain_away(None, "")
-                now = {(lock.get("namespace", ""), lock["name"]): lock for lock in found["locks"]}
-                if not _print(call, _changes(before or {}, now)):
+                if not say(found):
                     break
-                before = now
             pause_ms = max(LOOK_MS, SHARE * (steady_ms() - began_ms))
             left_ms = pause_ms if until_ms is None else min(pause_ms, until_ms - steady_ms())
             if left_ms <= 0:

@@ -17,7 +17,8 @@ from dibs.client.flow import ending_of
 from dibs.client.transport import Ask, Transport
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX
 from dibs.core.records import FAILED, RELEASED
-from dibs.wire.codes import NOT_YOURS
+from dibs.wire.codes import NOT_YOURS, YES
+from dibs.wire.sentences import shown_name
 
 
 def heartbeat(call: Call) -> Answer:
@@ -138,7 +139,19 @@ def _each_released(call: Call, names: list[str], document: Document) -> Answer:
     for index, name in enumerate(names):
         if index != doubtful:
             answers[index] = _released(call, name, document, call.transport())
+    _release_twins(call, [name for index, name in enumerate(names) if answers[index].exit == YES], document)
     return combined([(name, answers[index]) for index, name in enumerate(names)])
+
+
+def _release_twins(call: Call, released: list[str], document: Document) -> None:
+    """The hook of an agent claims a file for all clones and for its checkout: who releases the file means both."""
+    files = [name for name in released if name.startswith("path:")]
+    if not files or "session_id" not in document:
+        return
+    body = call.ask("session-show", document["session_id"], {}).body or {}
+    for hold in body.get("holds", ()):
+        if hold["name"] not in files and shown_name(hold["name"]) in files:
+            call.ask("release", hold["name"], {"session_id": document["session_id"]})
 
 
 def failure_fields(call: Call) -> Document:

@@ -13,7 +13,7 @@ from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import Paint, ago, instant_ms, plain, shell_line, span
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import NOT_YOURS
-from dibs.wire.sentences import few
+from dibs.wire.sentences import few, said, shown_name
 
 
 def session(document: Document, paint: Paint) -> str:
@@ -23,19 +23,24 @@ def session(document: Document, paint: Paint) -> str:
     now_ms = instant_ms(document["expires_at"]) - document["remaining_ms"]
     lines = [f"{paint.good('Alive:')} {owner}, for another {span(document['remaining_ms'])}."]
     lines.append(field("since", ago(now_ms - instant_ms(document["since"]))))
-    if document.get("metadata"):
-        lines.append(field("metadata", plain(document["metadata"])))
+    if note := said(document.get("metadata")):
+        lines.append(field("metadata", plain(note)))
+    names = {hold["name"] for hold in document.get("holds", ())}
     for hold in document.get("holds", ()):
+        if hold["name"] != shown_name(hold["name"]) in names:
+            continue  # the same file
         shared = ", shared" if hold.get("mode") == "shared" else ""
         where = hold.get("namespace", DEFAULT_NAMESPACE)
         elsewhere = "" if where == DEFAULT_NAMESPACE else f", namespace {where}"
-        lines.append(field("holds", f"{plain(hold['name'])} (token {hold['fencing_token']}{shared}{elsewhere})"))
-    lines += [field("waits for", plain(name)) for name in document.get("waits", ())]
+        lines.append(
+            field("holds", f"{plain(shown_name(hold['name']))} (token {hold['fencing_token']}{shared}{elsewhere})")
+        )
+    lines += [field("waits for", plain(shown_name(name))) for name in document.get("waits", ())]
     return "\n".join(lines)
 
 
 def _names(names: list[str]) -> str:
-    return few([plain(name) for name in names], 3) or "-"
+    return few([plain(name) for name in dict.fromkeys(map(shown_name, names))], 3) or "-"
 
 
 def open_(call: Call) -> Answer:

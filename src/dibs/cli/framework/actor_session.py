@@ -185,6 +185,8 @@ class ActorSession:
 
     def _renewed(self, session: str, asked: dict[str, int | bool | str]) -> Reply:
         """Renew the session. The answer says who began to wait for something of it; the command will say so."""
+        if asked.get("active") and (note := self._note()):
+            asked = {**asked, "metadata": note}
         reply = self._call.ask("session-keep", session, asked)
         self._call.wanted += (reply.body or {}).get("wanted", ())
         return reply
@@ -222,12 +224,35 @@ class ActorSession:
         mark = self._mark()
         if mark != "-":
             request["process"] = mark
+        if note := self._note():
+            request["metadata"] = note
         if self._agent is not None and self._agent.parent is not None:
             above = self.of_agent(self._call, self._agent.parent)
             request["parent_id"] = above._keep(ttl_ms, active=False) or above._open(ttl_ms)  # we have the gate
         session: str = self._call.body("session-open", "", request)["session_id"]
         self._write(session, ttl_ms, mark)
         return session
+
+    def _note(self) -> str:
+        """The note of the session about its worker, for `dibs agents`. Empty for the shell of `dibs lock`."""
+        agent = self._agent
+        if agent is None and self._owner is not None:
+            return ""
+        from dibs.base.checkout import branch_of, current_folder, root_around
+        from dibs.wire.agent_notes import ACTOR, SHELL, agent_note
+
+        folder = current_folder() or ""
+        tree = (root_around(self._call.env, folder) if folder else "") or folder
+        home = self._call.env.get("HOME") or ""
+        is_inside = home not in ("", "/") and f"{tree}/".startswith(f"{home}/")
+        fields = {
+            "part": SHELL if agent is not None and agent.is_shell else "",
+            "host": os.uname().nodename,
+            "tree": f"~{tree[len(home) :]}" if is_inside else tree,
+            "branch": branch_of(tree) if tree else "",
+            "action": _action(self._call, agent),
+        }
+        return agent_note(ACTOR if agent is None else agent.harness, fields)
 
     def owner(self) -> str:
         """The name that others see. Inside `dibs session run` an actor has its own: several may work there."""
@@ -273,6 +298,13 @@ class ActorSession:
             f"{self._folder} cannot be written ({error.strerror}), so dibs cannot remember the actor. "
             "Claim without --actor: the claim then prints a lease id, for --lease."
         )
+
+
+def _action(call: Call, agent: Any) -> str:
+    """The last action of a worker: what its hook says, else the command of dibs."""
+    if agent is not None and (agent.action or call.command == "agent hook"):
+        return str(agent.action)
+    return f"dibs {call.command}"
 
 
 Entry = tuple[str, int, str]  # a session's id, its TTL, and the mark of its process or `-`

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+
 from dibs.base.cheap import Callable, Iterable
 from dibs.base.checkout import current_folder
+from dibs.base.errors import InvalidInput
+from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import session_of
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, combined, failure, is_failure
 from dibs.client import naming as repositories
 from dibs.client.flow import all_pages, drive, name_in_use
+from dibs.client.transport import Ask, Transport
 from dibs.core.names import DEFAULT_NAMESPACE, RESOURCES
 from dibs.core.records import HELD
+from dibs.wire.sentences import few
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
 # Commands that take job names: one, or each of several by itself; several in one step.
@@ -34,6 +40,7 @@ _ONE = frozenset(
     }
 )
 _ONE |= {"pool set", "pool remove"}
+_OF_WHAT_IS_THERE = frozenset(("owner", "history", "wait", "heartbeat", "release", "transfer", "break"))
 _SEVERAL = frozenset(("claim-any", "claim-all"))
 _PROVING = frozenset(("heartbeat", "once", "release", "transfer", "lock renew", "lock release"))
 _FORKING = frozenset(("run", "hold"))  # these fork before they open their store
@@ -128,10 +135,64 @@ def names_here(call: Call) -> repositories.Naming:
     return repositories.Naming(call.env, current_folder(), exact=bool(call.values.get("exact")))
 
 
+def _use_files(call: Call) -> None:
+    """Take `src/a.py` for the file, where a command is about what exists: somebody has the file, and no job of that
+    name; or only the file is on record. If there are both, the job is meant, and the other one is named."""
+    given = call.values.get("job")
+    names: list[str] = [given] if isinstance(given, str) else list(given or ())
+    maybe = [name for name in names if ":" not in name and ("/" in name or "." in name or os.path.lexists(name))]
+    maybe = [name for name in maybe if name != call.env.get(repositories.RUN_JOB)]
+    if not maybe or call.values.get("exact") or call.values.get("lease"):
+        return
+    try:
+        place = call.said("namespace") or here(call)
+        files = {name: names_here(call).of(f"path:./{name}") for name in maybe}
+    except InvalidInput:  # of a repository whose settings are wrong: a job needs none
+        return
+    found = {} if place is None else _files_in_use(call, place, files)
+    if found and len(found) == len(names):
+        call.values = {**call.values, "job": found[given] if isinstance(given, str) else list(found.values())}
+    elif found:
+        call.complain(f"Files are named apart from jobs: {plain(few(list(found.values())))}.")
+
+
+def _files_in_use(call: Call, place: str, files: dict[str, str]) -> dict[str, str]:
+    """Those of the names that mean a file, with its name."""
+    found: dict[str, str] = {}
+    in_tree, jobs = call.another_transport(namespace=place), call.another_transport()
+    try:
+        for name, file in files.items():
+            use, owner = _use_of(in_tree, file, call.command)
+            of_job = _use_of(jobs, name, call.command)[0] if use else _UNKNOWN
+            if use > of_job:
+                found[name] = file
+            elif use:
+                call.complain(f"{plain(file)} is another one: {plain(owner)}. Write it so to mean the file.")
+    finally:
+        in_tree.close()
+        jobs.close()
+    return found
+
+
+_UNKNOWN, _PAST, _IN_USE = range(3)
+
+
+def _use_of(transport: Transport, name: str, command: str) -> tuple[int, str]:
+    """Return whether a name is in use or was, and by whom. History asks no more than whether it is on record."""
+    body = transport.ask(Ask("inspect", name)).body or {}
+    last = body.get("previous") or body.get("done") or {}
+    owner = str(body.get("owner") or last.get("owner") or "nobody")
+    if "code" in body or (body.get("status", "free") == "free" and not last):
+        return _UNKNOWN, owner
+    return (_PAST if body["status"] == "free" or command == "history" else _IN_USE), owner
+
+
 def use_one_names(call: Call) -> None:
     """Put the one names into the place of those that were written, and settle the namespace. `call.written` keeps how
     they were written: a name that is in use as it was written is meant as it was written. Several jobs in one step are
     taken by their one names: looking each of them up first would be more than one step."""
+    if call.command in _OF_WHAT_IS_THERE:
+        _use_files(call)
     if call.command in _ONE | _SEVERAL | {"git push"}:
         for key in ("job", "name"):
             given = call.values.get(key)

@@ -117,10 +117,10 @@ PARTS = (
         "agents",
         "Agents",
         commands=(
-            *("mcp", "agent install", "agent uninstall", "agent status", "agent hook"),
+            *("agents", "mcp", "agent install", "agent uninstall", "agent status", "agent hook"),
             *("skill show", "skill install"),
         ),
-        pages=("how-to/use-from-mcp.md", "how-to/teach-your-agent.md", "reference/mcp.md", "reference/agents.md"),
+        pages=("how-to/teach-your-agent.md", "how-to/use-from-mcp.md", "reference/mcp.md", "reference/agents.md"),
         promises=("agent",),
         begins_work=True,
     ),

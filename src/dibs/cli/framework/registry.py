@@ -32,6 +32,7 @@ _COMMANDS = {
     "next": ("numbers", "get a number that nobody else gets"),
     "owner": ("inspect", "show who has a job, since when and for how long"),
     "list": ("list", "list the jobs that are claimed"),
+    "agents": ("agents", "list the agents: who works where, and on what"),
     "top": ("list", "watch the board: who has what, and for how long still"),
     "history": ("inspect", "show what happened to a job, or to all"),
     "overdue": ("inspect", "say whether a job succeeded in time, also by the exit code"),

@@ -161,7 +161,7 @@ class BoardFeed:
 
     def _look(self) -> None:
         try:
-            self.locks = self._fetch()["locks"]
+            self.locks = board.one_row_each(self._fetch()["locks"])
         except RequestFailed as error:
             self.failure = failure(error.reply)
             return

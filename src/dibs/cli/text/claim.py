@@ -130,9 +130,8 @@ def hold_fields(document: Document) -> list[str]:
     lines = [field("since", ago(document["held_ms"]))] if "held_ms" in document else []
     if sentences.life(document):
         lines.append(field("heard", sentences.life(document)))
-    for key in ("metadata", "checkpoint"):
-        if document.get(key):
-            lines.append(field(key, plain(document[key])))
+    notes = {"metadata": sentences.said(document.get("metadata")), "checkpoint": document.get("checkpoint")}
+    lines += [field(key, plain(value)) for key, value in notes.items() if value]
     if document.get("attempt", 1) > 1:
         lines.append(field("attempt", str(document["attempt"])))
     if document.get("mode", "exclusive") != "exclusive":
@@ -149,7 +148,7 @@ def hold_fields(document: Document) -> list[str]:
 
 def deadlock(cycle: list[str]) -> str:
     """The cycle of waiters as a path, from the caller back to the caller, and in words."""
-    names = [plain(each) for each in cycle]
+    names = [plain(sentences.shown_name(each)) for each in cycle]
     steps = []
     for index in range(0, len(names) - 1, 2):
         holder = names[(index + 2) % len(names)]

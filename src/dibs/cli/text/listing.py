@@ -14,6 +14,7 @@ from dibs.cli.text.words import (
     columns_of,
     instant_ms,
     job_command,
+    natural_key,
     plain,
     short,
     span,
@@ -26,6 +27,7 @@ Row = tuple[str, ...]
 
 def status_text(document: Document, paint: Paint, now_ms: int) -> str:
     """The state of one job. `now_ms` is this machine's clock, for documents without a remaining time."""
+    document = sentences.readable(document)
     if document["status"] == "held":
         return _held(document, paint)
     if document["status"] == "done":
@@ -119,22 +121,24 @@ def unfinished(document: Document, now_ms: int) -> list[str]:
 
 
 def one_row_each(locks: list[Document]) -> list[Document]:
-    """The jobs as a person reads them. The hook of a coding agent claims a file as `path:src/a`, which all clones see,
-    and as `path:@ID/src/a`, for one checkout; its note has the ids of checkout and clone. That is one row."""
-    rows: dict[tuple[str, object], Document] = {}
-    for lock in sorted(locks, key=_is_in_checkout):
-        name, note = lock["name"], lock.get("metadata")
-        if _is_in_checkout(lock):
-            name = "path:" + name.partition("/")[2]
-        if note and note.startswith("checkout="):
-            note = None
-        rows.setdefault((name, lock.get("owner")), {**lock, "name": name, "metadata": note})
-    return list(rows.values())
-
-
-def _is_in_checkout(lock: Document) -> bool:
-    mark = lock["name"].removeprefix("path:@").partition("/")[0]
-    return lock["name"].startswith("path:@") and len(mark) == 12 and all(each in "0123456789abcdef" for each in mark)
+    """The jobs as a person reads them: one row for each, and for a file one row, whatever its names are. A file that
+    agents have in several work trees is theirs together: the note names the others."""
+    rows: dict[tuple[object, str], Document] = {}
+    own: list[Document] = []
+    marked: list[Document] = []
+    for lock in locks:
+        (own if sentences.shown_name(lock["name"]) == lock["name"] else marked).append(lock)
+    for lock in (*own, *marked):
+        shown = sentences.readable(lock)
+        first = rows.setdefault((lock.get("namespace"), shown["name"]), shown)
+        owner = lock.get("owner")
+        if first is not shown and owner is not None and owner not in (first.get("owner"), *first.get("also", ())):
+            if first["status"] == "held":
+                first["also"] = [*first.get("also", ()), owner]
+            else:  # of the file for everybody only a mark is left
+                rows[lock.get("namespace"), shown["name"]] = shown
+    found = list(rows.values())
+    return sorted(found, key=lambda row: natural_key(row["name"])) if marked else found
 
 
 def heads_of(locks: list[Document]) -> Row:
@@ -197,9 +201,12 @@ def nothing(document: Document) -> str:
 def _owner_and_times(lock: Document, now_ms: int) -> Row:
     """Columns of one job: owner, time left, since when, and a note."""
     if lock["status"] == "held":
-        others = len(lock.get("holders", ())) - 1
+        also = lock.get("also", ())
+        others = max(0, len(lock.get("holders", ())) - 1) + len(also)
         owner = plain(lock["owner"]) + (f" +{others}" if others > 0 else "")
-        note = lock.get("checkpoint") or lock.get("metadata") or ""
+        note = lock.get("checkpoint") or sentences.said(lock.get("metadata")) or ""
+        if also:
+            note = "; ".join([f"also {sentences.few(also, 3)}", *([note] if note else [])])
         since = ago(lock["held_ms"]) if "held_ms" in lock else "-"  # OctoStore's servers do not send it
         left = span(lock["remaining_ms"])
         if lock.get("ends_in_ms") is not None:

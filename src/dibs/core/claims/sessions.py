@@ -66,6 +66,7 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
         ttl_ms=ttl_ms,
         expires_ms=draft.now_ms + ttl_ms,
         process=session.process if command.process is None else command.process or None,
+        metadata=session.metadata if command.metadata is None else command.metadata or None,
         active_ms=draft.now_ms if command.active else session.active_ms,
     )
     if command.payer is not None and not is_current(draft, kept.charge, command.payer):

@@ -7,7 +7,7 @@ import { MOST } from "./jobs.js";
 import { FILTERS, TITLES, go, read } from "./place.js";
 import { hourPlots, needsYou } from "./summary.js";
 import { WindowTable } from "./table.js";
-import { count, plural } from "./words.js";
+import { count, noteOf, plural, shownName } from "./words.js";
 
 const ABOUT = {
   held: ["Nobody holds a job.", "A claim shows up here at once: dibs claim JOB"],
@@ -15,9 +15,10 @@ const ABOUT = {
   parked: ["No job is parked.", "A job is parked when its owners failed too often. It waits for an operator to free it."],
   failed: ["No job failed.", "Jobs whose last owner failed, or was lost, are here until somebody claims them again."],
   done: ["No job is marked as done.", "dibs release JOB --done puts it here for as long as it counts."],
+  agents: ["No agent is at work.", "Coding agents show up here by their hooks: dibs agent install"],
   sessions: ["No session is open.", "Each run of dibs run, an SDK client or an agent opens one."],
 };
-const COLUMNS = { held: columns.held, waiting: columns.waiting, parked: columns.ended, failed: columns.ended, done: columns.done, sessions: columns.sessions };
+const COLUMNS = { held: columns.held, waiting: columns.waiting, parked: columns.ended, failed: columns.ended, done: columns.done, agents: columns.agents, sessions: columns.sessions };
 const LABELS = { q: "Filter", prefix: "Name begins with", owner: "Owner", session: "Session", ns: "Namespace" };
 
 const HAS_KEYS = matchMedia("(hover: hover) and (pointer: fine)").matches; // a phone has no / to press
@@ -25,9 +26,10 @@ const HAS_KEYS = matchMedia("(hover: hover) and (pointer: fine)").matches; // a 
 const lower = (text) => String(text ?? "").toLowerCase();
 
 function textOf(row) {
-  const parts = [row.name, row.owner, row.metadata, row.previous?.owner, row.previous?.how, row.previous?.reason, row.done?.result, row.session_id];
-  for (const each of row.holds ?? []) parts.push(each.owner, each.metadata, each.checkpoint);
+  const parts = [row.name, row.owner, noteOf(row.metadata), row.previous?.owner, row.previous?.how, row.previous?.reason, row.done?.result, row.session_id, row.client, row.tree, row.branch, row.action];
+  for (const each of row.holds ?? []) parts.push(each.owner, noteOf(each.metadata), each.checkpoint);
   for (const each of row.holders ?? []) parts.push(each.owner);
+  parts.push(...(row.jobs ?? []), ...(row.files ?? []));
   return lower(parts.filter(Boolean).join("\n"));
 }
 
@@ -47,7 +49,7 @@ export function fitting(rows, place, sessions) {
   return rows.filter((row) =>
     (!text || textOf(row).includes(text)) &&
     (!owner || ownersOf(row).some((each) => each && lower(each).includes(owner))) &&
-    (!jobs || (row.session_id ? lower(row.session_id).startsWith(session.slice(0, 8)) : jobs.has(row.name))));
+    (!jobs || (row.session_id ?? row.session ? lower(row.session_id ?? row.session).startsWith(session.slice(0, 8)) : jobs.has(row.name))));
 }
 
 function filterBar(me) {
@@ -87,6 +89,14 @@ function filterBar(me) {
   };
 }
 
+/** The jobs, without a file's second name if the first has the same owner. */
+function oncePerFile(byName) {
+  return [...byName.values()].filter((row) => {
+    const first = row.name.startsWith("path:@") ? byName.get(shownName(row.name)) : undefined;
+    return first === undefined || first === row || first.holds[0]?.owner !== row.holds[0]?.owner;
+  });
+}
+
 export class Board {
   constructor({ source, tab, me }) {
     this.tab = tab;
@@ -98,7 +108,7 @@ export class Board {
     this._graph = tab === "waiting" ? waitForGraph(source.ns) : null;
     const view = { ns: source.ns, waiting: (name) => source.byJob.get(name) ?? 0, mark: null };
     this._columns = COLUMNS[tab](view);
-    this._key = { waiting: (row) => `${row.name}\n${row.position}\n${row.since}`, sessions: (row) => row.session_id }[tab] ?? ((row) => row.name);
+    this._key = { waiting: (row) => `${row.name}\n${row.position}\n${row.since}`, sessions: (row) => row.session_id, agents: (row) => row.session }[tab] ?? ((row) => row.name);
     this._table = new WindowTable({ caption: `${this.title}: jobs and their owners`, columns: this._columns, key: this._key, onSort: (key) => this._sort(key) });
     const [nothing, hint] = ABOUT[tab];
     this._nothing = [nothing, hint];
@@ -136,9 +146,10 @@ export class Board {
 
   _rows() {
     const source = this._source;
-    if (this.tab === "held") return { rows: [...source.jobs.byName.values()], isWhole: source.jobs.isWhole, isCut: source.jobs.isCut };
+    if (this.tab === "held") return { rows: oncePerFile(source.jobs.byName), isWhole: source.jobs.isWhole, isCut: source.jobs.isCut };
     if (this.tab === "waiting") return { rows: source.waiters, isWhole: true, isCut: source.isWaitersCut };
     if (this.tab === "sessions") return { rows: source.sessions, isWhole: true };
+    if (this.tab === "agents") return source.agents;
     return source.lists.get(this.tab) ?? { rows: [], isWhole: false };
   }
 
@@ -170,7 +181,8 @@ export class Board {
     this._empty.hidden = Boolean(fit.length) || !isWhole;
     setText(this._emptyTitle, isFiltered ? "Nothing fits these filters." : this._nothing[0]);
     setText(this._emptyHint, isFiltered ? "Clear a filter to see more." : this._nothing[1]);
-    const said = isFiltered ? `${count(fit.length)} of ${count(rows.length)}` : plural(fit.length, this.tab === "sessions" ? "session" : "row", this.tab === "sessions" ? "sessions" : "rows");
+    const unit = { sessions: "session", agents: "agent" }[this.tab] ?? "row";
+    const said = isFiltered ? `${count(fit.length)} of ${count(rows.length)}` : plural(fit.length, unit, `${unit}s`);
     const reading = this._source.isRefused && !rows.length ? "" : `Reading… ${count(rows.length)}`; // the notice says why
     const words = isWhole ? said : reading;
     if (this._filters.words.textContent !== words) {

@@ -3,10 +3,10 @@
 import { agoCell, barCell, linkCell, stateCell, textCell } from "./cells.js";
 import { first, slotsTaken } from "./jobs.js";
 import { jobHref, ownerHref, sessionHref } from "./place.js";
-import { count, exact } from "./words.js";
+import { count, exact, noteOf, shownName } from "./words.js";
 
 const lower = (text) => String(text ?? "").toLowerCase();
-const note = (hold) => [hold?.checkpoint, hold?.metadata].filter(Boolean).join(" · ");
+const note = (hold) => [hold?.checkpoint, noteOf(hold?.metadata)].filter(Boolean).join(" · ");
 const owners = (job) =>
   job.holds.length > 1 ? `${first(job).owner} and ${job.holds.length - 1} more` : first(job)?.owner;
 const at = (text) => (text ? Date.parse(text) : 0);
@@ -17,7 +17,7 @@ export function lifeOf(job) {
 
 const job = (view, sub) => ({
   key: "job", label: "Job", kind: "c-job", order: (row) => row.name,
-  make: linkCell((row) => row.name, (row) => jobHref(row.name, view.ns), { sub, mark: view.mark }),
+  make: linkCell((row) => shownName(row.name), (row) => jobHref(row.name, view.ns), { sub, mark: view.mark }),
 });
 const owner = (view, label, who) => ({
   key: "owner", label, kind: "c-owner", order: (row) => lower(who(row)),
@@ -86,6 +86,25 @@ export function sessions(view) {
     { key: "age", label: "Open for", kind: "c-time", order: (row) => -at(row.since), make: agoCell((row) => at(row.since), { plain: true }) },
     { key: "holds", label: "Holds", kind: "c-number", order: (row) => -row.lock_count, make: textCell((row) => count(row.lock_count)) },
     { key: "waits", label: "Waits for", kind: "c-number c-extra", order: (row) => -row.waits.length, make: textCell((row) => count(row.waits.length)) },
-    { key: "note", label: "Note", kind: "c-note", make: textCell((row) => row.metadata) },
+    { key: "note", label: "Note", kind: "c-note", make: textCell((row) => noteOf(row.metadata)) },
+  ];
+}
+
+const few = (names, most = 2) => names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
+
+export function agents(view) {
+  const files = (row) => (row.file_count > row.files.length ? `${count(row.file_count)} files` : few(row.files));
+  const place = (row) => [row.host && row.tree ? `${row.host}:${row.tree}` : row.tree, row.branch].filter(Boolean).join(" @ ");
+  return [
+    { key: "agent", label: "Agent", kind: "c-job", order: (row) => lower(row.name), make: linkCell((row) => row.name, (row) => ownerHref(row.owner, view.ns), { sub: (row) => [row.client, row.action].filter(Boolean).join(", ") }) },
+    { key: "client", label: "Client", kind: "c-owner", order: (row) => lower(row.client), make: textCell((row) => row.client) },
+    { key: "state", label: "State", kind: "c-state", order: (row) => row.state, make: stateCell((row) => row.state) },
+    { key: "tree", label: "Work tree", kind: "c-note c-keep", order: (row) => lower(place(row)), make: textCell(place) },
+    { key: "issue", label: "Issue", kind: "c-owner", order: (row) => lower(row.jobs[0]), make: textCell((row) => few([...row.jobs, ...row.holds])) },
+    { key: "files", label: "Files", kind: "c-note", order: (row) => -row.file_count, make: textCell(files) },
+    { key: "waits", label: "Waits for", kind: "c-note", order: (row) => -row.waits.length, make: textCell((row) => few(row.waits)) },
+    { key: "action", label: "Did last", kind: "c-note c-extra", order: (row) => lower(row.action), make: textCell((row) => row.action) },
+    { key: "heard", label: "When", kind: "c-time", order: (row) => -at(row.active_at), make: agoCell((row) => at(row.active_at)) },
+    { key: "age", label: "Here for", kind: "c-time c-extra", order: (row) => at(row.since), make: agoCell((row) => at(row.since), { plain: true }) },
   ];
 }

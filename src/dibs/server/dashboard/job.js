@@ -8,7 +8,7 @@ import { bdi, exchange, h, setText } from "./dom.js";
 import { jobOf, slotsTaken } from "./jobs.js";
 import { ownerHref, sessionHref } from "./place.js";
 import { drawn, holdsTable, spansOf, waitsTable } from "./timeline.js";
-import { ago, exact, span, visible } from "./words.js";
+import { ago, exact, noteOf, span, visible } from "./words.js";
 
 const EVENTS = 500;
 
@@ -140,7 +140,7 @@ export class JobPage {
   _texts(document) {
     const text = (label, value) => value && h("section", {}, h("h2", {}, label), block(value));
     const last = document.status === "held" ? document : document.previous ?? {};
-    return [text("Metadata", document.metadata), text("Checkpoint", last.checkpoint), text("Reason", document.status === "held" ? null : last.reason), text("Result", document.done?.result)];
+    return [text("Metadata", noteOf(document.metadata)), text("Checkpoint", last.checkpoint), text("Reason", document.status === "held" ? null : last.reason), text("Result", document.done?.result)];
   }
 
   /** Steps that change something outside: what is in doubt must be looked at before somebody goes on. */

@@ -7,7 +7,7 @@ import { bdi, exchange, h } from "./dom.js";
 import { facts, personLink } from "./job.js";
 import { jobHref, sessionHref } from "./place.js";
 import { table } from "./timeline.js";
-import { plural, span, visible } from "./words.js";
+import { noteOf, plural, span, visible } from "./words.js";
 import { now } from "./clock.js";
 
 const ROWS = 200;
@@ -89,7 +89,7 @@ export class OwnerPage extends Page {
     const { ns } = this.source;
     const parts = [h("p", { class: "lead" }, `Holds ${plural(holds.length, "job", "jobs")}, waits for ${waits.length}, has ${plural(sessions.length, "open session", "open sessions")}.`)];
     if (holds.length) {
-      const rows = holds.slice(0, ROWS).map(({ job, hold }) => h("tr", {}, h("th", { scope: "row" }, jobLink(job.name, ns)), h("td", {}, when(hold.since)), h("td", {}, when(hold.expires)), h("td", { class: "num" }, String(hold.attempt)), h("td", {}, visible(hold.checkpoint ?? hold.metadata ?? "—"))));
+      const rows = holds.slice(0, ROWS).map(({ job, hold }) => h("tr", {}, h("th", { scope: "row" }, jobLink(job.name, ns)), h("td", {}, when(hold.since)), h("td", {}, when(hold.expires)), h("td", { class: "num" }, String(hold.attempt)), h("td", {}, visible(hold.checkpoint ?? noteOf(hold.metadata) ?? "—"))));
       parts.push(table("Holds", ["Job", "Since", "Ends without a heartbeat", "Attempt", "Note"], rows), rest(holds.length));
     }
     if (waits.length) {
@@ -97,7 +97,7 @@ export class OwnerPage extends Page {
       parts.push(table("Waits for", ["Job", "Place", "Since", "Held by"], rows), rest(waits.length));
     }
     if (sessions.length) {
-      const rows = sessions.slice(0, ROWS).map((each) => h("tr", {}, h("th", { scope: "row" }, h("a", { "data-link": true, href: sessionHref(each.session_id, ns) }, each.session_id.slice(0, 8))), h("td", { class: "num" }, String(each.lock_count)), h("td", {}, when(Date.parse(each.since))), h("td", {}, visible(each.metadata ?? "—"))));
+      const rows = sessions.slice(0, ROWS).map((each) => h("tr", {}, h("th", { scope: "row" }, h("a", { "data-link": true, href: sessionHref(each.session_id, ns) }, each.session_id.slice(0, 8))), h("td", { class: "num" }, String(each.lock_count)), h("td", {}, when(Date.parse(each.since))), h("td", {}, visible(noteOf(each.metadata) ?? "—"))));
       parts.push(table("Sessions", ["Session", "Holds", "Since", "Note"], rows));
     }
     if (events.length) {
@@ -131,7 +131,7 @@ export class SessionPage extends Page {
   _parts(session) {
     const { ns } = this.source;
     const life = { expires: Date.parse(session.expires_at), span: session.ttl_seconds * 1000 };
-    this.facts = facts([["Owner", personLink(session.owner, ns)], ["Token's name", visible(session.user_id)], ["Time left", { life }], ["Open for", { at: Date.parse(session.since), length: true }], ["Heartbeat within", span(session.ttl_seconds * 1000)], ["Note", session.metadata && visible(session.metadata)]]);
+    this.facts = facts([["Owner", personLink(session.owner, ns)], ["Token's name", visible(session.user_id)], ["Time left", { life }], ["Open for", { at: Date.parse(session.since), length: true }], ["Heartbeat within", span(session.ttl_seconds * 1000)], ["Note", noteOf(session.metadata) && visible(noteOf(session.metadata))]]);
     if (mayAct(this.me) && !this.actions.firstChild) {
       this.actions.replaceChildren(h("button", { type: "button", class: "danger", onclick: () => endSession(session, () => this.source.read("sessions")) }, "End the session…"));
     }

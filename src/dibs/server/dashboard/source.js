@@ -23,6 +23,7 @@ export class Source {
     this.waiters = [];
     this.byJob = new Map();
     this.sessions = [];
+    this.agents = { rows: [], isWhole: false, isCut: false };
     this.lists = new Map();
     this.hour = null;
     this.trouble = ""; // why the server takes no claims, in its own words
@@ -81,7 +82,12 @@ export class Source {
     if (this.jobs.isWhole) this.jobs.readPage();
     else this.jobs.load();
     const isLive = this._now === "live";
-    for (const what of this._wanted) if (!isLive || !(what in LISTS)) this.soon(what, isLive ? 5000 : 500);
+    for (const what of this._wanted) if (!isLive || !(what in LISTS)) this.soon(what, this._pause(what, isLive ? 5000 : 500));
+  }
+
+  /** A server reads very many agents for seconds. */
+  _pause(what, ms) {
+    return what === "agents" && this.agents.rows.length > 1000 ? 20_000 : ms;
   }
 
   /** Reads it within this many milliseconds, once for all who ask until then. */
@@ -97,6 +103,7 @@ export class Source {
     try {
       if (what === "waiters") await this._readWaiters();
       else if (what === "sessions") this.sessions = (await get("/sessions", { namespace: this.ns })).sessions;
+      else if (what === "agents") await this._readAgents();
       else if (what === "hour") await this._readHour();
       else if (what === "ready") await this._readReady();
       else await this._readList(what);
@@ -112,6 +119,17 @@ export class Source {
   async _readHour() {
     this.hour = await get("/activity", { namespace: this.ns });
     if (!this.hour.whole) this.soon("hour", 500);
+  }
+
+  async _readAgents() {
+    const rows = [];
+    let after = "";
+    do {
+      const page = await get("/agents", { after, limit: 1000 });
+      rows.push(...page.agents);
+      after = page.next;
+    } while (after && rows.length < MOST && !this._ended);
+    this.agents = { rows, isWhole: true, isCut: after !== null };
   }
 
   async _readReady() {
@@ -154,7 +172,7 @@ export class Source {
       for (const what of Object.keys(LISTS)) {
         if (this._wanted.has(what)) this.soon(what, (this.lists.get(what)?.rows.length ?? 0) > 1000 ? 20_000 : 1500);
       }
-      if (this._wanted.has("sessions")) this.soon("sessions", 1500);
+      for (const what of ["sessions", "agents"]) if (this._wanted.has(what)) this.soon(what, this._pause(what, 1500));
     }
     this._seen(event);
   }

@@ -39,3 +39,10 @@ export const exact = (ms) => new Date(ms).toISOString().replace("T", " ").replac
 export const count = (number) => number.toLocaleString("en-GB");
 
 export const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;
+
+const MARK = /^path:@[0-9a-f]{12}\/(?=.)/;
+/** A job as people know it: the hook of an agent claims a file for all clones, and for its checkout by a digest. */
+export const shownName = (name) => String(name).replace(MARK, "path:");
+
+/** What somebody wrote as a note; null for what programs of dibs note for themselves. */
+export const noteOf = (metadata) => (metadata && !metadata.startsWith("checkout=") && !metadata.startsWith('{"agent":') ? metadata : null);

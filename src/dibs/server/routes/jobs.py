@@ -52,6 +52,7 @@ def job_routes(api: Api) -> Table:
             "events": events.events,
             "watch": events.watch,
             "sessions": lambda call: api.sessions(call.headers),
+            "agents": lambda call: api.agents(call.query, call.headers),
             **{verb: partial(_token, api, verb) for verb in _TOKENS},
             "rights": partial(_rights, api),
         }

@@ -55,6 +55,7 @@ _ENDED = in_query(
 )
 _POOLS = in_query("pools", "Only pools, whatever their `status`", enum=["true", "false"])
 _FOLLOW = in_query("follow", "A stream, or a page. Without it, `Accept` decides", enum=["true", "false"])
+_ENDED_TOO = in_query("ended", "Also those that have ended properly", enum=["true", "false"])
 _NAME = in_query("name", "Only this job, instead of `prefix`", **wire.NAME_SCHEMA)
 _LAST_EVENT_ID = Parameter(
     "Last-Event-ID", "The same as `after`, and wins", {"type": "integer", "minimum": 0, "maximum": SEQ_MAX}, "header"
@@ -480,6 +481,19 @@ OPERATIONS = by_id(
         "open sessions: those of the token; for an operator or admin, all",
         "Sessions",
         {200: "sessions"},
+    ),
+    Operation(
+        "GET",
+        "/agents",
+        "agents",
+        "the agents among these sessions: where each works, on what, what it waits for",
+        "Sessions",
+        {200: "agents"},
+        parameters=(
+            text_in_query("after", "`next` of the page before", limits.NAME_BYTES_MAX),
+            number_in_query("limit", "Agents on one page", 1, limits.AGENTS_PAGE_MAX),
+            _ENDED_TOO,
+        ),
     ),
     Operation(
         "POST",
