@@ -16,10 +16,10 @@ import os
 from dibs.agents.git.guard_transport import guarded
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
-from dibs.agents.repository.settings import DENY, agent_settings, policy_of
+from dibs.agents.repository.settings import DENY, OFF, WARN, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Sequence
-from dibs.base.clock import steady_ms
+from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
@@ -29,7 +29,7 @@ from dibs.client.flow import all_pages, drive, status_of
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
-from dibs.core.limits import ALL_NAMES_MAX, NUMBER_MAX, TICKET_MS
+from dibs.core.limits import AGENT_TTL_MS, ALL_NAMES_MAX, NUMBER_MAX, TICKET_MS
 from dibs.core.names import is_resource
 from dibs.core.overlap import above
 from dibs.core.records import HELD
@@ -56,8 +56,8 @@ class Checkout:
         if (url := self.call.settings.named_url) and is_at_remote(url):
             self.repository.check_trusted(url)
         self.folds = folds_case(root)
-        self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
-        self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
+        self.id = digest(self.same(os.path.realpath(root)))[:_DIGITS]
+        self._clone = digest(self.same(os.path.realpath(self.repository.common)))[:_DIGITS]
         self._session = ActorSession.of_agent(self.call, agent)
         self._users = guarded(call)  # the place of the user's own commands
         self._users_session = ActorSession.of_agent(self._users, agent)
@@ -82,13 +82,13 @@ class Checkout:
         """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""
         found = [path_from_top(self.root, folder, path, follows_last=last) for last in (False, True)]
         inside = [file for file in dict.fromkeys(found) if file is not None and self.settings.applies_to(file)]
-        return [file for file in inside if self._same(file.split("/")[0]) != ".git"]
+        return [file for file in inside if self.same(file.split("/")[0]) != ".git"]
 
     def key(self, file: str) -> str:
         """Return what a file is claimed as in this checkout: the same for all spellings of it."""
-        return nameable(self._same(file))
+        return nameable(self.same(file))
 
-    def _same(self, path: str) -> str:
+    def same(self, path: str) -> str:
         return folded(path) if self.folds else path
 
     def claim(self, files: Sequence[str], *, each: bool = False) -> list[Document]:
@@ -140,6 +140,7 @@ class Checkout:
         refused = _in_way(call, opened, names, reply)
         if granted is not None and not refused:
             granted += (reply.body or {}).get("leases", ())
+            note_holder(self.repository.own, self.agent)
         return refused, pending.withdrawal()
 
     def _ask_in_line(
@@ -262,6 +263,7 @@ class Checkout:
     def beat(self) -> None:
         """The agent is at work, which is a sign of life."""
         self._session.renewed()
+        note_holder(self.repository.own, self.agent, is_new=False)
 
     def wanted(self) -> dict[str, int]:
         """Files and jobs of this agent for which somebody began to wait, each with how many wait."""
@@ -286,7 +288,20 @@ class Checkout:
     def release(self, files: Sequence[str]) -> None:
         _release(self.call, self._session, [name for file in files for name in self._names(file)])
 
+    def held_against(self) -> list[str]:
+        """The files that others may have claimed against this agent's writing, as they are claimed here. Its own are
+        among them: only a claim tells for sure whose a file is. One read of the store."""
+        reply = drive(self.call.transport(), all_pages("path:", (HELD,)))
+        found: dict[str, None] = {}
+        for lock in (reply.body or {}).get("locks", ()):
+            is_others = lock["name"].startswith("path:@") and not self.is_here(lock["name"])  # another checkout's own
+            level = OFF if is_others else self._level(lock)
+            if level == DENY or level == self.settings.guard == WARN:
+                found[self.same(self.file_of(lock["name"]))] = None
+        return list(found)
+
     def end(self) -> None:
+        forget_holder(self.repository.own, self.agent)
         known = {self._session.known(): self.call, self._users_session.known(): self._users}
         for session, call in known.items():
             if session is not None:
@@ -328,6 +343,60 @@ class Checkout:
                 if is_here and (lock["name"], hold["fencing_token"]) not in mine:
                     found.append({**lock, **hold, "file": self.file_of(lock["name"])})
         return found
+
+
+# Which agents have claimed files in a checkout: an empty file for each, beside git's own. An agent that is alone need
+# not ask the store whose the files are that its commands name. It says nothing else: the store knows who has what.
+
+
+def note_holder(own: str, agent: Agent, *, is_new: bool = True) -> None:
+    """Note that an agent has claimed something here, or is still at work. If that fails, others do not look."""
+    path = os.path.join(_holders(own), _mark_of(agent))
+    try:
+        os.utime(path)
+    except OSError:
+        if not is_new:
+            return
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb"):
+                pass
+        except OSError:
+            pass
+
+
+def forget_holder(own: str, agent: Agent) -> None:
+    """The agent is over, and with a session all its subagents."""
+    mark = _mark_of(agent)
+    for name in _names_in(_holders(own)):
+        if name == mark or (not agent.subagent and name.startswith(f"{mark}-")):
+            try:
+                os.unlink(os.path.join(_holders(own), name))
+            except OSError:
+                pass
+
+
+def has_company(own: str, agent: Agent) -> bool:
+    """Tell whether another agent may have claimed files here. One that was killed counts for as long as its claims
+    could last."""
+    mark, oldest = _mark_of(agent), wall_ms() - AGENT_TTL_MS
+    for name in _names_in(_holders(own)):
+        if name != mark:
+            try:
+                if os.stat(os.path.join(_holders(own), name)).st_mtime_ns // 1_000_000 >= oldest:
+                    return True
+            except OSError:
+                pass
+    return False
+
+
+def _holders(own: str) -> str:
+    return os.path.join(own, "dibs", "holders")
+
+
+def _mark_of(agent: Agent) -> str:
+    mark = digest(agent.session)[:_DIGITS]
+    return f"{mark}-{digest(agent.subagent)[:_DIGITS]}" if agent.subagent else mark
 
 
 def _names_in(folder: str) -> list[str]:
