@@ -17,6 +17,8 @@ from dibs.agents.harness.shell_writes import written
 from tests.programs import dibs_here
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.base.reply import Reply
     from dibs.client.transport import Ask
     from tests.plugins.harness.conftest import Yard
@@ -112,13 +114,13 @@ def test_a_long_command_is_compared_in_a_time_that_grows_as_it_does(text: str) -
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The verbs that hooks ask the store or a server for, one after another."""
     verbs: list[str] = []
-    ask = GuardTransport.ask
+    ask_all = GuardTransport.ask_all
 
-    def counted(self: GuardTransport, asked: Ask) -> Reply:
-        verbs.append(asked.verb)
-        return ask(self, asked)
+    def counted(self: GuardTransport, asks: Sequence[Ask]) -> list[Reply]:
+        verbs.extend({each.verb: None for each in asks})
+        return ask_all(self, asks)
 
-    monkeypatch.setattr(GuardTransport, "ask", counted)
+    monkeypatch.setattr(GuardTransport, "ask_all", counted)
     return verbs
 
 

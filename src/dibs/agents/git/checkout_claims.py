@@ -18,7 +18,7 @@ from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import DENY, OFF, WARN, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository, is_at_remote
-from dibs.base.cheap import Sequence
+from dibs.base.cheap import Iterator, Sequence
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import digest, new_id
@@ -40,6 +40,8 @@ _DIGITS = 12
 _SLICE_MS = 5_000
 _TURN_MS = TICKET_MS + _SLICE_MS
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2
+_CLAIMS_AT_ONCE = 20
+_RELEASES_AT_ONCE = 500
 
 
 class Checkout:
@@ -97,51 +99,71 @@ class Checkout:
         by_name = {f"path:{self.key(file)}": file for file in files}
         # What lies in a folder that is claimed with it needs no claim of its own, and could not have one.
         outer = [file for name, file in by_name.items() if by_name.keys().isdisjoint(above(name))]
+        left = [outer[first : first + _FILES_AT_ONCE] for first in range(0, len(outer), _FILES_AT_ONCE)]
         found: list[Document] = []
-        for first in range(0, len(outer), _FILES_AT_ONCE):
-            left = outer[first : first + _FILES_AT_ONCE]
-            while left:
-                refused = self._claim(left)
+        while left:
+            again: list[list[str]] = []
+            for group, refused in zip(left, self._claim(left), strict=True):
                 found += refused
                 taken = {one["file"] for one in refused if one["level"] == DENY or self.is_here(one["name"])}
-                left = [file for file in left if file not in taken] if each and taken else []
+                again.append([file for file in group if file not in taken] if each and taken else [])
+            left = [group for group in again if group]
         return found
 
-    def _claim(self, files: list[str]) -> list[Document]:
-        by_name = {name: file for file in files for name in self._names(file)}
-        refused, _ = self._ask(self.call, self._session, list(by_name), self.granted)
-        levels = [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
-        if refused and all(each["level"] != DENY for each in levels):
-            # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
-            names = [self._names(file)[0] for file in files]
-            here, _ = self._ask(self.call, self._session, names, self.granted)
-            levels += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in here]
-        return levels
+    def _claim(self, groups: list[list[str]]) -> list[list[Document]]:
+        """Claim groups of files, all at once: each group as a whole or not at all. Returns what stands in the way of
+        each group."""
+        by_name = {name: file for files in groups for file in files for name in self._names(file)}
+        names = [[name for file in files for name in self._names(file)] for files in groups]
+        found = [
+            [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
+            for refused in self._ask_each(names)
+        ]
+        # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
+        elsewhere = [
+            at for at, refused in enumerate(found) if refused and all(each["level"] != DENY for each in refused)
+        ]
+        here = self._ask_each([[self._names(file)[0] for file in groups[at]] for at in elsewhere])
+        for at, refused in zip(elsewhere, here, strict=True):
+            found[at] += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in refused]
+        return found
 
-    def _opened_of(self, session: ActorSession) -> str:
-        opened = self._opened[session] = self._opened.get(session) or session.opened(session.ttl_ms)
-        return opened
+    def _ask_each(self, groups: list[list[str]]) -> list[list[Document]]:
+        """Claim groups of names for the agent, all asked at once. Returns what stands in the way of each group."""
+        if not groups:
+            return []
+        opened = self._opened_of(self._session)
+        asks = [Ask("acquire-all", "", self._request(self._session, opened, names)) for names in groups]
+        found = []
+        for names, reply in zip(groups, _in_batches(self.call, asks, _CLAIMS_AT_ONCE), strict=True):
+            refused = _in_way(self.call, opened, names, reply)
+            if not refused:
+                self.granted += (reply.body or {}).get("leases", ())
+            found.append(refused)
+        if self.granted:
+            note_holder(self.repository.own, self.agent)
+        return found
 
-    def _ask(
-        self, call: Call, session: ActorSession, names: list[str], granted: list[Document] | None = None
-    ) -> tuple[list[Document], Ask]:
-        """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the
-        claim. `granted` gets the leases."""
-        opened = self._opened_of(session)
-        asked = {
+    def _request(self, session: ActorSession, opened: str, names: list[str]) -> Document:
+        return {
             "session_id": opened,
             "names": names,
             "owner": session.owner(),
             "metadata": self._metadata,
             "request_key": new_id(),
         }
-        pending = PendingClaim("acquire-all", "", asked, own_key=True)
+
+    def _opened_of(self, session: ActorSession) -> str:
+        opened = self._opened[session] = self._opened.get(session) or session.opened(session.ttl_ms)
+        return opened
+
+    def _ask(self, call: Call, session: ActorSession, names: list[str]) -> tuple[list[Document], Ask]:
+        """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the
+        claim."""
+        opened = self._opened_of(session)
+        pending = PendingClaim("acquire-all", "", self._request(session, opened, names), own_key=True)
         reply = drive(call.transport(), pending.ask_once())
-        refused = _in_way(call, opened, names, reply)
-        if granted is not None and not refused:
-            granted += (reply.body or {}).get("leases", ())
-            note_holder(self.repository.own, self.agent)
-        return refused, pending.withdrawal()
+        return _in_way(call, opened, names, reply), pending.withdrawal()
 
     def _ask_in_line(
         self, call: Call, session: ActorSession, names: list[str], refused: list[Document], until_ms: int
@@ -262,7 +284,9 @@ class Checkout:
 
     def beat(self) -> None:
         """The agent is at work, which is a sign of life."""
-        self._session.renewed()
+        alive = self._session.alive()
+        if alive is not None:
+            self._opened[self._session] = alive
         note_holder(self.repository.own, self.agent, is_new=False)
 
     def wanted(self) -> dict[str, int]:
@@ -448,6 +472,13 @@ def _deadlocked(call: Call, session: str, names: list[str]) -> list[Document]:
 
 def _release(call: Call, session: ActorSession, names: list[str]) -> None:
     known = session.known()
-    if known is not None:
-        for name in names:
-            call.ask("release", name, {"session_id": known})
+    if known is not None and names:
+        asks = [Ask("release", name, {"session_id": known}) for name in names]
+        for _ in _in_batches(call, asks, _RELEASES_AT_ONCE):
+            pass
+
+
+def _in_batches(call: Call, asks: list[Ask], most: int) -> Iterator[Reply]:
+    """The replies to requests, so many of them asked at once: what is done stays done if the hook's time is over."""
+    for first in range(0, len(asks), most):
+        yield from call.transport().ask_all(asks[first : first + most])

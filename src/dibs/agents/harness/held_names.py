@@ -25,7 +25,8 @@ _READERS = frozenset(
     """
     : . [ [[ alias bg break cd command compgen complete continue declare dirs disown echo enable eval exit export false
     fc fg getopts hash jobs let local popd printf print pushd pwd read readarray mapfile readonly return set shift shopt
-    source suspend test times trap true type typeset ulimit umask unalias unset wait yes sleep seq expr date env printenv
+    source suspend test times trap true type typeset ulimit umask unalias unset wait yes sleep seq expr date env
+    printenv
 
     cat bat batcat less more most head tail tac rev nl pr fold fmt expand unexpand column col colrm cut paste join comm
     uniq tr wc tsort look strings od xxd hexdump hexyl base32 base64 iconv zcat zless zmore glow mdcat jq jless gron xq
@@ -38,10 +39,12 @@ _READERS = frozenset(
     pytest py.test tox nox coverage unittest jest vitest mocha ava tap cypress playwright karma jasmine rspec phpunit
     ctest bats newman k6 hyperfine mypy pyright pyre flake8 pylint pyflakes pycodestyle pydocstyle bandit vulture radon
     deptry tsc svelte-check vue-tsc jshint jsonlint yamllint shellcheck hadolint actionlint ansible-lint tflint luacheck
-    phpstan psalm phpcs checkstyle clang-tidy clang-check cppcheck protolint kubeconform kubeval gitleaks trivy snyk vale
+    phpstan psalm phpcs checkstyle clang-tidy clang-check cppcheck protolint kubeconform kubeval gitleaks trivy snyk
+    vale
     detect-secrets pip pip3 pipx conda mamba poetry pdm hatch rye pixi brew apt apt-get dnf yum apk pacman gem composer
     bundle cmake ninja meson bazel mvn gradle gradlew dotnet swift javac java scalac kotlinc ghc sphinx-build mkdocs
-    uvicorn gunicorn flask streamlit nodemon serve http-server live-server storybook entr next vite webpack rollup esbuild
+    uvicorn gunicorn flask streamlit nodemon serve http-server live-server storybook entr next vite webpack rollup
+    esbuild
 
     ps pgrep pkill kill killall pidof top htop free uptime uname hostname id who whoami which whereis what man info
     systemctl journalctl service ping dig host nslookup nc ssh scp sftp mail psql mysql sqlite3 mongosh redis-cli
@@ -56,8 +59,9 @@ class Program:
 
     `writes`: it writes them only with one of these options; None: always. `unless`: not with one of these. `outputs`:
     options whose value is a file that it writes, whatever else it does. `values`: options whose value is no file.
-    `skips`: how many words before the files are none (a script of sed). `tree`: of a folder, all files below with one of
-    these endings; None: it takes no folders; empty: files of any kind. `here`: without a path, the current folder."""
+    `skips`: how many words before the files are none (a script of yq). `tree`: of a folder, all files below it with one
+    of these endings; None: it takes no folders; empty: files of any kind. `here`: without a path, it is the current
+    folder."""
 
     def __init__(
         self,
@@ -92,6 +96,7 @@ _ESLINT = Program(
 )
 _RUFF = "-c --config --select --ignore --extend-select --exclude --line-length --target-version --output-format"
 _OUT = Program(writes="", outputs="-o --output")  # reads its files, and writes one
+_PACKAGERS = ("npm", "pnpm", "yarn", "bun")
 # By program, or by program and subcommand. A program that is neither here nor a reader may write any file it names.
 _PROGRAMS: dict[str, Program] = {
     # Python
@@ -126,7 +131,7 @@ _PROGRAMS: dict[str, Program] = {
     "jscodeshift": Program(unless="-d --dry", tree=_SCRIPT, values="-t --transform --parser --extensions"),
     "markdownlint": Program(writes="--fix -f", tree="md", values="-c --config"),
     "markdownlint-cli2": Program(writes="--fix", tree="md"),
-    **dict.fromkeys(("deno fmt",), Program(unless="--check", tree=_WEB, here=True)),
+    "deno fmt": Program(unless="--check", tree=_WEB, here=True),
     "deno lint": Program(writes="--fix", tree=_SCRIPT, here=True),
     "deno": Program(writes=""),
     # Go, Rust, C and others
@@ -174,9 +179,9 @@ _PROGRAMS: dict[str, Program] = {
     "make": Program(values="-f --file --makefile -j -l -o -W -I"),
     "protoc": Program(writes=""),
     **dict.fromkeys(("vim", "nvim", "vi", "ex"), Program(unless="-R --version", values="-c -S -u --cmd")),
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), Program(writes="")),
+    **dict.fromkeys(_PACKAGERS, Program(writes="")),
     "pre-commit": Program(values="-c --config --hook-stage --from-ref --to-ref", writes="run"),
-    **dict.fromkeys(("npm run", "pnpm run", "yarn run", "bun run"), Program(skips=2, values="-w --workspace --filter")),
+    **{f"{each} run": Program(skips=2, values="-w --workspace --filter") for each in _PACKAGERS},
 }
 _ANY = Program(
     values="""
@@ -302,8 +307,9 @@ def _by_table(known: Program, program: str, rest: Sequence[Word], folder: str | 
     if known.unless.intersection(rest) or (known.writes is not None and not known.writes.intersection(rest)):
         return found
     plain = _plain(rest, known)
-    if program in ("npm", "pnpm", "yarn", "bun") and plain[:1] == ["run"]:
-        if not _FIXES.intersection(rest) and {str(each).partition(":")[0] for each in plain[1:2]} <= _READING_SCRIPTS:
+    if program in _PACKAGERS and plain[:1] == ["run"] and _FIXES.isdisjoint(rest):
+        script = plain[1].partition(":")[0] if len(plain) > 1 else "test"
+        if script in _READING_SCRIPTS:
             return found
     is_sub = f"{program} {plain[0]}" in _PROGRAMS if plain else False
     files = plain[known.skips or (1 if is_sub else 0) :]
@@ -513,7 +519,7 @@ def _expanded(pattern: str) -> list[list[str]]:
 
 
 def _is_like(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Tell whether a path matches a pattern of the shell: `*` and `?` match no `/`, the part `**` any number of them."""
+    """Tell whether a path matches a pattern of the shell: `*` and `?` match no `/`, a part `**` any number of them."""
     if "**" not in pattern:
         return len(parts) == len(pattern) and all(map(_is_part_like, parts, pattern))
     at = pattern.index("**")
