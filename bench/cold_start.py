@@ -92,9 +92,9 @@ def _commands(build: Build, place: Path, local: Mapping[str, str], remote: Mappi
     def claim() -> list[str]:
         return [script, "claim", f"cold-start-{next(numbers)}"]
 
-    def event(moment: str, tool: str, given: dict[str, str]) -> bytes:
+    def event(moment: str, tool: str, given: dict[str, str], session: str = "bench-1111") -> bytes:
         """What Claude Code writes to a hook."""
-        document = {"session_id": "bench-1111", "hook_event_name": moment, "cwd": str(work)}
+        document = {"session_id": session, "hook_event_name": moment, "cwd": str(work)}
         return json.dumps(document | {"tool_name": tool, "tool_input": given}).encode()
 
     def hook(what: str, given: Callable[[], bytes]) -> Command:
@@ -106,5 +106,9 @@ def _commands(build: Build, place: Path, local: Mapping[str, str], remote: Mappi
     yield hook("before a shell command", lambda: event("PreToolUse", "Bash", {"command": "ls"}))
     yield hook("after a shell command", lambda: event("PostToolUse", "Bash", {"command": "ls"}))
     yield hook("before an edit", lambda: event("PreToolUse", "Edit", {"file_path": str(work / f"f{next(numbers)}")}))
+    # The first agent has files claimed by now, so a second one that names a file asks whose it is.
+    named = {"command": "./codemod other.py"}
+    yield hook("before a command with a file, alone", lambda: event("PreToolUse", "Bash", named))
+    yield hook("the same beside another agent", lambda: event("PreToolUse", "Bash", named, "bench-2222"))
     hello = json.dumps(INITIALIZE).encode() + b"\n"
     yield Command(f"{build.name} mcp, first answer", lambda: [script, "mcp"], local, lambda: hello)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +9,10 @@ from hypothesis import strategies as st
 from dibs.base.errors import InvalidName
 from dibs.core import class_of
 from dibs.core.claims.several import overlapping_pair
-from dibs.core.names import check_name, check_namespace, election_job
+from dibs.core.names import check_name, check_namespace, election_job, in_tree
+from dibs.core.overlap import overlaps
 from dibs.core.records import EXCLUSIVE, SHARED, lock_key, split_lock_key
+from tests.build import tries
 
 
 @pytest.mark.parametrize(
@@ -132,6 +136,20 @@ def test_two_names_of_which_nobody_can_have_both_are_found(
     names: tuple[str, ...], mode: str, pair: tuple[str, str] | None
 ) -> None:
     assert overlapping_pair(names, mode) == pair
+
+
+def test_pairs_are_found_as_by_looking_at_each_pair() -> None:
+    chance = random.Random(7)
+    parts = ("a", "b", "ab", "a.b")
+    for _ in range(tries(2_000, 200_000)):
+        made = {
+            chance.choice(("path:", "path:", "path:", "path:/", "repo:", "")) + "/".join(chance.choices(parts, k=size))
+            for size in chance.choices((1, 2, 3), k=chance.randint(1, 6))
+        }
+        names = tuple(sorted(made | set(chance.choices(("path:/", "path:a", "repo:a"), k=chance.randint(0, 1)))))
+        trees = [name for name in names if in_tree(name)]
+        pairs = [(one, other) for at, one in enumerate(trees) for other in trees[at + 1 :] if overlaps(one, other)]
+        assert overlapping_pair(names, EXCLUSIVE) == (pairs[0] if pairs else None)
 
 
 @given(st.text(max_size=300))

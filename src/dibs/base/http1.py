@@ -53,6 +53,19 @@ def read_reply(receive: Callable[[], bytes], head_max: int, body_max: int) -> Re
     return whole_reply(data) or run_generator(ReplyReader(head_max, body_max).steps(data), lambda _: receive())
 
 
+def reply_size(data: bytes) -> int | None:
+    """The bytes of the first reply in `data`, by its own word; None if its head has not come. A head without a length
+    is taken for all of it, which `whole_reply` then judges."""
+    head, end, _ = data.partition(b"\r\n\r\n")
+    if not end:
+        return None
+    for line in head.split(b"\r\n")[1:]:
+        field, _, value = line.partition(b":")
+        if field.strip().lower() == b"content-length" and value.strip().isdigit():
+            return len(head) + len(end) + int(value)
+    return len(head) + len(end)
+
+
 def whole_reply(data: bytes) -> Reply | None:
     """Return the reply, if `data` is exactly one with nothing unusual in it, as almost all are. None if it needs a
     closer look. `ReplyReader` reads the same from it, step by step."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from dibs.base.cheap import Any, socket
+from dibs.base.cheap import Any, Sequence, socket
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, ServerUnreachable
-from dibs.base.http1 import ConnectionLost, read_reply, request_bytes
+from dibs.base.http1 import ConnectionLost, read_reply, reply_size, request_bytes, whole_reply
 from dibs.base.reply import Reply
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, HEAD_BYTES_MAX, REPLY_BYTES_MAX
 
@@ -84,6 +84,7 @@ def client_context() -> ssl.SSLContext:
 
 
 RECEIVE_BYTES = 64 * 1024
+WINDOW_BYTES = 64 * 1024  # of requests whose replies have not come
 SLACK_SECONDS = 0.01
 PROBE_S = 0.5  # how long a server may take to begin TLS, if it closed a plain connection
 # Never suggest another store: it would be a separate one, which grants everything.
@@ -133,20 +134,67 @@ class ServerConnection:
 
         A kept connection may have been closed by the other side, which shows only when it is used. A repeatable
         request is then sent over a new connection; any other request uses a new connection from the start."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            if repeatable and deadline.began_ms - self._kept_ms < CLIENT_IDLE_MS_MAX:
+        kept = self._idle(deadline)
+        if kept is not None and repeatable:
+            try:
+                return self._over(kept, request, deadline, at_once=True)
+            except ConnectionLost:
                 try:
-                    return self._over(kept, request, deadline, at_once=True)
-                except ConnectionLost:
-                    try:
-                        again = self.proven(deadline)  # another program may have the port by now
-                    except ServerUnreachable:  # whether the server carried it out is not known
-                        raise ConnectionLost from None
-                    return self._over(again, request, deadline)
-            else:
-                kept.close()
+                    again = self.proven(deadline)  # another program may have the port by now
+                except ServerUnreachable:  # whether the server carried it out is not known
+                    raise ConnectionLost from None
+                return self._over(again, request, deadline)
+        if kept is not None:
+            kept.close()
         return self._over(self.proven(deadline), request, deadline)
+
+    def exchange_all(self, requests: Sequence[bytes], deadline: Deadline) -> list[Reply]:
+        """Send requests that may be repeated one behind the other, without waiting for each reply: together they take
+        one round trip for each WINDOW_BYTES. Returns the replies in order, as many as came; the rest may have been
+        carried out. A server answers in order. More than the buffers on the way hold is never sent ahead."""
+        found: list[Reply] = []
+        keep = False
+        connection = self._idle(deadline)
+        try:
+            connection = self.proven(deadline) if connection is None else connection
+            data, sent, ahead = b"", 0, 0
+            while len(found) < len(requests):
+                part: list[bytes] = []
+                while sent < len(requests) and (ahead == 0 or ahead + len(requests[sent]) <= WINDOW_BYTES):
+                    part.append(requests[sent])
+                    sent, ahead = sent + 1, ahead + len(requests[sent])
+                if part:
+                    send(connection, b"".join(part), deadline)
+                size = reply_size(data)
+                while size is None or len(data) < size:
+                    data, was = data + receive(connection, deadline), len(data)
+                    if len(data) == was:
+                        return found
+                    size = reply_size(data)
+                reply = whole_reply(data[:size])
+                if reply is None:
+                    return found
+                data, ahead = data[size:], ahead - len(requests[len(found)])
+                found.append(reply)
+                if not reply.again:
+                    return found
+            keep = self._keep and not data
+        except (OSError, ConnectionLost, ServerUnreachable):  # what came counts; who asks for the rest learns why
+            pass
+        finally:
+            if keep:
+                self._kept, self._kept_ms = connection, steady_ms()
+            elif connection is not None:
+                connection.close()
+        return found
+
+    def _idle(self, deadline: Deadline) -> socket.socket | None:
+        """The connection that was kept, if the server has it still, as far as one can know."""
+        kept, self._kept = self._kept, None
+        if kept is None or deadline.began_ms - self._kept_ms < CLIENT_IDLE_MS_MAX:
+            return kept
+        kept.close()
+        return None
 
     def proven(self, deadline: Deadline) -> socket.socket:
         """A new connection, to this user's own server if it must be that."""

@@ -147,6 +147,29 @@ class EmbeddedTransport:
             outcome = _with_ends_written(self.coordinator(), command, outcome)
         return reply_to(verb, outcome)
 
+    def ask_all(self, asks: Sequence[Ask]) -> list[Reply]:
+        """The replies to commands that do not wait, decided together and written in one commit. A claim that is refused
+        is asked for again by itself, as any claim: the owner in its way may be dead."""
+        try:
+            commands = [
+                command_for(
+                    each.verb, self.namespace(each.jobs), each.name, shape(each.verb, each.document), self._caller
+                )
+                for each in asks
+            ]
+            results = self.coordinator().run(commands)
+        except DibsError:
+            return [self.ask(each) for each in asks]  # each is told what is wrong with it
+        replies = []
+        for asked, result in zip(asks, results, strict=True):
+            if isinstance(result, BaseException) and not isinstance(result, DibsError):
+                raise result
+            if isinstance(result, BaseException | Refused | Held | Queued):
+                replies.append(self.ask(asked))
+            else:
+                replies.append(self._naming.with_namespace(reply_to(asked.verb, result), asked.jobs))
+        return replies
+
     def namespace(self, jobs: Jobs = ()) -> str:
         return namespace_for(self._caller, self._naming.namespace(jobs))
 

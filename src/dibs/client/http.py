@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import sleep
 
-from dibs.base.cheap import Iterator
+from dibs.base.cheap import Iterator, Sequence
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable
 from dibs.base.generators import run_generator
@@ -38,6 +38,7 @@ class HttpTransport:
         self.timeout_ms = timeout_ms
         self._builder = RequestBuilder(servers, naming=naming, keep=keep)
         self._connections = {each.url: ServerConnection(each, keep=keep) for each in servers.addresses}
+        self._early: list[Reply] = []  # the reply to the next attempt, if it has come already
 
     def ask(self, asked: Ask) -> Reply:
         try:
@@ -48,6 +49,20 @@ class HttpTransport:
             if CLOSED in error.details and speaks_tls(address):
                 error = needs_https(address)
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
+
+    def ask_all(self, asks: Sequence[Ask]) -> list[Reply]:
+        """The replies to requests that may be repeated (`is_repeatable`), which are sent together. One that gets no
+        answer so is asked alone."""
+        address = self.servers.order(steady_ms())[0]
+        early: list[Reply] = []
+        if len(asks) > 1:
+            requests = [self._builder.request(each, address) for each in asks]
+            early = self._connections[address.url].exchange_all(requests, Deadline(self.timeout_ms))
+        replies = []
+        for at, asked in enumerate(asks):
+            self._early = early[at : at + 1]
+            replies.append(self.ask(asked))
+        return replies
 
     def await_events(self, asked: Ask, timeout_ms: int) -> Iterator[Streamed]:
         """From the server that answers first; a page of events has just asked it."""
@@ -82,6 +97,8 @@ class HttpTransport:
 
     def _attempt(self, attempt: Attempts) -> Result:
         connection = self._connections[attempt.address.url]
+        if self._early:
+            return self._early.pop()
         try:
             deadline = Deadline(attempt.timeout_ms, attempt.now_ms)
             return connection.exchange(attempt.request, deadline, repeatable=attempt.repeatable)

@@ -325,8 +325,9 @@ def servers_at(url: str | None) -> tuple[ServerAddress, ...]:
     return server_addresses(url)
 
 
-def connect_as(settings: Settings) -> Transport:
-    """The transport that the settings name, with the token that they have for it."""
+def connect_as(settings: Settings, *, keep: bool = False) -> Transport:
+    """The transport that the settings name, with the token that they have for it. `keep`: one connection for all
+    requests to a server."""
     servers = servers_of(settings)
     if servers is None:
         from dibs.client.embedded import EmbeddedTransport
@@ -334,7 +335,7 @@ def connect_as(settings: Settings) -> Transport:
         return EmbeddedTransport.at(settings.url, settings.namespace)
     from dibs.client.http import HttpTransport
 
-    return HttpTransport(servers, naming=OneNamespace(settings.namespace), timeout_ms=settings.timeout_ms)
+    return HttpTransport(servers, naming=OneNamespace(settings.namespace), timeout_ms=settings.timeout_ms, keep=keep)
 
 
 def servers_of(settings: Settings) -> Servers | None:

@@ -55,6 +55,10 @@ class Transport(Protocol):
     def ask(self, asked: Ask) -> Reply:
         """The reply to a request."""
 
+    def ask_all(self, asks: Sequence[Ask]) -> list[Reply]:
+        """The replies to requests that may be repeated and do not wait, in one round trip or one commit if that is
+        possible. They are independent: one that fails undoes no other."""
+
     def await_events(self, asked: Ask, timeout_ms: int) -> Iterator[Streamed]:
         """Events after a position as they happen, each with its position, and positions without an event; for at most
         `timeout_ms`. It may end sooner, for any reason: asking for a page says which, and goes on where it ended."""

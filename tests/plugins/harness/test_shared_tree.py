@@ -19,6 +19,7 @@ from dibs.system.session_mark import process_mark
 from tests.programs import DIBS, WAIT_S_MAX, dibs_here
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dibs.base.reply import Reply
@@ -431,6 +432,8 @@ def test_what_another_agent_committed_meanwhile_is_not_lost(yard: Yard) -> None:
 
 
 @pytest.mark.fault("F-564")
+@pytest.mark.fault("F-601")
+@pytest.mark.fault("F-602")
 def test_a_command_that_changed_many_files_asks_for_them_together(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = yard.agent("one-1111"), yard.agent("two-2222")
     files = [f"src/f{number}" for number in range(200)]
@@ -440,19 +443,32 @@ def test_a_command_that_changed_many_files_asks_for_them_together(yard: Yard, mo
     assert one.shell("./codemod")
     for file in files:
         (yard.folder / file).write_text("y\n")
-    asks = []
-    ask = GuardTransport.ask
+    rounds: list[str] = []
+    ask_all = GuardTransport.ask_all
 
-    def counted(self: GuardTransport, asked: Ask) -> Reply:
-        asks.append(asked)
-        return ask(self, asked)
+    def counted(self: GuardTransport, asks: Sequence[Ask]) -> list[Reply]:
+        rounds.append(asks[0].verb)
+        return ask_all(self, asks)
 
-    monkeypatch.setattr(GuardTransport, "ask", counted)
+    monkeypatch.setattr(GuardTransport, "ask_all", counted)
     said = one.tell("PostToolUse", **SHELL)
     assert all(f'"{file}": "claude-2222' in said for file in files[::90])
-    # Fifty files a claim, and once more for the rest of a claim that met another's file; the session is opened once.
-    assert len(asks) <= 12
+    # All at once, and once more what was in one claim with a file of another.
+    assert rounds == ["session-open", "acquire-all", "acquire-all"]
     assert not two.edit("src/f199")
+    rounds.clear()
+    yard.git("add", "-A")
+    yard.git("commit", "-qm", "all of them")
+    one.send(one.document("Stop"))
+    assert rounds == ["session-show", "release"]
+    assert two.edit("src/f199")
+    # The session is renewed once in a hook.
+    assert one.shell("./codemod")
+    for file in files[:60]:
+        (yard.folder / file).write_text("z\n")
+    rounds.clear()
+    one.tell("PostToolUse", **SHELL)
+    assert rounds == ["session-keep", "session-show", "acquire-all", "acquire-all"]
 
 
 # Unfinished work.

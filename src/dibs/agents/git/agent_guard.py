@@ -12,7 +12,7 @@ from dibs.agents.harness import hook_events as kinds
 from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF, Agent
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
-from dibs.base.cheap import Callable
+from dibs.base.cheap import Callable, Mapping
 from dibs.base.checkout import first_line, git_folder_of, root_around
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
@@ -35,12 +35,19 @@ if TYPE_CHECKING:
 _LINES_MAX = 5
 _FILES_SHOWN = 3
 _FILE_CHARS_MAX = 200
+_PATCH_BYTES_MAX = 4 * 1024 * 1024
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._@+-")
 # What is said of a file that is not ours to write, by the status of the first refusal; "" for all others.
 _REFUSALS = {
     "held": "Not written: another worker is changing this file. It has it claimed with dibs.",
     "deadlock": "Not written: another worker has this file, and wants one that you have. Neither of you can go on so.",
     "": "Not written: dibs lets nobody change this file now.",
+}
+# The same of a command that names such a file.
+_NAMED = {
+    "held": "Not run: the command names what another worker is changing, and dibs does not know that it only reads.",
+    "deadlock": "Not run: the command names a file of another worker, who wants one that you have.",
+    "": "Not run: the command names a file that dibs lets nobody change now.",
 }
 _WARNINGS = {
     **dict.fromkeys(
@@ -125,11 +132,42 @@ class AgentGuard:
             return git
         paths = written(command, self._folder)
         answer = self._before(tuple(paths)) if paths else NOTHING
+        answer = answer if answer.reason else self._before_named() or answer
         _note_begin(self._stamp(), self._folder, command)
         if not answer.reason:
             refused, doubts = self._before_command()
             answer = refused or (with_remark(self._event, answer, doubts) if doubts else answer)
         return with_remark(self._event, answer, git.text) if git.text else answer
+
+    def _before_named(self) -> HookAnswer | None:
+        """Refuse a command that names a file which another has claimed, unless it is known to read only. An agent that
+        is alone in its checkout is not asked."""
+        here, agent = os.path.realpath(self._folder), self._event.agent
+        root = root_around({}, here)
+        if not root or agent is None or not os.path.isdir(os.path.join(git_folder_of(root), "dibs", "holders")):
+            return None
+        from dibs.agents.git.checkout_claims import has_company
+
+        if not has_company(git_folder_of(root), agent):
+            return None
+        from dibs.agents.harness.held_names import candidates, named
+
+        found = candidates(
+            self._event.command,
+            here,
+            lambda path: os.path.lexists(os.path.join(here, path)),
+            lambda path: _patch_text(os.path.join(here, path)),
+        )
+        checkout = self._checkout(root, agent) if found else None
+        if checkout is None:
+            return None
+        try:
+            held = checkout.held_against() if checkout.settings.guard != OFF else []
+            files = named(found, held, os.path.realpath(root), here, checkout.same)
+        finally:
+            self._close(checkout)
+        # Whose they are the store tells: a claim of what is the agent's own, or its parent's, is granted.
+        return self._before(tuple(os.path.join(root, file) for file in files), _NAMED) if files else None
 
     def _before_git(self) -> HookAnswer:
         """Refuse git commands that would destroy or take what other agents have not committed."""
@@ -233,7 +271,7 @@ class AgentGuard:
             self._stopped(checkout)
         return NOTHING
 
-    def _before(self, paths: tuple[str, ...]) -> HookAnswer:
+    def _before(self, paths: tuple[str, ...], heads: Mapping[str, str] = _REFUSALS) -> HookAnswer:
         agent = self._event.agent
         assert agent is not None
         by_root: dict[str, list[str]] = {}
@@ -266,7 +304,7 @@ class AgentGuard:
                 self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
         if denied:
-            return refusal(self._event, _refusal_text(denied))
+            return refusal(self._event, _refusal_text(denied, heads))
         warned = [each for each in in_way if each["level"] == WARN]
         return remark(self._event, "\n".join([*([_text(_WARNINGS, warned)] if warned else []), *notices]))
 
@@ -455,6 +493,10 @@ def _moved_head(own: str, log_bytes: int) -> tuple[str, str] | None:
     return (old, new) if old.strip("0") and old != new and old.isalnum() and new.isalnum() else None
 
 
+def _patch_text(path: str) -> str:
+    return "" if "\0" in path else (content(path, _PATCH_BYTES_MAX) or b"").decode("utf-8", "replace")
+
+
 def _is_changed(file: str, changed: set[str]) -> bool:
     return file in changed or any(each.startswith(f"{file}/") for each in changed)
 
@@ -516,7 +558,7 @@ def _namespace(where: str | None) -> tuple[str, ...]:
     return () if where is None else ("--namespace", where)
 
 
-def _text(heads: dict[str, str], refusals: list[Document], end: str = "") -> str:
+def _text(heads: Mapping[str, str], refusals: list[Document], end: str = "") -> str:
     """A line for each file that is not ours to write, between what happened and what to do."""
     found: dict[str, str] = {}
     for each in refusals:
@@ -526,11 +568,11 @@ def _text(heads: dict[str, str], refusals: list[Document], end: str = "") -> str
     return "\n".join([head, *lines, *([end] if end else [])])
 
 
-def _refusal_text(denied: list[Document]) -> str:
-    step = _step(denied[0], f"path:{denied[0]['file']}", "write it")
-    return _text(
-        _REFUSALS, denied, f"Work on another file, or {step[0].lower()}{step[1:]}`dibs list` shows what is taken."
-    )
+def _refusal_text(denied: list[Document], heads: Mapping[str, str] = _REFUSALS) -> str:
+    is_named = heads is _NAMED
+    step = _step(denied[0], f"path:{denied[0]['file']}", "run it again" if is_named else "write it")
+    other = "Run it without these files, or on a copy if it only reads them" if is_named else "Work on another file"
+    return _text(heads, denied, f"{other}, or {step[0].lower()}{step[1:]}`dibs list` shows what is taken.")
 
 
 def _typed(*words: str) -> str:

@@ -16,10 +16,10 @@ import os
 from dibs.agents.git.guard_transport import guarded
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
-from dibs.agents.repository.settings import DENY, agent_settings, policy_of
+from dibs.agents.repository.settings import DENY, OFF, WARN, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository, is_at_remote
-from dibs.base.cheap import Sequence
-from dibs.base.clock import steady_ms
+from dibs.base.cheap import Iterator, Sequence
+from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
@@ -29,7 +29,7 @@ from dibs.client.flow import all_pages, drive, status_of
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
-from dibs.core.limits import ALL_NAMES_MAX, NUMBER_MAX, TICKET_MS
+from dibs.core.limits import AGENT_TTL_MS, ALL_NAMES_MAX, NUMBER_MAX, TICKET_MS
 from dibs.core.names import is_resource
 from dibs.core.overlap import above
 from dibs.core.records import HELD
@@ -40,6 +40,8 @@ _DIGITS = 12
 _SLICE_MS = 5_000
 _TURN_MS = TICKET_MS + _SLICE_MS
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2
+_CLAIMS_AT_ONCE = 20
+_RELEASES_AT_ONCE = 500
 
 
 class Checkout:
@@ -56,8 +58,8 @@ class Checkout:
         if (url := self.call.settings.named_url) and is_at_remote(url):
             self.repository.check_trusted(url)
         self.folds = folds_case(root)
-        self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
-        self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
+        self.id = digest(self.same(os.path.realpath(root)))[:_DIGITS]
+        self._clone = digest(self.same(os.path.realpath(self.repository.common)))[:_DIGITS]
         self._session = ActorSession.of_agent(self.call, agent)
         self._users = guarded(call)  # the place of the user's own commands
         self._users_session = ActorSession.of_agent(self._users, agent)
@@ -82,13 +84,13 @@ class Checkout:
         """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""
         found = [path_from_top(self.root, folder, path, follows_last=last) for last in (False, True)]
         inside = [file for file in dict.fromkeys(found) if file is not None and self.settings.applies_to(file)]
-        return [file for file in inside if self._same(file.split("/")[0]) != ".git"]
+        return [file for file in inside if self.same(file.split("/")[0]) != ".git"]
 
     def key(self, file: str) -> str:
         """Return what a file is claimed as in this checkout: the same for all spellings of it."""
-        return nameable(self._same(file))
+        return nameable(self.same(file))
 
-    def _same(self, path: str) -> str:
+    def same(self, path: str) -> str:
         return folded(path) if self.folds else path
 
     def claim(self, files: Sequence[str], *, each: bool = False) -> list[Document]:
@@ -97,26 +99,59 @@ class Checkout:
         by_name = {f"path:{self.key(file)}": file for file in files}
         # What lies in a folder that is claimed with it needs no claim of its own, and could not have one.
         outer = [file for name, file in by_name.items() if by_name.keys().isdisjoint(above(name))]
+        left = [outer[first : first + _FILES_AT_ONCE] for first in range(0, len(outer), _FILES_AT_ONCE)]
         found: list[Document] = []
-        for first in range(0, len(outer), _FILES_AT_ONCE):
-            left = outer[first : first + _FILES_AT_ONCE]
-            while left:
-                refused = self._claim(left)
+        while left:
+            again: list[list[str]] = []
+            for group, refused in zip(left, self._claim(left), strict=True):
                 found += refused
                 taken = {one["file"] for one in refused if one["level"] == DENY or self.is_here(one["name"])}
-                left = [file for file in left if file not in taken] if each and taken else []
+                again.append([file for file in group if file not in taken] if each and taken else [])
+            left = [group for group in again if group]
         return found
 
-    def _claim(self, files: list[str]) -> list[Document]:
-        by_name = {name: file for file in files for name in self._names(file)}
-        refused, _ = self._ask(self.call, self._session, list(by_name))
-        levels = [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
-        if refused and all(each["level"] != DENY for each in levels):
-            # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
-            names = [self._names(file)[0] for file in files]
-            here, _ = self._ask(self.call, self._session, names)
-            levels += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in here]
-        return levels
+    def _claim(self, groups: list[list[str]]) -> list[list[Document]]:
+        """Claim groups of files, all at once: each group as a whole or not at all. Returns what stands in the way of
+        each group."""
+        by_name = {name: file for files in groups for file in files for name in self._names(file)}
+        names = [[name for file in files for name in self._names(file)] for files in groups]
+        found = [
+            [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
+            for refused in self._ask_each(names)
+        ]
+        # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
+        elsewhere = [
+            at for at, refused in enumerate(found) if refused and all(each["level"] != DENY for each in refused)
+        ]
+        here = self._ask_each([[self._names(file)[0] for file in groups[at]] for at in elsewhere])
+        for at, refused in zip(elsewhere, here, strict=True):
+            found[at] += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in refused]
+        return found
+
+    def _ask_each(self, groups: list[list[str]]) -> list[list[Document]]:
+        """Claim groups of names for the agent, all asked at once. Returns what stands in the way of each group."""
+        if not groups:
+            return []
+        opened = self._opened_of(self._session)
+        asks = [Ask("acquire-all", "", self._request(self._session, opened, names)) for names in groups]
+        found = []
+        for names, reply in zip(groups, _in_batches(self.call, asks, _CLAIMS_AT_ONCE), strict=True):
+            refused = _in_way(self.call, opened, names, reply)
+            if not refused:
+                self.granted += (reply.body or {}).get("leases", ())
+            found.append(refused)
+        if self.granted:
+            note_holder(self.repository.own, self.agent)
+        return found
+
+    def _request(self, session: ActorSession, opened: str, names: list[str]) -> Document:
+        return {
+            "session_id": opened,
+            "names": names,
+            "owner": session.owner(),
+            "metadata": self._metadata,
+            "request_key": new_id(),
+        }
 
     def _opened_of(self, session: ActorSession) -> str:
         opened = self._opened[session] = self._opened.get(session) or session.opened(session.ttl_ms)
@@ -126,14 +161,7 @@ class Checkout:
         """Claim all of the names or none. Returns what stands in the way of each, and the request that undoes the
         claim."""
         opened = self._opened_of(session)
-        asked = {
-            "session_id": opened,
-            "names": names,
-            "owner": session.owner(),
-            "metadata": self._metadata,
-            "request_key": new_id(),
-        }
-        pending = PendingClaim("acquire-all", "", asked, own_key=True)
+        pending = PendingClaim("acquire-all", "", self._request(session, opened, names), own_key=True)
         reply = drive(call.transport(), pending.ask_once())
         refused = _in_way(call, opened, names, reply)
         if not refused:
@@ -271,7 +299,10 @@ class Checkout:
 
     def beat(self) -> None:
         """The agent is at work, which is a sign of life."""
-        self._session.renewed()
+        alive = self._session.alive()
+        if alive is not None:
+            self._opened[self._session] = alive
+        note_holder(self.repository.own, self.agent, is_new=False)
 
     def wanted(self) -> dict[str, int]:
         """Files and jobs of this agent for which somebody began to wait, each with how many wait."""
@@ -296,7 +327,20 @@ class Checkout:
     def release(self, files: Sequence[str]) -> None:
         _release(self.call, self._session, [name for file in files for name in self._names(file)])
 
+    def held_against(self) -> list[str]:
+        """The files that others may have claimed against this agent's writing, as they are claimed here. Its own are
+        among them: only a claim tells for sure whose a file is. One read of the store."""
+        reply = drive(self.call.transport(), all_pages("path:", (HELD,)))
+        found: dict[str, None] = {}
+        for lock in (reply.body or {}).get("locks", ()):
+            is_others = lock["name"].startswith("path:@") and not self.is_here(lock["name"])  # another checkout's own
+            level = OFF if is_others else self._level(lock)
+            if level == DENY or level == self.settings.guard == WARN:
+                found[self.same(self.file_of(lock["name"]))] = None
+        return list(found)
+
     def end(self) -> None:
+        forget_holder(self.repository.own, self.agent)
         known = {self._session.known(): self.call, self._users_session.known(): self._users}
         for session, call in known.items():
             if session is not None:
@@ -349,6 +393,59 @@ def _words(hold: Document) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in str(hold.get("metadata") or "").split())
 
 
+# Which agents have claimed files in a checkout: an empty file for each, beside git's own. An agent that is alone need
+# not ask the store whose the files are that its commands name. It says nothing else: the store knows who has what.
+
+
+def note_holder(own: str, agent: Agent, *, is_new: bool = True) -> None:
+    """Note that an agent has claimed something here, or is still at work. If that fails, others do not look."""
+    path = os.path.join(_holders(own), _mark_of(agent))
+    try:
+        os.utime(path)
+    except OSError:
+        if not is_new:
+            return
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb"):
+                pass
+        except OSError:
+            pass
+
+
+def forget_holder(own: str, agent: Agent) -> None:
+    """The agent is over, and with a session all its subagents."""
+    mark = _mark_of(agent)
+    for name in _names_in(_holders(own)):
+        if name == mark or (not agent.subagent and name.startswith(f"{mark}-")):
+            try:
+                os.unlink(os.path.join(_holders(own), name))
+            except OSError:
+                pass
+
+
+def has_company(own: str, agent: Agent) -> bool:
+    """Tell whether another agent may have claimed files here. One that was killed counts for as long as its claims
+    could last."""
+    mark, oldest = _mark_of(agent), wall_ms() - AGENT_TTL_MS
+    for name in _names_in(_holders(own)):
+        if name != mark:
+            try:
+                if os.stat(os.path.join(_holders(own), name)).st_mtime_ns // 1_000_000 >= oldest:
+                    return True
+            except OSError:
+                pass
+    return False
+
+
+def _holders(own: str) -> str:
+    return os.path.join(own, "dibs", "holders")
+
+
+def _mark_of(agent: Agent) -> str:
+    return agent.mark.replace("/", "-")
+
+
 def _names_in(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
@@ -398,6 +495,13 @@ def _deadlocked(call: Call, session: str, names: list[str]) -> list[Document]:
 
 def _release(call: Call, session: ActorSession, names: list[str]) -> None:
     known = session.known()
-    if known is not None:
-        for name in names:
-            call.ask("release", name, {"session_id": known})
+    if known is not None and names:
+        asks = [Ask("release", name, {"session_id": known}) for name in names]
+        for _ in _in_batches(call, asks, _RELEASES_AT_ONCE):
+            pass
+
+
+def _in_batches(call: Call, asks: list[Ask], most: int) -> Iterator[Reply]:
+    """The replies to requests, so many of them asked at once: what is done stays done if the hook's time is over."""
+    for first in range(0, len(asks), most):
+        yield from call.transport().ask_all(asks[first : first + most])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from dibs.base.cheap import Iterator, Mapping
+from dibs.base.cheap import Iterator, Mapping, Sequence
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import ServerUnreachable, StoreUnavailable
 from dibs.base.files import replace_file, state_folder
@@ -40,24 +40,29 @@ class GuardTransport:
     def __init__(self, settings: Settings) -> None:
         self._url = settings.url if servers_at(settings.url) else None
         self._note = None if self._url is None else note_path(settings.env, self._url)
-        self._transport: Transport = connect_as(settings)
+        self._transport: Transport = connect_as(settings, keep=True)
         self._asked_ms = 0  # how long all asks took
 
     def ask(self, asked: Ask) -> Reply:
+        return self.ask_all([asked])[0]
+
+    def ask_all(self, asks: Sequence[Ask]) -> list[Reply]:
         """Raises StoreUnavailable for a reply that says nothing of the job."""
         if self._note is not None and was_silent(self._note):
             where = without_secrets(self._url or "")
             raise ServerUnreachable(f"{where} did not answer a moment ago, and is asked again after some seconds.")
         begun_ms, is_answered = steady_ms(), False
         try:
-            reply = self._transport.ask(asked)
-            is_answered = reply.status < 500 and reply.status not in _REFUSED
+            replies = [self._transport.ask(asks[0])] if len(asks) == 1 else self._transport.ask_all(asks)
+            reply = next((each for each in replies if each.status >= 500 or each.status in _REFUSED), None)
+            is_answered = reply is None
         finally:
-            self._asked_ms += steady_ms() - begun_ms - round(1000 * asked.document.get("wait_seconds", 0))
+            waited_s = sum([each.document.get("wait_seconds", 0) for each in asks])
+            self._asked_ms += steady_ms() - begun_ms - round(1000 * waited_s)
             if self._note is not None and not is_answered and self._asked_ms >= ANSWER_MS:
                 note_silence(self._note)
-        if is_answered:
-            return reply
+        if reply is None:
+            return replies
         body = reply.body or {}
         raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
 

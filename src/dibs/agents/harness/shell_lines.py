@@ -34,10 +34,12 @@ SHELLS = frozenset(("bash", "sh", "zsh", "dash", "ksh", "ash"))
 
 class Wrapper:
     """A program that runs another. `values`: its options that take a value. `words`: how many words stand before the
-    other's name. `no`: options with which it runs nothing. `after`: the word that must follow for it to be one."""
+    other's name. `no`: options with which it runs nothing. `after`: the word that must follow for it to be one. `goes`:
+    options whose value is the folder in which it runs the other."""
 
-    def __init__(self, values: str = "", *, words: int = 0, no: str = "", after: str = "") -> None:
-        self.values = frozenset(values.split())
+    def __init__(self, values: str = "", *, words: int = 0, no: str = "", after: str = "", goes: str = "") -> None:
+        self.values = frozenset(f"{values} {goes}".split())
+        self.goes = frozenset(goes.split())
         self.words = words
         self.no = frozenset(no.split())
         self.after = frozenset(after.split())
@@ -47,11 +49,12 @@ _PLAIN_WRAPPER = Wrapper()
 _WRAPPERS: dict[str, Wrapper] = {
     **dict.fromkeys(("nohup", "setsid", "builtin", "chronic", "unbuffer", "catchsegv", "rtk"), _PLAIN_WRAPPER),
     "sudo": Wrapper(
-        "-u -g -h -p -C -D -R -T -U -r -t --user --group --host --prompt --chdir --chroot --command-timeout",
+        "-u -g -h -p -C -R -T -U -r -t --user --group --host --prompt --chroot --command-timeout",
+        goes="-D --chdir",
         no="-l --list -v --validate -k -K -e --edit",
     ),
     "doas": Wrapper("-u -C"),
-    "env": Wrapper("-u -C --unset --chdir"),
+    "env": Wrapper("-u --unset", goes="-C --chdir"),
     "command": Wrapper(no="-v -V"),
     "exec": Wrapper("-a"),
     "time": Wrapper("-f -o --format --output"),
@@ -70,11 +73,15 @@ _WRAPPERS: dict[str, Wrapper] = {
     "bunx": _PLAIN_WRAPPER,
     "uvx": Wrapper("--from --with -p --python"),
     "uv": Wrapper(
-        "--directory --project --with --with-requirements --extra --group --python -p --env-file --package", after="run"
+        "--project --with --with-requirements --extra --group --python -p --env-file --package",
+        after="run",
+        goes="--directory",
     ),
-    **dict.fromkeys(("poetry", "pipenv", "pdm", "hatch", "rye"), Wrapper("-C --directory -P --project", after="run")),
     **dict.fromkeys(
-        ("pnpm", "yarn", "npm", "bun"), Wrapper("-w --workspace -C --dir --cwd --prefix", after="exec dlx x")
+        ("poetry", "pipenv", "pdm", "hatch", "rye"), Wrapper("-P --project", after="run", goes="-C --directory")
+    ),
+    **dict.fromkeys(
+        ("pnpm", "yarn", "npm", "bun"), Wrapper("-w --workspace", after="exec dlx x", goes="-C --dir --cwd --prefix")
     ),
     "bundle": Wrapper(after="exec"),
     "mise": Wrapper(after="exec x"),
@@ -96,15 +103,24 @@ class Operator(str):
 
 class SimpleCommand:
     """`words`: the program's name and its arguments. `targets`: the files that its output goes to. `folder`: where it
-    runs, from the folder in which the line begins; None: that is not known. `body`: its here-documents."""
+    runs, from the folder in which the line begins; None: that is not known. `body`: its here-documents. `inputs`: the
+    files that it reads as its input."""
 
-    __slots__ = ("body", "folder", "targets", "words")
+    __slots__ = ("body", "folder", "inputs", "targets", "words")
 
-    def __init__(self, words: list[Word], targets: list[Word], folder: str | None, body: list[str]) -> None:
+    def __init__(
+        self,
+        words: list[Word],
+        targets: list[Word],
+        folder: str | None,
+        body: list[str],
+        inputs: list[Word] | None = None,
+    ) -> None:
         self.words = words
         self.targets = targets
         self.folder = folder
         self.body = body
+        self.inputs: list[Word] = [] if inputs is None else inputs
 
     @property
     def program(self) -> str:
@@ -181,13 +197,14 @@ class _Reader:
         words: list[Word] = []
         targets: list[Word] = []
         body: list[str] = []
+        inputs: list[Word] = []
         cases, is_pattern = 0, False
         while True:
             token = self._token(is_test=bool(words) and words[0] == "[[" and words[-1] != "]]")
             if token is None:
                 if closing:
                     raise _Unreadable
-                self._end(words, targets, body)
+                self._end(words, targets, body, inputs)
                 return
             if isinstance(token, Word):
                 if words or targets or not self._is_keyword(token):
@@ -209,6 +226,8 @@ class _Reader:
                     token in _REDIRECTIONS or (token == ">&" and target.strip("0123456789-"))
                 ):
                     targets.append(target)
+                elif isinstance(target, Word) and token == "<":
+                    inputs.append(target)
                 continue
             if token in ("<<", "<<-"):
                 self._note_document(token, body)
@@ -217,8 +236,8 @@ class _Reader:
                 self._at += 1  # a function: what it holds is taken for run
                 words = []
                 continue
-            self._end(words, targets, body)
-            words, targets, body = [], [], []
+            self._end(words, targets, body, inputs)
+            words, targets, body, inputs = [], [], [], []
             if token == "(":
                 self._bracket()
             elif token == ")":
@@ -273,7 +292,7 @@ class _Reader:
         self._read(closing)
         self._depth -= 1
 
-    def _end(self, words: list[Word], targets: list[Word], body: list[str]) -> None:
+    def _end(self, words: list[Word], targets: list[Word], body: list[str], inputs: list[Word]) -> None:
         """A simple command is complete."""
         if all(_ASSIGNMENT.match(each) for each in words):  # without a command, they last
             for each in words:
@@ -281,8 +300,14 @@ class _Reader:
                 self.values[name.removesuffix("+")] = [word(value, sure=each.sure)]
             words = []
         if words:
-            found = unwrapped([each for given in words for each in self._meant(given)])
-            command = SimpleCommand(found, targets, self.folder, body)
+            gone: list[Word] = []
+            found = unwrapped([each for given in words for each in self._meant(given)], gone)
+            folder = self.folder
+            for each in gone:
+                folder = _below(folder, each)
+            if gone and targets:  # the shell opens them, in its own folder
+                self.found.append(SimpleCommand([], targets, self.folder, []))
+            command = SimpleCommand(found, [] if gone else targets, folder, body, inputs)
             self.found.append(command)
             self._look_inside(command)
             if command.program in ("cd", "pushd", "popd"):
@@ -482,8 +507,9 @@ class _Reader:
         self._documents = []
 
 
-def unwrapped(words: list[Word]) -> list[Word]:
-    """A command without what stands before its program's name: assignments, and programs that run it."""
+def unwrapped(words: list[Word], gone: list[Word] | None = None) -> list[Word]:
+    """A command without what stands before its program's name: assignments, and programs that run it. `gone` gets the
+    folders that these go to."""
     at = 0
     while at < len(words):
         if _ASSIGNMENT.match(words[at]):
@@ -491,8 +517,10 @@ def unwrapped(words: list[Word]) -> list[Word]:
             continue
         wrapper = _WRAPPERS.get(words[at].rpartition("/")[2])
         inner = None if wrapper is None else _behind(words, at, wrapper)
-        if inner is None:
+        if wrapper is None or inner is None:
             break
+        if gone is not None and wrapper.goes:
+            gone += [words[place + 1] for place in range(at + 1, inner - 1) if words[place] in wrapper.goes]
         at = inner
     return words[at:]
 
@@ -535,9 +563,13 @@ def _moved(folder: str | None, command: SimpleCommand) -> str | None:
     given = [each for each in command.words[1:] if each not in ("--", "-P", "-L", "-e")]
     if command.program != "cd" or len(given) != 1 or not given[0].sure or given[0].startswith("-"):
         return None
-    if given[0].startswith("/"):
-        return str(given[0])
-    return None if folder is None else posixpath.join(folder, given[0])
+    return _below(folder, given[0])
+
+
+def _below(folder: str | None, to: Word) -> str | None:
+    if not to.sure:
+        return None
+    return str(to) if to.startswith("/") else None if folder is None else posixpath.join(folder, to)
 
 
 def _end_of_line(text: str, at: int) -> int:

@@ -1,10 +1,10 @@
-"""Finds the files that a shell command surely writes. Pure.
+"""Finds the files that a shell command surely writes, which are claimed before it runs. Pure.
 
-Only what can be read with certainty counts: redirections, the arguments of `tee`, `sed -i`, `mv`, `cp`, `rm`, `touch`,
-`git checkout --` and `git restore`, and the patch that Codex reads from `apply_patch <<EOF`. A word with a variable, a
-substitution or a pattern in it is left out, because what it becomes is not known, and so are relative names behind a
-`cd` to somewhere unknown. What interpreters and scripts write is seen only afterwards. A name too many would refuse an
-agent for nothing, so doubt leaves a name out. `shell_lines.py` reads the line.
+Only what can be read with certainty counts: redirections, the arguments of `tee`, `sed -i`, `mv`, `cp`, `rm`, `touch`
+and a few more, and the patch that Codex reads from `apply_patch <<EOF`. A word with a variable, a substitution or a
+pattern in it is left out, because what it becomes is not known, and so are relative names behind a `cd` to somewhere
+unknown. A name too many would refuse an agent for nothing, so doubt leaves a name out. In all other commands
+`held_names.py` looks for the files that others have. `shell_lines.py` reads the line.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dibs.agents.harness.shell_lines import SimpleCommand, Word, commands_in, si
 
 __all__ = ["simple_commands", "written"]
 _IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place")
+_TARGETS = ("-t", "--target-directory")
 
 
 def written(line: str, here: str | None = None) -> list[str]:
@@ -26,7 +27,7 @@ def written(line: str, here: str | None = None) -> list[str]:
     found: dict[str, None] = {}
     for command in commands_in(line):
         folder = command.folder
-        names = [str(each) for each in (*command.targets, *_arguments(command, here)) if _is_name(each)]
+        names = [str(each) for each in (*command.targets, *(arguments(command, here) or ())) if _is_name(each)]
         if command.program in ("apply_patch", "applypatch"):
             names += patched("\n".join([*command.body, *command.words[1:]]))
         for name in names:
@@ -40,23 +41,40 @@ def _is_name(each: Word) -> bool:
     return each.sure and each != "" and not is_device and not each.startswith("-")
 
 
-def _arguments(command: SimpleCommand, here: str | None) -> list[Word]:
-    """Those arguments of a command that it writes."""
+def arguments(command: SimpleCommand, here: str | None) -> list[Word] | None:
+    """Those arguments of a command that it writes; None if the program is not known here."""
     name, rest = command.program, command.words[1:]
-    plain = [each for each in rest if not each.startswith("-")]
-    if name in ("tee", "rm", "touch", "truncate", "unlink"):
-        return plain
+    if name in ("tee", "rm", "unlink"):
+        return _plain(rest, ())
+    if name in ("touch", "truncate"):
+        return _plain(rest, ("-s", "-d", "-t", "-r", "--size", "--date", "--reference"))
     if name == "sed":
         return _sed(rest)
-    if name in ("cp", "mv"):
+    if name in ("cp", "mv", "install", "ln", "rsync"):
         base = None if here is None or command.folder is None else os.path.join(here, command.folder)
+        plain = _plain(rest, (*_TARGETS, "-m", "-o", "-g", "-S", "--mode", "--suffix", "--exclude", "--include", "-e"))
+        given = [rest[at + 1] for at, each in enumerate(rest[:-1]) if each in _TARGETS]
+        if given:  # cp -t FOLDER FILE
+            plain = [*plain, word(f"{given[0]}/", sure=given[0].sure)]
+        is_elsewhere = name == "rsync" and any(":" in each or each.endswith("/") for each in plain)
+        if is_elsewhere or (name == "install" and ("-d" in rest or "--directory" in rest)):
+            return []
         return (plain[:-1] if name == "mv" else []) + _arrivals(plain, base)
-    return _git(rest) if name == "git" else []
+    return None
+
+
+def _plain(rest: list[Word], valued: tuple[str, ...]) -> list[Word]:
+    """The words that are no options, nor the values of these."""
+    return [
+        each for at, each in enumerate(rest) if not each.startswith("-") and not (at > 0 and rest[at - 1] in valued)
+    ]
 
 
 def _arrivals(words: list[Word], base: str | None) -> list[Word]:
     """The files that `cp` and `mv` write: the last word, or what is put into it if that is a folder."""
-    *sources, target = words or [word("")]
+    if len(words) < 2:
+        return []
+    *sources, target = words
     is_folder = len(sources) > 1 or target.endswith("/")
     if not is_folder and base is not None and target.sure:
         is_folder = os.path.isdir(os.path.join(base, target))
@@ -82,12 +100,3 @@ def _sed(rest: list[Word]) -> list[Word]:
         elif not each.startswith("-") and each:
             files.append(each)
     return files if given else files[1:]
-
-
-def _git(rest: list[Word]) -> list[Word]:
-    if rest and rest[0] == "checkout" and "--" in rest:
-        return rest[rest.index(word("--")) + 1 :]
-    restores = "--staged" not in rest and "-S" not in rest
-    if rest and (rest[0] in ("mv", "rm") or (rest[0] == "restore" and restores)):
-        return [each for each in rest[1:] if not each.startswith("-")]
-    return []

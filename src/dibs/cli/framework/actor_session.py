@@ -133,6 +133,10 @@ class ActorSession:
                 return session
         return known[0][0] if known else None
 
+    def alive(self) -> str | None:
+        """The session that an earlier claim opened, renewed as for a claim; None if there was none, or it is over."""
+        return self._alone(lambda: self._keep(self.ttl_ms)) if self._read() else None
+
     def kept(self, ttl_ms: int = 0) -> str:
         """The session that an earlier claim opened, renewed, as proof. It lives for at least `ttl_ms` from now."""
         session = None

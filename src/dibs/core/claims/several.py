@@ -23,7 +23,7 @@ from dibs.core.holds.grants import grant
 from dibs.core.holds.proof import same
 from dibs.core.holds.quota import over_held, over_waiting
 from dibs.core.names import in_tree
-from dibs.core.overlap import overlaps
+from dibs.core.overlap import above, overlaps
 from dibs.core.records import SHARED, Holder, Ticket, lock_key
 from dibs.core.waiting import groups
 from dibs.core.waiting.queue import give_up, join_queue, may_wait, refresh, serve_own, ticket_of
@@ -210,7 +210,12 @@ def _wait_for_all(
 def overlapping_pair(names: tuple[str, ...], mode: str) -> tuple[str, str] | None:
     """Two of the names that exclude each other, so that claiming both can never succeed."""
     tree_names = [name for name in names if in_tree(name)]
-    if mode == SHARED:
+    among = set(tree_names)
+    is_plain = len(among) == len(tree_names) and not any(
+        name.startswith("repo:") or name.endswith("/") for name in tree_names
+    )
+    # Of a hundred names a look at the folders of each is much less than one at each pair.
+    if mode == SHARED or (is_plain and all(among.isdisjoint(above(name)) for name in tree_names)):
         return None
     for index, one in enumerate(tree_names):
         for other in tree_names[index + 1 :]:
