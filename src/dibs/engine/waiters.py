@@ -162,7 +162,7 @@ class Waiters:
         for each in handed:
             waiter = self._take_with((each.ns, each.name, each.number), each.ticket_id)
             if waiter is not None:
-                outcome = _told_as(waiter.command, each.outcome)
+                outcome = _formed_as(waiter.command, each.outcome)
                 self._metrics.answered(outcome)
                 waiter.finish(outcome)
 
@@ -366,7 +366,7 @@ class Waiters:
             self._post(command, lambda result: None)
 
 
-def _told_as(command: Acquire | AcquireAll, outcome: Granted | GrantedAll) -> Granted | GrantedAll:
+def _formed_as(command: Acquire | AcquireAll, outcome: Granted | GrantedAll) -> Granted | GrantedAll:
     """The grant in the form of the ask: a claim-all of one job has its place as a claim of that job has."""
     if isinstance(command, AcquireAll) and isinstance(outcome, Granted):
         return GrantedAll(now_ms=outcome.now_ms, grants=(outcome,))

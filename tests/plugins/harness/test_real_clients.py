@@ -114,7 +114,7 @@ class Agent:
     """A client that runs, with its model."""
 
     def __init__(self, checkout: Checkout, script: Script, resumes: Agent | None = None) -> None:
-        self.model = ScriptedModel(script, None if resumes is None else resumes.model)
+        self.model: ScriptedModel = ScriptedModel(script, None if resumes is None else resumes.model)
         words, more = _command(checkout.client, self.model.url, again=resumes is not None)
         self.log = (checkout.home / f"{id(self)}.log").open("w+")
         self.process = subprocess.Popen(
@@ -416,7 +416,7 @@ def test_a_guarded_command_waits_in_the_client_until_its_turn_comes(
     def waiting() -> bool:
         place = str(namespace_around(checkout.env, str(checkout.top)))
         words = ("dibs", "owner", "test-gate", "--json", "--namespace", place)
-        return json.loads(checkout.run(*words, check=False).stdout)["data"].get("waiting") == 1
+        return bool(json.loads(checkout.run(*words, check=False).stdout)["data"].get("waiting") == 1)
 
     one = start(run_tests("one"))
     wait_until(log.exists, "the first agent runs the tests", CLIENT_S_MAX)
