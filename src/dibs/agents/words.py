@@ -205,7 +205,7 @@ _STEPS = {
 
 
 def _step_sentence(effect: Effect, lease: Lease) -> str:
-    """How a step stands, and what to do."""
+    """A sentence about a step, and what to do."""
     texts = {name: getattr(effect, name) for name in ("key", "owner", "result", "reason")}
     quotes = {name: None if text is None else quoted(text) for name, text in texts.items()}
     fields = {"status": effect.status, "at": effect.at, "fencing_token": effect.fencing_token}

@@ -144,8 +144,8 @@ def _text(out: bytes) -> str:
 
 
 class _Output:
-    """Where a command's output goes on to. If nobody takes it any more, the command runs to its end all the same: it
-    would be in doubt otherwise."""
+    """Passes on a command's output. If nobody takes it any more, the command runs to its end all the same: it would be
+    in doubt otherwise."""
 
     def __init__(self, call: Call | None) -> None:
         self._call = call
