@@ -286,6 +286,8 @@ def main() -> int:
             print("\n".join(budget_report.counts_table(counts)))
             print(f"\nA claim block in the client: {client['client']['claim block'] / 1e3:.1f} thousand instructions.")
             return 0
+        if about["build"] == "compiled":
+            raise BenchError("Clocks cannot be put into compiled code. --check counts its instructions.")
         if args.server:
             print("\n".join(budget_report.server_tables(both_ways(args.folder, args.times))))
             return 0
