@@ -42,8 +42,9 @@ def test_a_disk_that_stalls_each_time_gives_no_figure() -> None:
 
 
 def test_a_try_takes_what_it_gets() -> None:
+    said: list[str] = []
     left = iter([0.1, 2.0])
-    disk = Disk(HERE, [].append, lambda _: next(left), is_try=True)
+    disk = Disk(HERE, said.append, lambda _: next(left), is_try=True)
     assert disk.calm("dibs acquire 1", lambda: 79) == (79, 2.0)
     assert len(disk.settle([{"disk_ms": 2.0}])) == 1
 

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "native"))
-
-from classes import mark_classes, module_of, python_classes  # noqa: E402 - it is found there
+from native.classes import mark_classes, module_of, python_classes
 
 RULES = """
 from abc import ABC
