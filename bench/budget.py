@@ -72,7 +72,10 @@ def key(about: dict[str, str]) -> str:
 def _run(argv: list[str]) -> str:
     # Without a seed, the order of sets and with it the counts would differ from run to run.
     env = plain_environment({"PYTHONHASHSEED": "0"})
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=PARTS_SECONDS_MAX, check=False)
+    try:
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=PARTS_SECONDS_MAX, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"{' '.join(argv[:3])} … did not end within {PARTS_SECONDS_MAX:.0f} s") from error
     if done.returncode != 0:
         raise BenchError(f"{' '.join(argv[:3])} … ended with {done.returncode}: {done.stderr[-1500:]}")
     return done.stdout.splitlines()[-1]

@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -318,7 +319,7 @@ def run_parts(parts: Sequence[str], plan: Plan, document: dict[str, Any]) -> boo
         began = time.monotonic()
         try:
             measure(part, plan, document)
-        except BenchError as error:
+        except (BenchError, OSError, subprocess.SubprocessError) as error:  # the other parts can still be measured
             say(f"!!! {part} FAILED: {error}")
             is_whole = False
         say(f"--- {part} took {time.monotonic() - began:.0f} s")
