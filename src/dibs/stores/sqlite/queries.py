@@ -10,10 +10,12 @@ from dibs.base.errors import StoreBroken
 from dibs.core.events import Event
 from dibs.stores.codec import decode, end_of, events_of, is_event_readable, is_readable, page_of
 from dibs.stores.port import ABSENT, EVENT_PREFIX, Due, Job, Page, beyond
-from dibs.stores.sqlite.checkpoint import Wakeup
 from dibs.stores.sqlite.connection import SqliteConnection
 from dibs.stores.sqlite.rows import BLOCK, SETTLE, RecordCache, read_counters, texts
-from dibs.stores.waiters import POLL_MS_MAX, StoreWaiters, pauses, wait_until
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.waiters import StoreWaiters
 
 Row = tuple[str, int, str]
 
@@ -161,10 +163,15 @@ def selected(
 
 
 def watch(waiters: StoreWaiters, newest_seq: Callable[[], int], after: int, timeout_ms: int) -> bool:
+    from dibs.stores.waiters import POLL_MS_MAX, pauses
+
     return waiters.until(None, lambda _: newest_seq() > after, pauses(POLL_MS_MAX), timeout_ms)
 
 
 def until_gone(link: SqliteConnection, store_id: str, key: str, timeout_ms: int) -> bool:
+    from dibs.stores.sqlite.checkpoint import Wakeup  # a list imports neither
+    from dibs.stores.waiters import POLL_MS_MAX, pauses, wait_until
+
     def is_gone() -> bool:
         with link.turn, link as db:
             return db.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is None
