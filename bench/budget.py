@@ -72,7 +72,10 @@ def key(about: dict[str, str]) -> str:
 def _run(argv: list[str]) -> str:
     # Without a seed, the order of sets and with it the counts would differ from run to run.
     env = plain_environment({"PYTHONHASHSEED": "0"})
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=PARTS_SECONDS_MAX, check=False)
+    try:
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=PARTS_SECONDS_MAX, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"{' '.join(argv[:3])} … did not end within {PARTS_SECONDS_MAX:.0f} s") from error
     if done.returncode != 0:
         raise BenchError(f"{' '.join(argv[:3])} … ended with {done.returncode}: {done.stderr[-1500:]}")
     return done.stdout.splitlines()[-1]
@@ -286,6 +289,8 @@ def main() -> int:
             print("\n".join(budget_report.counts_table(counts)))
             print(f"\nA claim block in the client: {client['client']['claim block'] / 1e3:.1f} thousand instructions.")
             return 0
+        if about["build"] == "compiled":
+            raise BenchError("Clocks cannot be put into compiled code. --check counts its instructions.")
         if args.server:
             print("\n".join(budget_report.server_tables(both_ways(args.folder, args.times))))
             return 0

@@ -47,14 +47,17 @@ class Build:
 
     def run(self, argv: list[str], seconds: float) -> str:
         """The last line that a program of the bench prints, run by this build's Python."""
-        done = subprocess.run(
-            [self.python, *argv],
-            env=plain_environment(self.env),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [self.python, *argv],
+                env=plain_environment(self.env),
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BenchError(f"{self.name}: {argv[0]} did not end within {seconds:.0f} s") from error
         if done.returncode != 0 or not done.stdout:
             raise BenchError(
                 f"{self.name}: {argv[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-1500:]}"

@@ -18,8 +18,10 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -121,7 +123,12 @@ def _load_rows(plan: Plan, target: Target) -> Rows:
         for workload in target.workloads:
             for connections in CONNECTIONS[workload]:
                 take = partial(watched, server.pids, partial(server.measure, workload, connections, plan.seconds))
-                found = plan.disk.calm(f"{target.name} {workload} {connections}", take)
+                what = f"{target.name} {workload} {connections}"
+                try:
+                    found = plan.disk.calm(what, take)
+                except BenchError as error:  # a server that has ended says so in each of the others
+                    say(f"!!! {what} FAILED and has no figure in this round: {error}")
+                    continue
                 if found is None:
                     continue
                 sample, disk_ms = found
@@ -250,6 +257,8 @@ def fill_part(plan: Plan) -> Rows:
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)
             half = file.with_suffix(".half")
+            for left in half.parent.glob(f"{half.name}*"):
+                left.unlink()  # of a run that was ended
             seconds = growth.filled(build, half, counts[name])
             half.rename(file)
             rows.append({"build": build.name, "leases": counts[name], "seconds": seconds})
@@ -307,11 +316,13 @@ def run_parts(parts: Sequence[str], plan: Plan, document: dict[str, Any]) -> boo
     for part in parts:
         document["machine"] = machine.describe(plan.folder)
         say(f"--- {part}")
+        began = time.monotonic()
         try:
             measure(part, plan, document)
-        except BenchError as error:
+        except (BenchError, OSError, subprocess.SubprocessError) as error:  # the other parts can still be measured
             say(f"!!! {part} FAILED: {error}")
             is_whole = False
+        say(f"--- {part} took {time.monotonic() - began:.0f} s")
         keep(plan.into, document)
     return is_whole
 
@@ -415,7 +426,7 @@ def main() -> int:
             machine.install()
         if machine.filesystem(args.folder) in ("tmpfs", "ramfs"):
             say(f"!!! {args.folder} is in memory: nothing there is durable. Choose a disk with --folder.")
-        disk = Disk(args.folder, say)
+        disk = Disk(args.folder, say, is_try=args.quick)
         if "page" in args.parts:
             return whole_page(args, disk)
         args.into.parent.mkdir(parents=True, exist_ok=True)
@@ -423,6 +434,9 @@ def main() -> int:
     except BenchError as error:
         say(f"!!! {error}")
         return 1
+    except KeyboardInterrupt:
+        say("!!! Interrupted. What is whole is kept, and the same command goes on.")
+        return 130
     if "tables" in args.parts:
         write_pages()
     return 0 if is_whole else 1

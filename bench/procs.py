@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
-READY_SECONDS = 20.0
+READY_SECONDS = 60.0  # much longer than it takes, unless the machine is full
 STOP_SECONDS = 10.0
 
 

@@ -48,6 +48,8 @@ def run(sessions: Sequence[Session], seconds: float) -> None:
             taken.append(time.perf_counter_ns() - session.sent_ns)
             session.send()
     spent = time.perf_counter() - began
+    if not taken:
+        raise SystemExit(f"nothing was answered in {seconds:.0f} s")
     taken.sort()
     acquired, released = (sum(session.counts[which] for session in sessions) for which in (0, 1))
     figures = {

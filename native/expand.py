@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import ast
 import importlib
-import re
 from pathlib import Path
 from typing import TypeGuard
 
+from classes import mark_classes, module_of, python_classes
 from constants import write_constants
 
 from dibs.base.record import Record, kinds_of
@@ -29,8 +29,6 @@ if MYPY:
 
     from mypy_extensions import mypyc_attr
 """
-# Classes that interpreted ones inherit from: the threads of a server, and tests.
-_OPEN = re.compile(r"^class (?:Batcher|Decider|EngineThread)\b", re.MULTILINE)
 # What a compiled record has of `record.py` as it is.
 _SHARED = ("__eq__", "__hash__", "__reduce__", "__repr__", "remade", "tuple_of")
 _IMPORT = "from dibs.base.record import Record\n"
@@ -230,12 +228,13 @@ def _load(kind: type[Record], written: dict[str, str]) -> list[str]:
 
 def expand_tree(folder: Path, compiled: set[str]) -> None:
     """Write out the records of all modules of the package in `folder`, and the constants of those in `compiled`."""
+    python = python_classes(folder, compiled)
     for path in sorted(folder.rglob("*.py")):
-        module = ".".join([folder.name, *path.relative_to(folder).with_suffix("").parts])
+        module = module_of(folder, path)
         source = path.read_text(encoding="utf-8")
         is_compiled = path.as_posix() in compiled
         text = expand(module, source, compiled=is_compiled)
         if is_compiled and module != BASE:
-            text = _OPEN.sub(r"@mypyc_attr(allow_interpreted_subclasses=True)\n\g<0>", write_constants(text))
+            text = mark_classes(module, write_constants(text), python)
         if text != source:
             path.write_text(text if module == BASE else with_typing(text), encoding="utf-8")

@@ -41,6 +41,14 @@ def test_a_disk_that_stalls_each_time_gives_no_figure() -> None:
     assert (disk.taken, len(disk.rejected)) == (TRIES_MAX, TRIES_MAX)
 
 
+def test_a_try_takes_what_it_gets() -> None:
+    said: list[str] = []
+    left = iter([0.1, 2.0])
+    disk = Disk(HERE, said.append, lambda _: next(left), is_try=True)
+    assert disk.calm("dibs acquire 1", lambda: 79) == (79, 2.0)
+    assert len(disk.settle([{"disk_ms": 2.0}])) == 1
+
+
 def test_a_disk_that_is_always_as_slow_is_calm() -> None:
     disk, _ = planted([5.0, 9.0])
     assert disk.calm("dibs acquire 1", lambda: 79) == (79, 9.0)

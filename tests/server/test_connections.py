@@ -16,6 +16,7 @@ import pytest
 from dibs.core.limits import HEADERS_MAX, PARSE_BYTES_MAX
 from dibs.server import connection as http_connection
 from dibs.server.http.admission import Admission
+from tests.build import COMPILED
 from tests.server.hall import Hall
 from tests.server.harness import AS_JSON, AUTH, masked, read_all, read_response, request, running, wait_until
 
@@ -243,6 +244,7 @@ def test_a_client_that_does_not_read_is_not_read_from_either(server: Server, nam
         assert server.ask("GET", f"/locks/{name}").status == 200
 
 
+@pytest.mark.skipif(COMPILED, reason="a compiled method cannot be watched")
 @pytest.mark.promise("bounded-connection")
 def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from dibs.base.errors import InvalidInput, StoreBroken, StoreDenied, StoreFull, 
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.port import Conflict
 from dibs.stores.postgres import PostgresLocation, pool
+from dibs.stores.postgres.connection import PLAIN_TIMES, LinkLost, PostgresConnection
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
@@ -380,3 +381,44 @@ def test_of_several_hosts_the_one_that_can_be_written_is_used(schema: Schema) ->
     store = PostgresStore(PostgresLocation(url))
     put(store, lock("x"))
     store.close()
+
+
+def _prepared(store: PostgresStore) -> int:
+    """How many statements the session of the store's connection has parsed."""
+    ((count,),) = store._pool.rows(b"SELECT count(*) FROM pg_prepared_statements")
+    return int(count or 0)
+
+
+def _commits(store: PostgresStore, begin: int, end: int) -> None:
+    for number in range(begin, end):
+        put(store, lock(f"job-{number}"))
+
+
+def test_a_commit_is_parsed_once_for_a_connection_that_repeats_it(store: PostgresStore) -> None:
+    _commits(store, 0, 1)
+    assert _prepared(store) == 0, "who asks once does not pay for it"
+    _commits(store, 1, 20)
+    assert _prepared(store) > 0
+
+
+def test_a_session_that_somebody_cleared_is_asked_plainly(store: PostgresStore) -> None:
+    _commits(store, 0, 20)
+    store._pool.rows(b"DEALLOCATE ALL")
+    _commits(store, 20, 40)
+    assert _prepared(store) == 0
+    assert len(store.scan("", limit=1000)) >= 40
+
+
+def test_a_connection_that_is_lost_while_a_commit_is_parsed_has_written_nothing_and_another_one_is_asked(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _commits(store, 0, PLAIN_TIMES)
+    lost: list[PostgresConnection] = []
+
+    def silent(link: PostgresConnection) -> bool:
+        lost.append(link)
+        raise LinkLost("the connection was closed", sent=True)
+
+    monkeypatch.setattr(PostgresConnection, "is_pooled", property(silent))
+    _commits(store, PLAIN_TIMES, PLAIN_TIMES + 1)
+    assert len(lost) == 1

@@ -286,10 +286,14 @@ def test_a_file_on_a_medium_that_cannot_be_written_is_opened_afresh_each_time(
     put(store, lock("a"))
     store.close()
 
-    def cannot(self: connection.SqliteConnection) -> sqlite3.Connection:
-        raise disk_error(sqlite3.SQLITE_READONLY)
+    open_file = connection.SqliteConnection._try
 
-    monkeypatch.setattr(connection.SqliteConnection, "_try_until_settled", cannot)
+    def cannot(self: connection.SqliteConnection, how: str) -> sqlite3.Connection | None:
+        if how == "mode=rw":
+            raise disk_error(sqlite3.SQLITE_READONLY)
+        return open_file(self, how)
+
+    monkeypatch.setattr(connection.SqliteConnection, "_try", cannot)
     with pytest.raises(StoreUnavailable):
         SqliteStore(store.path)
     monkeypatch.setattr(opener, "is_read_only_media", lambda path, error: True)
@@ -306,17 +310,15 @@ def test_a_file_that_is_being_put_in_place_is_opened_again_so_often(
 ) -> None:
     tries: list[str] = []
 
-    def replaced(how: str) -> sqlite3.Connection:
+    def replaced(how: str) -> sqlite3.Connection | None:
         tries.append(how)
-        if len(tries) <= failures:
-            raise connection.ReplacedWhileOpening("again")
-        return sqlite3.connect(":memory:")
+        return None if len(tries) <= failures else sqlite3.connect(":memory:")
 
     monkeypatch.setattr(store._link, "_try", replaced)
     if failures < connection.OPENINGS_MAX:
         store._link._try_until_settled().close()
     else:
-        with pytest.raises(connection.ReplacedWhileOpening):
+        with pytest.raises(sqlite3.OperationalError, match="replaced while it was opened"):
             store._link._try_until_settled()
     assert tries == ["mode=rw"] * connection.OPENINGS_MAX
 
@@ -549,14 +551,14 @@ def test_commits_move_a_log_themselves_only_if_the_thread_cannot(tmp_path: Path)
 @pytest.mark.parametrize("in_child", [True, False])
 def test_a_fork_waits_for_the_thread_and_gives_its_turn_back(in_child: bool) -> None:
     checkpointer = Moves(10)
-    checkpointer._thread = threading.Thread(target=print)
+    checkpointer._worker = threading.Thread(target=print)
     lock_before = checkpointer._working
     checkpointer.before_fork()
     assert checkpointer._working.locked()
     checkpointer.after_fork(in_child=in_child)
     assert not checkpointer._working.locked()
     assert (checkpointer._working is lock_before) == (not in_child)
-    assert (checkpointer._thread is None) == in_child
+    assert (checkpointer._worker is None) == in_child
     checkpointer.after_fork(in_child=False)  # of a fork that did not wait for it: it has nothing to give back
     assert not checkpointer._working.locked()
 

@@ -44,7 +44,7 @@ import select
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from email.utils import formatdate
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import httptools
 
@@ -173,7 +173,9 @@ class ServerState:
 _STATUSES = frozenset(http.HTTPStatus)
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection:
+    """An `asyncio.Protocol` by its methods; with that base it could not be compiled."""
+
     # Slots, because CPython finds more than 30 attributes of an object more slowly.
     __slots__ = (
         "_drained",
@@ -208,7 +210,7 @@ class HttpConnection(asyncio.Protocol):
         "waiting",
         "whole",
     )
-    keep_alive_s = limits.KEEP_ALIVE_MS / 1000
+    keep_alive_s: ClassVar[float] = limits.KEEP_ALIVE_MS / 1000
     transport: asyncio.Transport
 
     def __init__(self, state: ServerState, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -250,7 +252,7 @@ class HttpConnection(asyncio.Protocol):
         """Tell whether there was a connection; under TLS, whether the handshake succeeded."""
         return self._timer is not None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         state = self.state
         self.transport = transport
         state.connections.add(self)

@@ -11,6 +11,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError
@@ -59,7 +60,8 @@ class HttpServer:
         self.api = state.api
         self.should_exit = False
         self.force_exit = False  # without waiting for the answers under way
-        self.connect = functools.partial(HttpConnection, state)
+        # To a type checker it is no `asyncio.Protocol`: see its class.
+        self.connect: Callable[[], Any] = functools.partial(HttpConnection, state)
         self._tls = tls
         self._plugins = plugins
         self._on_ready = on_ready

@@ -24,7 +24,16 @@ class ForkListener(Protocol):
     def after_fork(self, *, in_child: bool) -> None: ...
 
 
-_listeners: list[ref[ForkListener]] = []
+class Listening:
+    """Stands for a listener: a compiled object cannot be referred to weakly."""
+
+    __slots__ = ("__weakref__", "listener")
+
+    def __init__(self, listener: ForkListener) -> None:
+        self.listener = listener
+
+
+_listeners: list[ref[Listening]] = []
 
 
 class Forgetful:
@@ -41,24 +50,26 @@ class Forgetful:
         raise NotImplementedError
 
 
-def listen(listener: ForkListener) -> None:
-    """Notify `listener` of every fork from now on, for as long as it exists."""
-    _listeners.append(ref(listener))
+def listen(listener: ForkListener) -> Listening:
+    """Notify `listener` of every fork from now on, for as long as it keeps what this returns."""
+    made = Listening(listener)
+    _listeners.append(ref(made))
+    return made
 
 
 def before_fork() -> None:
     _listeners[:] = [each for each in _listeners if each() is not None]
     for each in _listeners:
-        listener = each()
-        if listener is not None:
-            listener.before_fork()
+        found = each()
+        if found is not None:
+            found.listener.before_fork()
 
 
 def after_fork(*, in_child: bool = False) -> None:
     for each in _listeners:
-        listener = each()
-        if listener is not None:
-            listener.after_fork(in_child=in_child)
+        found = each()
+        if found is not None:
+            found.listener.after_fork(in_child=in_child)
 
 
 os.register_at_fork(before=before_fork, after_in_parent=after_fork, after_in_child=lambda: after_fork(in_child=True))

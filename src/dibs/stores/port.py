@@ -334,10 +334,10 @@ class Maintenance:
         return []
 
 
-def checked(check: str, look: Callable[[], str]) -> dict[str, Any]:
-    """One test of `Maintenance.probe`: what `look` says, or the error that it raises."""
+def checked(check: str, look: Callable[..., str], *given: object) -> dict[str, Any]:
+    """One test of `Maintenance.probe`: what `look` says of what it is given, or the error that it raises."""
     try:
-        return {"check": check, "ok": True, "says": look()}
+        return {"check": check, "ok": True, "says": look(*given)}
     except DibsError as error:
         return {"check": check, "ok": False, "says": error.details}
 

@@ -168,7 +168,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._layout = Layout(location.prefix)
         self._make_time = time
         self.forget()
-        listen(self)
+        self._listening = listen(self)
 
     def forget(self) -> None:
         """Begin anew: no connection, no lock, no thread, an id of its own. Also in a forked child."""

@@ -1,7 +1,8 @@
 """One connection to PostgreSQL, by libpq's non-blocking calls: every wait is ours, and is bounded.
 
-psycopg's own cursors wait until the server answers, and a stopped server never does. There are no named prepared
-statements and no session settings: behind pgbouncer the next statement may go to another backend.
+psycopg's own cursors wait until the server answers, and a stopped server never does. There are no session settings:
+behind pgbouncer the next statement may go to another backend. For the same reason a statement is prepared only if no
+pooler is in between.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def number(value: int) -> bytes:
 
 _GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK, pq.ExecStatus.EMPTY_QUERY)
 _LATE = "no answer in time"
+NOT_PREPARED = "26000"
+PLAIN_TIMES = 4  # of a connection: to prepare a statement takes two round trips, and saves a part of each later one
 
 
 class QueryRefused(Exception):
@@ -92,6 +95,8 @@ class PostgresConnection:
         self.server_version = self._pg.server_version
         self.user = self._pg.user.decode(errors="replace")
         version = (self._pg.parameter_status(b"server_version") or b"").decode()
+        self._times: dict[bytes, int] = {}  # how often each was asked that is not prepared yet
+        self._names: dict[bytes, bytes] = {}  # of prepared statements; empty: it is not to be prepared
         self.about = f"PostgreSQL {version}, database {self._pg.db.decode(errors='replace')}, role {self.user}"
 
     def _connect(self, deadline_ms: int) -> None:
@@ -128,6 +133,35 @@ class PostgresConnection:
     def query(self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int) -> list[Row]:
         """The rows of one statement. Raises only QueryRefused or LinkLost."""
         return self._asked(lambda: self._pg.send_query_params(sql, values), deadline_ms)
+
+    def repeat(self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int) -> list[Row]:
+        """Like `query`, for a statement that is asked often: the server keeps it parsed, unless a pooler is in between.
+        A program that asks a few times does not pay for that."""
+        name = self._names.get(sql)
+        if name is None:
+            times = self._times[sql] = self._times.get(sql, 0) + 1
+            name = self._prepared(sql, deadline_ms) if times > PLAIN_TIMES else b""
+        if not name:
+            return self.query(sql, values, deadline_ms)
+        try:
+            return self._asked(lambda: self._pg.send_query_prepared(name, values), deadline_ms)
+        except QueryRefused as refused:
+            if refused.sqlstate != NOT_PREPARED:
+                raise
+        self._names[sql] = b""  # something in between gave us another session, or cleared ours
+        return self.query(sql, values, deadline_ms)
+
+    def _prepared(self, sql: bytes, deadline_ms: int) -> bytes:
+        """The name of a statement from now on; empty behind a pooler."""
+        name = b""
+        try:
+            if not self.is_pooled:
+                name = b"dibs_%d" % len(self._names)
+                self._asked(lambda: self._pg.send_prepare(name, sql), deadline_ms)
+        except LinkLost as lost:
+            raise LinkLost(str(lost), sent=False, late=lost.late) from None
+        self._names[sql] = name
+        return name
 
     def script(self, sql: str, deadline_ms: int) -> list[Row]:
         """Several statements at once, without parameters. Returns the rows of the last one."""

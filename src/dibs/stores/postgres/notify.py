@@ -43,7 +43,7 @@ class Listener(StoreWaiters, Forgetful):
         self._location = location
         self._pool = pool
         self.forget()
-        listen(self)
+        self._listening = listen(self)
 
     def forget(self) -> None:
         """Start again: nobody waits, nobody listens."""

@@ -103,7 +103,7 @@ class Pool(Forgetful):
         self._closed = False
         self._first = first  # the host that was last used
         self.admit: Admit = lambda link, deadline_ms: None
-        listen(self)
+        self._listening = listen(self)
 
     def rows(self, sql: bytes, values: Sequence[bytes | None] = ()) -> list[Row]:
         """The rows of one statement, which may happen twice."""

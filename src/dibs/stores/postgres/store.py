@@ -144,7 +144,7 @@ class PostgresStore(Store, Maintenance):
     ) -> tuple[list[Row], Row]:
         """The rows of a statement, and the row with the time and the revision, which has no key."""
         seen = self._seen
-        rows = link.query(sql, values, until_ms)
+        rows = link.repeat(sql, values, until_ms)
         about = rows.pop(next(index for index, row in enumerate(rows) if row[0] is None))
         self._see(int((about[3] or b"0").split()[0]), seen)
         return rows, about
@@ -240,7 +240,7 @@ class PostgresStore(Store, Maintenance):
         )
 
         def ask(link: PostgresConnection, until_ms: int) -> tuple[bytes | None, bool]:
-            ((done,),) = link.query(self._queries.commit, values, until_ms)
+            ((done,),) = link.repeat(self._queries.commit, values, until_ms)
             last, revision, promoted = (done or b"(,,)")[1:-1].split(b",")  # as PostgreSQL writes a row: (12,34,f)
             self._see(int(revision or 0), seen)
             return last or None, promoted == b"t"

@@ -118,10 +118,10 @@ class Checkpointer:
         self._pages = pages
         self._written = 0  # pages since the log was last moved, about
         self._is_short = False  # what is left of the log is for the next commit to move
-        self._thread: threading.Thread | None = None
+        self._worker: threading.Thread | None = None
         self._working = allocate_lock()
         self._forking = False
-        listen(self)
+        self._listening = listen(self)
 
     def opened(self, db: sqlite3.Connection) -> None:
         """`db` is the connection of the commits from now on."""
@@ -144,11 +144,11 @@ class Checkpointer:
                 pass  # the log has it all; the next round tries again
         elif self._written >= self._pages and not self._working.locked():
             self._written = 0
-            self._thread = threading.Thread(target=self._move, name="dibs-checkpoint", daemon=True)
+            self._worker = threading.Thread(target=self._move, name="dibs-checkpoint", daemon=True)
             try:
-                self._thread.start()
+                self._worker.start()
             except RuntimeError:  # no more threads
-                self._thread = None
+                self._worker = None
 
     def _move(self) -> None:
         with self._working:
@@ -188,7 +188,7 @@ class Checkpointer:
         )
 
     def close(self) -> None:
-        thread, self._thread = self._thread, None
+        thread, self._worker = self._worker, None
         if thread is not None:
             thread.join(CLOSE_WAIT_S)
 
@@ -199,7 +199,7 @@ class Checkpointer:
     def after_fork(self, *, in_child: bool) -> None:
         forking, self._forking = self._forking, False
         if in_child:
-            self._thread = None
+            self._worker = None
             self._working = allocate_lock()
         elif forking:
             self._working.release()

@@ -75,10 +75,6 @@ _LOOK = f"""SELECT (SELECT user_version FROM pragma_user_version),
 TROUBLE_MS = 10_000  # how long a failed write is remembered, although smaller ones succeed
 
 
-class ReplacedWhileOpening(sqlite3.OperationalError):
-    """The path named another file, or none, when the opening began."""
-
-
 def _abandon(db: sqlite3.Connection) -> None:
     """Never close this connection, not even at the end of the process: its file is not at its path any more, and
     closing would remove the log with that name, which belongs to another file now."""
@@ -130,7 +126,7 @@ class SqliteConnection:
         self._forking = False
         self._closed = False
         self._identity = opener.Identity(path, steady_ms, stays=stays)
-        listen(self)
+        self._listening = listen(self)
 
     @property
     def turn(self) -> RLock | ShortTurn:
@@ -192,18 +188,18 @@ class SqliteConnection:
             if not opener.is_read_only_media(self.path, error):
                 raise
             self._frozen = True
-            return self._try("immutable=1")
+            return self._try_until_settled("immutable=1")
 
-    def _try_until_settled(self) -> sqlite3.Connection:
+    def _try_until_settled(self, how: str = "mode=rw") -> sqlite3.Connection:
         """Open the file. Another process may make it, or put it in place, at this very moment: then open it again."""
-        for _ in range(OPENINGS_MAX - 1):
-            try:
-                return self._try("mode=rw")
-            except ReplacedWhileOpening:
-                continue
-        return self._try("mode=rw")
+        for _ in range(OPENINGS_MAX):
+            db = self._try(how)
+            if db is not None:
+                return db
+        raise sqlite3.OperationalError("the file was replaced while it was opened")
 
-    def _try(self, how: str) -> sqlite3.Connection:
+    def _try(self, how: str) -> sqlite3.Connection | None:
+        """None: the path named another file, or none, when the opening began."""
         main = opener.identity_of(self.path)
         self._was_missing = main is None
         db = opener.connect(self.path, self._busy_ms, how)
@@ -212,7 +208,8 @@ class SqliteConnection:
             revision, store_id, time_ms, *anchor = self._look(db)
             self._identity.check_content(store_id, revision)
             if opener.identity_of(self.path) != main:
-                raise ReplacedWhileOpening("the file was replaced while it was opened")
+                db.close()
+                return None
             self._identity.opened(main, alone=self._frozen)
             self._opened(db, store_id, time_ms, (anchor[0], anchor[1]))
         except BaseException:

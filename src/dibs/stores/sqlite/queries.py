@@ -1,4 +1,5 @@
-"""Reading many: records in order, what is due, and the event log, with its pruning. A claim does not import it."""
+"""Reading many: records in order, what is due, and the event log, with its pruning; and waiting for changes. A claim
+does not import it."""
 
 from __future__ import annotations
 
@@ -12,11 +13,16 @@ from dibs.stores.port import ABSENT, EVENT_PREFIX, Due, Job, Page, beyond
 from dibs.stores.sqlite.connection import SqliteConnection
 from dibs.stores.sqlite.rows import BLOCK, SETTLE, RecordCache, read_counters, texts
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.waiters import StoreWaiters
+
 Row = tuple[str, int, str]
 
 _REACHED = "SELECT due_ms, key, version, body FROM records WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
 _FIRST = "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"
 _CORRECT = "UPDATE records SET due_ms = ? WHERE key = ? AND version = ?"
+HEARD_POLL_MS_MAX = 500  # how often a waiter looks that is usually woken, in case the wake is lost
 CORRECTED_MIN = 128  # at least this many entries are looked at, whatever the limit; commands wait meanwhile
 _ANY = "records WHERE"
 _LIVE = "records INDEXED BY records_live WHERE live AND"
@@ -154,6 +160,25 @@ def selected(
             (low, high, *(job or ()), limit - len(rows)),
         )
     return rows[::-1] if newest else rows
+
+
+def watch(waiters: StoreWaiters, newest_seq: Callable[[], int], after: int, timeout_ms: int) -> bool:
+    from dibs.stores.waiters import POLL_MS_MAX, pauses
+
+    return waiters.until(None, lambda _: newest_seq() > after, pauses(POLL_MS_MAX), timeout_ms)
+
+
+def until_gone(link: SqliteConnection, store_id: str, key: str, timeout_ms: int) -> bool:
+    from dibs.stores.sqlite.checkpoint import Wakeup  # a list imports neither
+    from dibs.stores.waiters import POLL_MS_MAX, pauses, wait_until
+
+    def is_gone() -> bool:
+        with link.turn, link as db:
+            return db.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is None
+
+    with Wakeup(store_id, key) as wakeup:  # before the first look: a commit after it is not missed
+        most_ms = HEARD_POLL_MS_MAX if wakeup.can_hear else POLL_MS_MAX
+        return wait_until(is_gone, wakeup.wait, pauses(most_ms), timeout_ms)
 
 
 def prune(link: SqliteConnection, *, keep: int, before_ms: int) -> int:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it gets the reason
-HEARD_POLL_MS_MAX = 500  # how often a waiter looks that is usually woken, in case the wake is lost
 
 _ANCHOR = "SELECT wall_ms, steady_ms FROM anchors WHERE clock = ?"
 # Of boots long past.
@@ -236,25 +235,19 @@ class SqliteStore(Store, Maintenance):
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Looks every 20 ms at first and every 100 ms later; a commit through this very store wakes it at once."""
-        from dibs.stores.waiters import POLL_MS_MAX, StoreWaiters, pauses
+        from dibs.stores.sqlite.queries import watch
+        from dibs.stores.waiters import StoreWaiters
 
         with self._link.turn:
             if self._waiters is None:
                 self._waiters = StoreWaiters()
-        return self._waiters.until(None, lambda _: self.newest_seq() > after, pauses(POLL_MS_MAX), timeout_ms)
+        return watch(self._waiters, self.newest_seq, after, timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """Woken by whoever deletes the record, in whichever process; looks now and then without that."""
-        from dibs.stores.sqlite.checkpoint import Wakeup
-        from dibs.stores.waiters import POLL_MS_MAX, pauses, wait_until
+        from dibs.stores.sqlite.queries import until_gone
 
-        def is_gone() -> bool:
-            with self._link.turn, self._link as db:
-                return db.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is None
-
-        with Wakeup(self._store_id, key) as wakeup:  # before the first look: a commit after it is not missed
-            most_ms = HEARD_POLL_MS_MAX if wakeup.can_hear else POLL_MS_MAX
-            return wait_until(is_gone, wakeup.wait, pauses(most_ms), timeout_ms)
+        return until_gone(self._link, self._store_id, key, timeout_ms)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         from dibs.stores.sqlite.queries import prune
@@ -272,12 +265,15 @@ class SqliteStore(Store, Maintenance):
         with self._link.turn, self._link as db:
             damage = check(db, self.path)
         found = {"check": "file", "ok": damage is None, "says": damage or "is whole"}
-        return [found, checked("write", lambda: can_be_written(self))]
+        return [found, checked("write", can_be_written, self)]
 
     def moment(self) -> SqliteMoment:
         from dibs.stores.sqlite.backup import SqliteMoment
 
-        return SqliteMoment(self.path, self._busy_ms, lambda: self.read(()).now_ms)
+        return SqliteMoment(self.path, self._busy_ms, self._read_ms)
+
+    def _read_ms(self) -> int:
+        return self.read(()).now_ms
 
     def notices(self) -> list[str]:
         said = self._checkpointer.notice if self._checkpointer is not None else None
