@@ -38,6 +38,7 @@ MODULES = (
     "wire/parts.py",
     "wire/refusals.py",
     "wire/requests.py",
+    "wire/session_documents.py",
     "wire/values.py",
     "engine/auth.py",
     "engine/batcher.py",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from dibs.core import events as kinds
-from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes, outcomes, session_outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -448,7 +448,7 @@ class Predicted(Life):
     def keeps_a_session(self, session: str) -> None:
         outcome = self.ask(KeepSession(session=session, principal="team"))
         run = self.world.runs[session]
-        assert isinstance(outcome, lease_outcomes.SessionState) != bool(run.how)
+        assert isinstance(outcome, session_outcomes.SessionState) != bool(run.how)
         if not run.how:
             run.until_ms = self.now_ms + run.ttl_ms
         self.agree()
@@ -457,14 +457,14 @@ class Predicted(Life):
     def ends_a_session(self, session: str, dead: bool) -> None:
         expected = self.world.end_run(session, None if dead else "team", dead=dead)
         outcome = self.ask(EndSession(session=session, principal=None if dead else "team", dead=dead))
-        said = "over" if isinstance(outcome, lease_outcomes.SessionState) else WORDS[type(outcome)]
+        said = "over" if isinstance(outcome, session_outcomes.SessionState) else WORDS[type(outcome)]
         assert said == expected
         self.agree()
 
     @rule(session=st.sampled_from(SESSIONS))
     def looks_at_a_session(self, session: str) -> None:
         outcome = self.ask(InspectSession(session=session, principal="team"))
-        assert isinstance(outcome, lease_outcomes.SessionState)
+        assert isinstance(outcome, session_outcomes.SessionState)
         holds = {(each.name, each.holder.lease_id) for each in outcome.holds}
         if outcome.live:
             assert holds == {(h.job, h.wish.lease) for h in self.world.holds if h.wish.session == session}

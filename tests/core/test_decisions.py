@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes, outcomes, session_outcomes
 from dibs.core.commands import Acquire, AcquireAll, OpenSession, Release, Sweep, Transfer
 from dibs.core.decide import CHECKS, _present, decide
 from dibs.core.draft import Decision, Draft, HandedOver, Missing, View
@@ -86,7 +86,7 @@ def test_every_outcome_is_a_refusal_or_says_what_was_done() -> None:
         *("SessionState", "Renewed", "Released", "Failed", "AclSet", "PoolSet", "Broken", "ClosureSet", "Opened"),
         *("Numbered", "NumberReturned"),
     }
-    found = {**vars(outcomes), **vars(lease_outcomes)}
+    found = {**vars(outcomes), **vars(lease_outcomes), **vars(session_outcomes)}
     kinds = {name for name, each in found.items() if isinstance(each, type) and issubclass(each, Outcome)}
     assert {each.__name__ for each in REFUSALS} == kinds - done
 

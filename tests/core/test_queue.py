@@ -27,9 +27,10 @@ from dibs.core.commands import (
 from dibs.core.decide import decide
 from dibs.core.draft import View
 from dibs.core.events import ACCESS_SET, LEFT
-from dibs.core.lease_outcomes import PoolSet, Renewed, SessionState
+from dibs.core.lease_outcomes import PoolSet, Renewed
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, TICKET_MS, WANTED_MAX
 from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, Ticket, lock_key, session_key, ticket_key
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.core.make import holder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes, outcomes, session_outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -333,6 +333,6 @@ def test_a_limit_of_nothing_is_no_limit() -> None:
     scene = Scene({"p": (9, 0, 0), "q": (0, 9, 0), "r": (0, 0, 9)})
     for who in scene.limits:
         for number in range(3):
-            assert isinstance(scene.open(who), lease_outcomes.SessionState), (who, number)
+            assert isinstance(scene.open(who), session_outcomes.SessionState), (who, number)
             assert isinstance(scene.claim(who, f"{who}{number}"), outcomes.Granted), (who, number)
             assert isinstance(scene.claim(who, "p0", wait=True), outcomes.Queued | outcomes.Granted), (who, number)

@@ -8,9 +8,10 @@ import pytest
 
 from dibs.core import events
 from dibs.core.commands import Acquire, EndSession, Inspect, OpenSession, Sweep
-from dibs.core.lease_outcomes import SessionState, Swept
+from dibs.core.lease_outcomes import Swept
 from dibs.core.outcomes import SessionOver, Status
 from dibs.core.records import session_key
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock

@@ -23,10 +23,11 @@ from dibs.core.commands import (
 )
 from dibs.core.events import IMPORTED, OUTAGE
 from dibs.core.identity import LOCAL
-from dibs.core.lease_outcomes import Frozen, Renewed, SessionState
+from dibs.core.lease_outcomes import Frozen, Renewed
 from dibs.core.outcomes import AlreadyDone, Granted, Queued, Status
 from dibs.core.records import META_KEY, Meta, lock_key
 from dibs.core.service.credentials import CreateToken
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import CredentialDirectory, credentials

@@ -8,9 +8,9 @@ import pytest
 
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, AcquireAll, EndSession, Inspect, InspectSession, OpenSession, Sweep
-from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import FREED_MAX
 from dibs.core.outcomes import Granted, GrantedAll, Held, Queued
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import CommitTooLarge, Conflict

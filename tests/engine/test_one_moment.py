@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dibs.base.errors import StoreUnavailable
-from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes, outcomes, session_outcomes
 from dibs.core.claims.inspect import inspect
 from dibs.core.commands import (
     Acquire,
@@ -164,7 +164,9 @@ def test_looks_in_one_batch_are_of_one_moment(world: World, extra: int) -> None:
     looks: list[Command] = [InspectSession(session=each, principal=None) for each in ("a", "b")]
     looks += [Inspect(ns=NS, name=f"other-{number}") for number in range(extra)]
     results = world.coordinator.run(looks)
-    held = [[hold.name for hold in state.holds] for state in results if isinstance(state, lease_outcomes.SessionState)]
+    held = [
+        [hold.name for hold in state.holds] for state in results if isinstance(state, session_outcomes.SessionState)
+    ]
     assert sorted(held) == [[], ["job"]]
 
 
@@ -189,7 +191,7 @@ def test_looking_while_others_never_stop_writing_ends(world: World) -> None:
     for _ in range(3):
         world.store.between = [lambda: world.others.run([keep, renew])] * 10_000
         results = coordinator.run(looks)
-        assert all(isinstance(each, lease_outcomes.SessionState | Contended) for each in results)
+        assert all(isinstance(each, session_outcomes.SessionState | Contended) for each in results)
     assert len(slept) <= 3 * CONFLICT_RETRIES_MAX
 
 
@@ -216,7 +218,7 @@ def test_a_session_that_swaps_jobs_while_it_is_looked_at_has_one_of_them(world: 
     swap: list[Command] = [let_go("a", "x"), ask("a", "y")]
     world.store.between, world.store.reads = [lambda: world.others.run(swap)], 0
     state = Coordinator(world.store).one(InspectSession(session="a", principal=None))
-    assert isinstance(state, lease_outcomes.SessionState)
+    assert isinstance(state, session_outcomes.SessionState)
     assert [hold.name for hold in state.holds] in (["x"], ["y"])
     assert [len(each.holds) for each in open_sessions(world.store, None)] == [1]
 

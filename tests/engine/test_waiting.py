@@ -20,7 +20,6 @@ from dibs.core.commands import (
     Transfer,
     Withdraw,
 )
-from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import KEEP_BATCH_MAX, REGRANT_MS, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import (
     AlreadyDone,
@@ -34,6 +33,7 @@ from dibs.core.outcomes import (
     Withdrawn,
 )
 from dibs.core.records import lock_key, ticket_key
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.waiters import LAST_WORD_MS, Waiters
 from dibs.stores.waiters import mark_of
 from tests.engine.waiting_server import Caller, WaitingServer, claim, claim_all

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.record import Record
-from dibs.core import events, lease_outcomes, outcomes
+from dibs.core import events, lease_outcomes, outcomes, session_outcomes
 from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.records import EXCLUSIVE
 
@@ -149,7 +149,7 @@ def _status(told: outcomes.Status) -> str:
     return "; ".join(_words("held", by=h.owner, **_hold(h, told.now_ms), **more) for h in lock.holders)
 
 
-def _session(told: lease_outcomes.SessionState) -> str:
+def _session(told: session_outcomes.SessionState) -> str:
     session = told.session
     return _words(
         "live" if told.live else "over",
@@ -179,7 +179,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
         attempt=told.lease.attempt,
         **_hold(told.lease, told.now_ms),
     ),
-    lease_outcomes.SessionState: _session,
+    session_outcomes.SessionState: _session,
     outcomes.SessionUnknown: lambda told: "no-such-session",
     outcomes.SessionOver: lambda told: _words("session-over", how=told.session.how),
     outcomes.AlreadyDone: _done,

@@ -8,7 +8,7 @@ import pytest
 
 from dibs.base import errors
 from dibs.base.reply import Reply
-from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes, outcomes, session_outcomes
 from dibs.wire import codes
 from dibs.wire.documents import reply_for_error
 
@@ -43,7 +43,7 @@ def tree(root: type[errors.DibsError]) -> Iterator[type[errors.DibsError]]:
 def test_every_outcome_has_a_row_and_every_row_an_outcome() -> None:
     defined = {
         value.__name__
-        for module in (outcomes, lease_outcomes)
+        for module in (outcomes, lease_outcomes, session_outcomes)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, outcomes.Outcome)
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes, outcomes, session_outcomes
 from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.events import Event
 from dibs.core.records import Closure, Done, Ending, FreezeMark, Holder, LockRecord, SessionRecord, Wait
@@ -67,7 +67,7 @@ SESSION = SessionRecord(
 )
 CLOSURE = Closure(ns="d", name="job/", at_ms=NOW - 1_000, until_ms=NOW + 7_200_000, by="op", reason="migration")
 BLOCKER = outcomes.Blocker(name="job", holder=HOLDER)
-SESSION_LEASE = lease_outcomes.SessionLease(ns="default", name="job", holder=HOLDER)
+SESSION_LEASE = session_outcomes.SessionLease(ns="default", name="job", holder=HOLDER)
 GRANTED = outcomes.Granted(now_ms=NOW, name="job", lease=HOLDER, previous=ENDING)
 HELD = outcomes.Held(now_ms=NOW, name="job", blockers=(BLOCKER,), waiting=2)
 
@@ -85,7 +85,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.Left(now_ms=NOW, name="job", was_in=True),
     outcomes.Withdrawn(now_ms=NOW, left=True, released=("job",)),
     lease_outcomes.Transferred(now_ms=NOW, name="job", lease=HOLDER),
-    lease_outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(SESSION_LEASE,)),
+    session_outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(SESSION_LEASE,)),
     outcomes.SessionUnknown(now_ms=NOW, session=SECRET),
     outcomes.SessionOver(now_ms=NOW, session=SESSION.replace(ended_ms=NOW - 1_000)),
     outcomes.AlreadyDone(now_ms=NOW, name="job", done=DONE),
@@ -139,7 +139,7 @@ def test_a_lease_id_or_request_key_is_shown_to_its_owner_alone(example: Outcome)
     # A ticket becomes the lease, a session proves its leases; both are told to their owners only.
     owners = {
         *(outcomes.Granted, outcomes.GrantedAll, lease_outcomes.Renewed, lease_outcomes.Transferred),
-        *(outcomes.Queued, lease_outcomes.SessionState),
+        *(outcomes.Queued, session_outcomes.SessionState),
     }
     assert (SECRET in text) is (type(example) in owners)
     assert OTHER not in text
@@ -239,7 +239,7 @@ def test_a_deadlock_is_reported_as_a_path_from_the_asker_back_to_it() -> None:
     [("session-open", 201, 1), ("session-keep", 200, None), ("session-show", 200, 1)],
 )
 def test_a_session_is_described_by_what_was_asked(verb: str, status: int, count: int | None) -> None:
-    reply = reply_to(verb, lease_outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(SESSION_LEASE,)))
+    reply = reply_to(verb, session_outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(SESSION_LEASE,)))
     assert reply.body is not None
     assert reply.status == status
     told = (reply.body["session_id"], reply.body.get("lock_count"), reply.body["waits"])
@@ -248,7 +248,7 @@ def test_a_session_is_described_by_what_was_asked(verb: str, status: int, count:
 
 
 def test_the_end_of_a_session_has_no_document() -> None:
-    reply = reply_to("session-end", lease_outcomes.SessionState(now_ms=NOW, session=SESSION, live=False))
+    reply = reply_to("session-end", session_outcomes.SessionState(now_ms=NOW, session=SESSION, live=False))
     assert (reply.status, reply.body) == (204, None)
 
 

@@ -234,7 +234,7 @@ class EmbeddedTransport:
 
     def _sessions(self, asked: Ask, ns: str) -> Reply:
         from dibs.engine.queries import open_sessions
-        from dibs.wire.lease_documents import session_document
+        from dibs.wire.session_documents import session_document
 
         return Reply(200, {"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
 

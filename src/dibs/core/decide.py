@@ -47,7 +47,8 @@ What a service needs beyond claims: `service/`
     webhooks.py   making and removing webhooks, and which server delivers
     delivery.py   what a webhook is sent, in which order, and when it is tried again
 
-What is kept and said, beside this file: `records.py`, `events.py`, `commands.py`, `outcomes.py`, `lease_outcomes.py`;
+What is kept and said, beside this file: `records.py`, `events.py`, `commands.py`, `outcomes.py`, `lease_outcomes.py`,
+`session_outcomes.py`;
 `draft.py` is a decision in progress. `names.py` says what a name may be, `overlap.py` which names of a tree overlap,
 `tree_index.py` finds those quickly; `limits.py` says how long, how many and how large, `identity.py` who may do what.
 """

@@ -1,10 +1,10 @@
-"""Outcomes about held jobs, sessions and operators' commands. A claim needs none, and does not import them."""
+"""Outcomes about held jobs and operators' commands. A claim needs none, and does not import them."""
 
 from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
-from dibs.core.records import Closure, EffectState, Ending, FreezeMark, Holder, Number, SessionRecord, Ticket
+from dibs.core.records import Closure, EffectState, Ending, FreezeMark, Holder, Number, Ticket
 
 # Outcomes about the store itself: sweeping, servers' pulses, counting, freezing. No claim needs them.
 
@@ -53,24 +53,6 @@ class Raised(Outcome):
     floor: int
 
 
-class SessionLease(Record):
-    """One lease of a session. A session may hold jobs of several namespaces."""
-
-    ns: str
-    name: str
-    holder: Holder
-    waiting: int = 0
-
-
-class WaitedFor(Record):
-    """A job of a session that others wait for. `new` of them were not reported to its owner before."""
-
-    ns: str
-    name: str
-    waiting: int
-    new: int
-
-
 class Freed(JobOutcome):
     was_parked: bool
 
@@ -79,15 +61,6 @@ class Transferred(JobOutcome):
     """Handed over. `lease` is the new owner's."""
 
     lease: Holder
-
-
-class SessionState(Outcome):
-    """The state of a session. `holds` are its present leases. `wanted` are those for which somebody new waits."""
-
-    session: SessionRecord
-    holds: tuple[SessionLease, ...] = ()
-    live: bool = True
-    wanted: tuple[WaitedFor, ...] = ()
 
 
 class Renewed(JobOutcome):

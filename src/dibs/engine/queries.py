@@ -21,9 +21,10 @@ from dibs.core.holds.exclusion import blockers
 from dibs.core.holds.expiry import ticket_over
 from dibs.core.holds.proof import may_use
 from dibs.core.holds.quota import payer_of
-from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
+from dibs.core.lease_outcomes import TicketPage, TicketState
 from dibs.core.records import Stored
 from dibs.core.service.credentials import Usage
+from dibs.core.session_outcomes import SessionState
 from dibs.core.successes import LastRun, Success, success_in, success_of
 from dibs.core.waiting.queue import ahead
 from dibs.engine.coordinator import run_all, run_one

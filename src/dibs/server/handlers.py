@@ -36,7 +36,7 @@ from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, answer
 from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.settings import ServerSettings
 from dibs.system.session_mark import is_gone
-from dibs.wire import lease_documents
+from dibs.wire import lease_documents, session_documents
 from dibs.wire.operations import Operation
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
@@ -217,7 +217,7 @@ class Api:
 
         def read() -> Reply:
             found = open_sessions(self.engine.store, whose, caller.namespace)
-            documents = [lease_documents.session_document(state) for state in found]
+            documents = [session_documents.session_document(state) for state in found]
             for document in documents:
                 # The id proves the session, so not even an operator sees it.
                 if document["user_id"] != caller.principal:

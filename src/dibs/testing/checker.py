@@ -28,7 +28,7 @@ from dibs.core.commands import (
 )
 from dibs.core.events import Event
 from dibs.core.identity import Limits
-from dibs.core.lease_outcomes import Numbered, Renewed, SessionState, Transferred
+from dibs.core.lease_outcomes import Numbered, Renewed, Transferred
 from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, REMEMBERED_MAX
 from dibs.core.outcomes import Granted, GrantedAll, Held, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status
 from dibs.core.records import (
@@ -46,6 +46,7 @@ from dibs.core.records import (
     session_key,
     ticket_key,
 )
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.coordinator import Result
 from dibs.stores.port import Versioned
 from dibs.testing.outside import Outside

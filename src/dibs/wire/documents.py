@@ -31,8 +31,8 @@ __all__ = ["Reply", "refused_document", "reply_for_error", "reply_to"]
 
 def reply_to(verb: str, outcome: outcomes.Outcome) -> Reply:
     if verb in _SESSION_VERBS:
-        from dibs.core.lease_outcomes import SessionState
-        from dibs.wire.lease_documents import kept_document, session_document
+        from dibs.core.session_outcomes import SessionState
+        from dibs.wire.session_documents import kept_document, session_document
 
         if isinstance(outcome, SessionState):
             if verb == "session-open":

@@ -1,5 +1,6 @@
-"""Reply documents, but those for claims (`documents.py`): about held jobs, releases, sessions and operators' commands,
-and for reading jobs, history, lines and the last hour. What is for reading never holds a lease id."""
+"""Reply documents about held jobs, releases and operators' commands, and for reading jobs, history, lines and the last
+hour. Those for claims are in `documents.py`, those about sessions in `session_documents.py`. What is for reading never
+holds a lease id."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ from dibs.core.holds.closures import longest
 from dibs.core.lease_outcomes import TicketPage, TicketState
 from dibs.core.names import in_tree
 from dibs.core.records import Closure, Done, LockRecord
+from dibs.core.session_outcomes import SessionState
 from dibs.core.waiting.tickets import names_of
 from dibs.wire import parts
+from dibs.wire.session_documents import session_document
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -276,46 +279,6 @@ def transferred(outcome: lease_outcomes.Transferred) -> Document:
     return document
 
 
-def session_document(outcome: lease_outcomes.SessionState) -> Document:
-    """A session, as its owner sees it."""
-    session = outcome.session
-    return {
-        "session_id": session.id,
-        "user_id": session.principal,
-        "owner": session.owner,
-        "metadata": session.metadata,
-        "since": parts.timestamp(session.since_ms),
-        "expires_at": parts.timestamp(session.expires_ms),
-        "remaining_ms": max(0, session.expires_ms - outcome.now_ms) if outcome.live else 0,
-        "ttl_seconds": session.ttl_ms // 1000,
-        "keepalive_interval_secs": max(1, session.ttl_ms // 2000),
-        "active": outcome.live,
-        "lock_count": len(outcome.holds),
-        "holds": [_session_hold(hold, outcome.now_ms) for hold in outcome.holds],
-        "waits": [wait.name for wait in session.waits],
-    }
-
-
-def _session_hold(hold: lease_outcomes.SessionLease, now_ms: int) -> Document:
-    document = {"name": hold.name, "namespace": hold.ns, "fencing_token": hold.holder.token, "mode": hold.holder.mode}
-    document |= {"remaining_ms": max(0, hold.holder.expires_ms - now_ms), "waiting": hold.waiting}
-    if hold.holder.ends_ms:
-        document["ends_in_ms"] = max(0, hold.holder.ends_ms - now_ms)
-    return document | parts.slot_fields(hold.holder)
-
-
-def kept_document(outcome: lease_outcomes.SessionState) -> Document:
-    """A renewed session, without what it holds; with its jobs for which somebody began to wait."""
-    document = session_document(outcome)
-    del document["lock_count"], document["holds"]
-    if outcome.wanted:
-        document["wanted"] = [
-            {"name": each.name, "namespace": each.ns, "waiting": each.waiting, "new_waiters": each.new}
-            for each in outcome.wanted
-        ]
-    return document
-
-
 def renewed(outcome: lease_outcomes.Renewed) -> Document:
     document = parts.lease_document("", outcome.name, outcome.lease, outcome.now_ms)
     del document["status"]  # a renewal has only one answer
@@ -383,7 +346,7 @@ PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
         "kept": list(outcome.kept),
     },
     lease_outcomes.Transferred: transferred,
-    lease_outcomes.SessionState: session_document,
+    SessionState: session_document,
     lease_outcomes.Renewed: renewed,
     lease_outcomes.Released: lambda outcome: None,
     lease_outcomes.Failed: failed,

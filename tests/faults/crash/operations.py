@@ -13,9 +13,10 @@ from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
 from dibs.client import store_admin
 from dibs.core.commands import Acquire, AcquireAll, Break, EndSession, Inspect, OpenSession, Release, Renew, Transfer
-from dibs.core.lease_outcomes import Released, Renewed, SessionState, Transferred
+from dibs.core.lease_outcomes import Released, Renewed, Transferred
 from dibs.core.outcomes import Granted, GrantedAll, Queued, Status
 from dibs.core.records import Holder, LockRecord, Meta, SessionRecord, lock_key, session_key
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.codec import FORMAT
 from dibs.stores.registry import open_store

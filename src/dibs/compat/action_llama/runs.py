@@ -28,8 +28,8 @@ from dibs.client.transport import Ask, OneNamespace
 from dibs.core import limits
 from dibs.core.commands import Command, EndSession, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import LOCAL, Caller, require
-from dibs.core.lease_outcomes import SessionState
 from dibs.core.names import check_namespace
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.queries import open_sessions
 from dibs.wire.documents import Reply, reply_for_error
 from dibs.wire.parts import timestamp

@@ -14,10 +14,11 @@ from dibs.compat.octostore.callers import Handlers, User, internal_id
 from dibs.core import outcomes
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
 from dibs.core.holds.max_hold import capped_ms
-from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState
+from dibs.core.lease_outcomes import AclSet, Released, Renewed
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
 from dibs.core.records import EXPIRED, META_KEY, Holder, LockRecord, Meta
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.queries import claimed
 from dibs.server.http.parse import parse_query
 from dibs.server.http.request import HttpRequest

@@ -26,11 +26,12 @@ from dibs.compat.octostore.elections import (
 from dibs.core import limits
 from dibs.core.commands import Acquire, Command, EndSession, Inspect, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import AGENT, Caller
-from dibs.core.lease_outcomes import Released, SessionState
+from dibs.core.lease_outcomes import Released
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import NotCurrent, Outcome, QuotaExceeded, SessionOver, Status
 from dibs.core.records import RELEASED
 from dibs.core.service.webhooks import EVERY, Webhook
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.webhooks import TargetPolicy, TargetRefused, WebhookAdmin, check_addresses, parse_target
 from dibs.server.http.parse import decode_name
 from dibs.server.http.request import HttpRequest

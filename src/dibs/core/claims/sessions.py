@@ -13,9 +13,9 @@ from dibs.core.holds.capacity import live_holders
 from dibs.core.holds.expiry import end_expired, need_sessions, session_deadline_ms, session_over
 from dibs.core.holds.proof import may_use, own_session
 from dibs.core.holds.quota import is_current, over_sessions, retake_quota, return_quota, take_quota
-from dibs.core.lease_outcomes import SessionLease, SessionState
 from dibs.core.limits import FREED_MAX
 from dibs.core.outcomes import Outcome, SessionOver, SessionUnknown
+from dibs.core.session_outcomes import SessionLease, SessionState
 from dibs.core.waiting.queue import advance, give_up
 from dibs.core.waiting.tickets import report_waiters, waiters
 

@@ -38,7 +38,7 @@ from dibs.core.records import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.lease_outcomes import WaitedFor
+    from dibs.core.session_outcomes import WaitedFor
 
 
 PEEK = 16  # how many tickets are loaded at once
@@ -339,7 +339,7 @@ def _mark_wanted(draft: Draft, ns: str, blocker: Blocker) -> None:
 
 def report_waiters(draft: Draft, session: SessionRecord, bound: str | None) -> tuple[WaitedFor, ...]:
     """The jobs of a session with waiters that were not reported to it. From now on they count as reported."""
-    from dibs.core.lease_outcomes import WaitedFor  # no claim needs it
+    from dibs.core.session_outcomes import WaitedFor  # no claim needs it
 
     keys = [key for key in session.wanted if bound in (None, split_lock_key(key)[0])]
     draft.need(*keys)
