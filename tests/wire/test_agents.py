@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dibs.base.errors import InvalidInput
-from dibs.core.lease_outcomes import SessionLease, SessionState
+from dibs.core.session_outcomes import SessionLease, SessionState
 from dibs.core.limits import METADATA_CHARS_MAX
 from dibs.core.records import EXPIRED, RELEASED, Holder, SessionRecord, Wait, Want
 from dibs.wire.agent_documents import agents_document, listed_agents, page_of

@@ -17,7 +17,7 @@ from dibs.base.cheap import Callable, Iterable, Sequence
 from dibs.base.errors import InvalidInput
 from dibs.base.jsontext import Document
 from dibs.base.record import Record
-from dibs.core.lease_outcomes import SessionState
+from dibs.core.session_outcomes import SessionState
 from dibs.core.names import is_resource
 from dibs.core.records import RELEASED, SessionRecord
 from dibs.wire import parts

@@ -344,14 +344,16 @@ class AgentGuard:
                 continue
             if is_new and checkout.settings.applies_to(file):
                 new.append(file)
-        files = checkout.held()
-        held = {checkout.key(file) for file in files}
-        in_way = checkout.claim([file for file in new if checkout.key(file) not in held], each=True)
         keys = {checkout.key(file) for file in changed}
         committed = _committed(checkout, begin)
-        # What is committed is somebody else's turn.
-        done = [file for file in files if _is_changed(checkout.key(file), committed)]
-        checkout.release([file for file in done if not _is_changed(checkout.key(file), keys)])
+        in_way: list[Document] = []
+        if new or committed:  # most commands change nothing, and the store need not say what is held
+            files = checkout.held()
+            held = {checkout.key(file) for file in files}
+            in_way = checkout.claim([file for file in new if checkout.key(file) not in held], each=True)
+            # What is committed is somebody else's turn.
+            done = [file for file in files if _is_changed(checkout.key(file), committed)]
+            checkout.release([file for file in done if not _is_changed(checkout.key(file), keys)])
         shown = [each for each in in_way if each["level"] != OFF]
         lines = [_text(_TOUCHED, shown)] if shown else []
         return remark(self._event, "\n".join([*lines, *self._lost_by(checkout, begin, keys | committed)]))
