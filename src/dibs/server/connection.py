@@ -583,6 +583,18 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin(self, call: HttpRequest) -> None:
         self.call = call
+        head, signed = call.head, self.state.api.guard.signed
+        if signed is not None and head.digest is not None:
+            authorization = head.headers[b"authorization"].strip()
+            if signed.is_new(head.digest, authorization):
+                signed.learn(head.digest, authorization, lambda: self._handle(call))
+                return
+        self._handle(call)
+
+    def _handle(self, call: HttpRequest) -> None:
+        if call is not self.call or call.is_over:
+            self.finish(call)  # its client went away while the issuer of its token was asked
+            return
         state, head = self.state, call.head
         api = state.api
         if api.is_draining:

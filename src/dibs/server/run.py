@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.base import build_kind
@@ -48,6 +49,9 @@ from dibs.stores import codec
 from dibs.stores.port import Opening, Store
 from dibs.stores.registry import default_url, open_store
 from dibs.stores.sqlite import sqlite_path
+
+if TYPE_CHECKING:
+    from dibs.engine.identity.tokens import SignedTokens  # needs an extra
 
 # One thread reads requests, another waits for the disk. The default of 5 ms between switches starves the second.
 SWITCH_INTERVAL_S = 0.001
@@ -200,7 +204,7 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
         )
     fixed = {} if settings.contract is None else dict(settings.contract.callers)
     if settings.system:
-        if not address.path or settings.tokens_file is not None:
+        if not address.path or settings.tokens_file is not None or settings.identity_file is not None:
             raise InvalidInput("--system serves the users of this machine, on a Unix socket and without tokens.")
         who = f"members of {settings.group}" if settings.group else "all users of this machine"
         return MachineGuard(), f"for      {who}; their dibs finds it when it is at {SYSTEM_SOCKET}"
@@ -210,7 +214,7 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
     if settings.contract is not None and not address.is_local:
         return TokenGuard(None, fixed=fixed), settings.contract.says
     if not address.is_local:
-        if _is_missing(settings.store or default_url()):
+        if settings.identity_file is None and _is_missing(settings.store or default_url()):
             raise _nobody_let_in(settings)  # and no store is left behind
         return TokenGuard(None), ""  # the store's tokens decide
     path = paths.token_path()
@@ -255,12 +259,26 @@ def open_directory(
     directory.start()
     stack.callback(directory.stop)
     guard.directory = directory
-    if guard.path is None and not directory and settings.contract is None:
+    guard.signed = open_signed(settings)
+    if guard.path is None and not directory and settings.contract is None and guard.signed is None:
         raise _nobody_let_in(settings)
+    lines = [""] if guard.path is not None else []
     if guard.path is None or directory:
-        lead = "" if guard.path is None else "\n  "
-        return f"{lead}tokens   in the store ({len(directory)}); dibs token list shows them"
-    return ""
+        lines.append(f"tokens   in the store ({len(directory)}); dibs token list shows them")
+    if guard.signed is not None:
+        lines.append(f"identity {settings.identity_file} ({len(guard.signed)} rules); SIGHUP reads it again")
+    return "\n  ".join(lines) if lines != [""] else ""
+
+
+def open_signed(settings: ServerSettings) -> SignedTokens | None:
+    """The rules for signed tokens. Every error in the file is InvalidInput."""
+    if settings.identity_file is None:
+        return None
+    try:
+        from dibs.engine.identity.tokens import SignedTokens
+    except ImportError as error:
+        raise MissingExtra(f"--identity needs {error.name}. Run: pip install 'dibs-lease[oidc]'") from None
+    return SignedTokens(settings.identity_file)
 
 
 def _is_missing(store_url: str) -> bool:
@@ -274,7 +292,7 @@ def _is_missing(store_url: str) -> bool:
 def _nobody_let_in(settings: ServerSettings) -> InvalidInput:
     return InvalidInput(
         f"{settings.bind} can be reached from other machines, and no token lets anybody in. Run `dibs token create "
-        "NAME --role admin --url STORE`, or give --tokens FILE, or bind to 127.0.0.1."
+        "NAME --role admin --url STORE`, or give --tokens FILE or --identity FILE, or bind to 127.0.0.1."
     )
 
 
