@@ -13,6 +13,7 @@ import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -38,7 +39,11 @@ def public_jwk(key: Any, algorithm: str, kid: str | None) -> dict[str, Any]:
 
 def raw(header: dict[str, Any], claims: Any, signature: bytes = b"x") -> str:
     """A token as nobody would make it."""
-    parts = [json.dumps(header).encode(), claims if isinstance(claims, bytes) else json.dumps(claims).encode(), signature]
+    parts = [
+        json.dumps(header).encode(),
+        claims if isinstance(claims, bytes) else json.dumps(claims).encode(),
+        signature,
+    ]
     return ".".join([base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts])
 
 
@@ -59,7 +64,7 @@ class Issuer:
         self.status, self.content = 200, b""
         self.hangs = threading.Event()  # set: it answers
         self.hangs.set()
-        self.drips = False
+        self.lasts_s: list[int] = []  # how long the tokens that it signs next are valid
 
     def claims(self, now_s: int, **more: Any) -> dict[str, Any]:
         """As GitHub's, from its documentation."""
@@ -89,6 +94,13 @@ class Issuer:
     def answer(self, path: str) -> bytes:
         if path == "/.well-known/openid-configuration":
             return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys"} | self.says).encode()
+        if path.startswith("/sign?"):  # as GitHub does for its runs
+            audience = parse_qs(path.partition("?")[2])["audience"][0]
+            lasts_s = self.lasts_s.pop(0) if self.lasts_s else 300
+            now = int(time.time())
+            return json.dumps(
+                {"value": self.token(now, aud=audience, exp=now + lasts_s, jti=str(len(self.asked)))}
+            ).encode()
         return self.content or json.dumps(self.keys).encode()
 
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from dibs.engine.identity.tokens import SignedTokens
     from dibs.engine.webhooks.sender import Sender
+    from dibs.oidc.tokens import SignedTokens
     from dibs.server.connection import RequestObserver
     from dibs.server.http.admission import Admission
     from dibs.server.http_server import HttpServer

@@ -1,5 +1,5 @@
 """Callers that are accepted: by the store's tokens (`engine/credentials.py`), by those of a private file, or by tokens
-that an issuer signed (`engine/identity/`).
+that an issuer signed (`oidc/`).
 
 `wire/credentials.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent
 unless the line says otherwise. A token without a namespace may use any. The file holds SHA-256 hashes; a line with the
@@ -16,7 +16,7 @@ import os
 import pwd
 import stat
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput
@@ -26,12 +26,27 @@ from dibs.base.logger import log
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
+from dibs.core.service.identity import IdentityRule, NoteIdentity
 from dibs.engine.credentials import CredentialDirectory, caller_of
 from dibs.engine.metrics import Metrics
 from dibs.wire.credentials import TokenLine, parse_lines
 
-if TYPE_CHECKING:
-    from dibs.engine.identity.tokens import SignedTokens  # needs an extra
+
+class SignedGuard(Protocol):
+    """Tokens that an issuer signed, in a plugin (`oidc/tokens.py`). One that was accepted is known by its hash."""
+
+    counts: dict[str, int]
+    on_accepted: Callable[[NoteIdentity], object]
+
+    @property
+    def rules(self) -> tuple[IdentityRule, ...]: ...
+    def is_new(self, key: bytes | None, authorization: bytes | None) -> bool: ...
+    def learn(self, key: bytes, authorization: bytes, then: Callable[[], None]) -> None: ...
+    def known(self, key: bytes) -> Caller | None: ...
+    def ends_ms(self, key: bytes) -> int | None: ...
+    def principals(self) -> set[str]: ...
+    def reload(self) -> bool: ...
+
 
 _BEARER = b"Bearer "
 _OWN = "@this-machine"
@@ -55,7 +70,7 @@ class TokenGuard:
         self._wall = wall
         self.directory = directory
         self.fixed = fixed or {}  # callers that are let in as well, by the hash of their token
-        self.signed: SignedTokens | None = None  # tokens that others signed
+        self.signed: SignedGuard | None = None  # tokens that others signed
         self._callers: dict[bytes, Caller] = {}
         self._ends_ms: dict[bytes, int] = {}
         self._keys: dict[str, bytes] = {}  # hashes by their name in proofs

@@ -13,16 +13,17 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dibs._version import __version__
 from dibs.base import build_kind
 from dibs.base import files as paths
 from dibs.base.errors import InvalidInput, MissingExtra
 from dibs.base.logger import log
+from dibs.base.plugins import PARTS, plugin
 from dibs.base.redact import without_secrets
 from dibs.core.limits import CONNECTIONS_TURNED_AWAY_MAX, SHUTDOWN_MS_MAX
-from dibs.engine.auth import MachineGuard, TokenGuard, ensure_token_file
+from dibs.engine.auth import MachineGuard, SignedGuard, TokenGuard, ensure_token_file
 
 try:
     import httptools  # noqa: F401 - only whether these are there
@@ -49,9 +50,6 @@ from dibs.stores import codec
 from dibs.stores.port import Opening, Store
 from dibs.stores.registry import default_url, open_store
 from dibs.stores.sqlite import sqlite_path
-
-if TYPE_CHECKING:
-    from dibs.engine.identity.tokens import SignedTokens  # needs an extra
 
 # One thread reads requests, another waits for the disk. The default of 5 ms between switches starves the second.
 SWITCH_INTERVAL_S = 0.001
@@ -266,19 +264,20 @@ def open_directory(
     if guard.path is None or directory:
         lines.append(f"tokens   in the store ({len(directory)}); dibs token list shows them")
     if guard.signed is not None:
-        lines.append(f"identity {settings.identity_file} ({len(guard.signed)} rules); SIGHUP reads it again")
+        lines.append(f"identity {settings.identity_file} ({len(guard.signed.rules)} rules); SIGHUP reads it again")
     return "\n  ".join(lines) if lines != [""] else ""
 
 
-def open_signed(settings: ServerSettings) -> SignedTokens | None:
+def open_signed(settings: ServerSettings) -> SignedGuard | None:
     """The rules for signed tokens. Every error in the file is InvalidInput."""
     if settings.identity_file is None:
         return None
     try:
-        from dibs.engine.identity.tokens import SignedTokens
+        signed_tokens: Any = plugin(PARTS, "identity", "--identity")
     except ImportError as error:
         raise MissingExtra(f"--identity needs {error.name}. Run: pip install 'dibs-lease[oidc]'") from None
-    return SignedTokens(settings.identity_file)
+    signed: SignedGuard = signed_tokens(settings.identity_file)
+    return signed
 
 
 def _is_missing(store_url: str) -> bool:

@@ -1,12 +1,12 @@
-"""Who a machine is without a token of dibs: rules that turn what an issuer signed into a caller.
+"""Rules that turn what an issuer signed into a caller: who a machine is without a token of dibs.
 
 A CI job or a pod has a token that somebody else signed (OpenID Connect). The operator writes rules: tokens of which
 issuer, for which audience, with which claims, become which caller. The first rule that a token meets decides; a token
-that meets none is refused. `engine/identity/` has checked the signature and the times before any rule is asked.
+that meets none is refused. `oidc/` has checked the signature and the times before any rule is asked.
 
 A pattern is compared character by character: `*` is any text without `/` and `:`, `**` is any text. So `acme/*` is
-not `acme/app/fork`, and `repo:acme/app:*` is one part of a subject. A claim that is a list meets a pattern if one of its
-entries does.
+not `acme/app/fork`, and `repo:acme/app:*` is one part of a subject. A claim that is a list meets a pattern if one of
+its entries does.
 
 A template such as `ci-{repository}` takes values from claims. In a principal `/` becomes `+` and `:` becomes `@`, and a
 value that has one of these already is refused: two identities never become one name.
@@ -42,15 +42,15 @@ class IdentityRule(Record):
     limits: tuple[tuple[str, str], ...] = ()  # fields of `Limits`
 
 
-class Finding(Record):
-    """What the rules say of a token's claims. `caller` None: it is refused, and `reason` says why."""
+class Verdict(Record):
+    """The answer of the rules about a token's claims. `caller` None: it is refused, and `reason` says why."""
 
     caller: Caller | None
     reason: str = ""
     rule: int = 0  # which rule decided, from 1; 0: none
 
 
-def judge(rules: tuple[IdentityRule, ...], claims: Mapping[str, Any]) -> Finding:
+def judge(rules: tuple[IdentityRule, ...], claims: Mapping[str, Any]) -> Verdict:
     """Find the first rule that these claims meet."""
     reasons: list[str] = []
     for number, rule in enumerate(rules, 1):
@@ -59,10 +59,10 @@ def judge(rules: tuple[IdentityRule, ...], claims: Mapping[str, Any]) -> Finding
             reasons.append(f"rule {number}: {unmet}")
             continue
         try:
-            return Finding(caller=caller_by(rule, claims), rule=number)
+            return Verdict(caller=caller_by(rule, claims), rule=number)
         except InvalidInput as error:
-            return Finding(caller=None, reason=f"rule {number} is met, but {error.details}", rule=number)
-    return Finding(caller=None, reason="; ".join(reasons) or "there is no rule")
+            return Verdict(caller=None, reason=f"rule {number} is met, but {error.details}", rule=number)
+    return Verdict(caller=None, reason="; ".join(reasons) or "there is no rule")
 
 
 def misses(rule: IdentityRule, claims: Mapping[str, Any]) -> str:
@@ -82,7 +82,8 @@ def misses(rule: IdentityRule, claims: Mapping[str, Any]) -> str:
 
 def caller_by(rule: IdentityRule, claims: Mapping[str, Any]) -> Caller:
     """The caller that a rule makes of claims that meet it. Raises InvalidInput if its templates cannot be filled."""
-    principal = _checked("principal", lambda: check_principal(_filled(rule.principal, claims, _in_principal)))
+    name = _filled(rule.principal, claims, _in_principal)
+    principal = _checked("principal", lambda: check_principal(name))
     role = _filled(rule.role, claims)
     if role not in ROLES:
         raise InvalidInput(f"role becomes {role[:80]!a}, and is one of {', '.join(ROLES)}")
@@ -235,7 +236,7 @@ _GITHUB, _GITLAB = "token.actions.githubusercontent.com", "gitlab"
 
 
 def warnings_of(rule: IdentityRule) -> list[str]:
-    """What a stranger or a pull request could get by this rule, in words."""
+    """Say in words what a stranger or a pull request could get by this rule."""
     found = []
     matched = dict(rule.match)
     is_github, is_gitlab = _GITHUB in rule.issuer, _GITLAB in rule.issuer
@@ -280,9 +281,7 @@ def _longer(pattern: str) -> str:
 def _takes_pull_requests(matched: Mapping[str, tuple[str, ...]]) -> bool:
     """Of a GitHub subject: whether the one of a pull request fits. Without a pattern for it, it does."""
     subjects = matched.get("sub", ())
-    return not subjects or any(
-        pattern.endswith(":pull_request") or pattern.endswith(_ANY_PART) for pattern in subjects
-    )
+    return not subjects or any(pattern.endswith(":pull_request") or pattern.endswith(_ANY_PART) for pattern in subjects)
 
 
 # The audit: the history says which signed identity a principal was.

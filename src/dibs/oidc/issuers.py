@@ -1,9 +1,9 @@
-"""The keys of issuers: from their own address (OpenID Connect discovery), from an address that the rules name, or from a
-file, for networks from which no issuer can be reached.
+"""The keys of issuers: from their own address (OpenID Connect discovery), from an address that the rules name, or from
+a file, for networks from which no issuer can be reached.
 
-Answers are bounded in size and time. Redirects are not followed, and proxies are ignored. A discovery document that names
-another issuer is refused. Keys are public ones for RS256, ES256 and EdDSA; all others, symmetric ones first of all,
-are passed over.
+Answers are bounded in size and time. Redirects are not followed, and proxies are ignored. A discovery document that
+names another issuer is refused. Keys are public ones for RS256, ES256 and EdDSA; all others, symmetric ones first of
+all, are passed over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
 from dibs.base.logger import log
 from dibs.core import limits
-from dibs.engine.identity.rules_file import IssuerPlace, check_url
+from dibs.oidc.rules_file import IssuerSource, check_url
 
 RSA_BITS_MIN = 2048
 _ALGORITHMS = {("RSA", None): "RS256", ("EC", "P-256"): "ES256", ("OKP", "Ed25519"): "EdDSA"}
@@ -45,8 +45,8 @@ class IssuerKey(NamedTuple):
 class Issuer:
     """One issuer. Only `fetch` is for other threads."""
 
-    def __init__(self, place: IssuerPlace, steady: Callable[[], int] = steady_ms) -> None:
-        self.place = place
+    def __init__(self, source: IssuerSource, steady: Callable[[], int] = steady_ms) -> None:
+        self.source = source
         self._steady = steady
         self._keys: list[IssuerKey] = []
         self._read_ms: int | None = None
@@ -87,14 +87,14 @@ class Issuer:
 
     def fetch(self) -> list[IssuerKey]:
         """Ask for the keys. Raises KeysUnavailable. It takes IDENTITY_ASK_MS_MAX for each of two requests at most."""
-        place = self.place
-        if place.keys and "://" not in place.keys:
-            return keys_of(_file_content(place.keys), place.keys)
-        if place.keys:
-            return keys_of(get(place.keys, place), place.keys)
-        issuer = place.issuer
+        source = self.source
+        if source.keys and "://" not in source.keys:
+            return keys_of(_file_content(source.keys), source.keys)
+        if source.keys:
+            return keys_of(get(source.keys, source), source.keys)
+        issuer = source.issuer
         address = issuer.rstrip("/") + DISCOVERY
-        document = get(address, place)
+        document = get(address, source)
         if not isinstance(document, dict) or document.get("issuer") != issuer:
             raise KeysUnavailable(f"{address} names another issuer")
         where = document.get("jwks_uri")
@@ -102,7 +102,7 @@ class Issuer:
             check_url(where if isinstance(where, str) else "", "jwks_uri")
         except InvalidInput as error:
             raise KeysUnavailable(f"{address}: {error.details}") from None
-        return keys_of(get(str(where), place), str(where))
+        return keys_of(get(str(where), source), str(where))
 
 
 def _file_content(path: str) -> Any:
@@ -137,8 +137,8 @@ def _key(given: Any) -> IssuerKey | None:
     if not isinstance(given, dict) or "d" in given or "k" in given or given.get("use", "sig") != "sig":
         return None
     curve, kid = given.get("crv"), given.get("kid")
-    family = (given.get("kty"), None if given.get("kty") == "RSA" else curve)
-    algorithm = _ALGORITHMS.get(family) if all(isinstance(part, str | None) for part in family) else None
+    family = (str(given.get("kty")), None if given.get("kty") == "RSA" else str(curve))
+    algorithm = _ALGORITHMS.get(family)
     if algorithm is None or given.get("alg", algorithm) != algorithm or not isinstance(kid, str | None):
         return None
     try:
@@ -150,23 +150,23 @@ def _key(given: Any) -> IssuerKey | None:
     return IssuerKey(kid, algorithm, key)
 
 
-def get(url: str, place: IssuerPlace) -> Any:
+def get(url: str, source: IssuerSource) -> Any:
     """The JSON at an address. The issuer's own token is sent to its own host only."""
     parts = urlsplit(url)
     headers = {"Accept": "application/json", "User-Agent": f"dibs/{__version__}", "Connection": "close"}
-    is_own = parts.netloc == urlsplit(place.keys if "://" in place.keys else place.issuer).netloc
-    if place.token_file and is_own:
-        headers["Authorization"] = f"Bearer {_own_token(place.token_file)}"
+    is_own = parts.netloc == urlsplit(source.keys if "://" in source.keys else source.issuer).netloc
+    if source.token_file and is_own:
+        headers["Authorization"] = f"Bearer {_own_token(source.token_file)}"
     timeout_s = limits.IDENTITY_ASK_MS_MAX / 1000
     connection: http.client.HTTPConnection
     try:
         if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=place.ca_file or None)
+            context = ssl.create_default_context(cafile=source.ca_file or None)
             connection = http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, context=context)
         else:
             connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
     except (OSError, ValueError) as error:
-        raise KeysUnavailable(f"{place.ca_file or url} cannot be used: {error}") from None
+        raise KeysUnavailable(f"{source.ca_file or url} cannot be used: {error}") from None
     # A server that sends a byte now and then would hold this thread for as long as it likes.
     ender = threading.Timer(timeout_s, _cut, (connection,))
     ender.daemon = True

@@ -28,9 +28,9 @@ from dibs.base.terminal import plain
 from dibs.core import limits
 from dibs.core.identity import Caller
 from dibs.core.service.identity import IdentityRule, NoteIdentity, judge, texts_of, warnings_of
-from dibs.engine.identity.issuers import ALGORITHMS, Issuer, IssuerKey, KeysUnavailable
-from dibs.engine.identity.rules_file import IdentityRules, read_rules
 from dibs.engine.metrics import IDENTITY_CHECKS
+from dibs.oidc.issuers import ALGORITHMS, Issuer, IssuerKey, KeysUnavailable
+from dibs.oidc.rules_file import IdentityRules, read_rules
 
 ACCEPTED, MALFORMED, ISSUER, KEY, SIGNATURE, TIME, RULES, KEYS = IDENTITY_CHECKS
 BEGIN = b"Bearer eyJ"  # the first letters of a JSON object in base64
@@ -44,7 +44,7 @@ class SignatureUnchecked(Unavailable):
     retry_after_ms = 1_000
 
 
-class Refused(Exception):
+class TokenRefused(Exception):
     """A token is refused: the kind of reason, and words for the operator."""
 
     def __init__(self, reason: str, details: str) -> None:
@@ -71,9 +71,7 @@ class Accepted(NamedTuple):
 class SignedTokens:
     """For one event loop. `reload` may be called by its signal handler."""
 
-    def __init__(
-        self, path: str, *, wall: Callable[[], int] = wall_ms, steady: Callable[[], int] = steady_ms
-    ) -> None:
+    def __init__(self, path: str, *, wall: Callable[[], int] = wall_ms, steady: Callable[[], int] = steady_ms) -> None:
         self._path = path
         self._wall = wall
         self._steady = steady
@@ -87,13 +85,13 @@ class SignedTokens:
         self._use(read_rules(path))
 
     def _use(self, found: IdentityRules) -> None:
-        # Keys of an issuer whose place is the same are known already.
-        kept = {each.place: each for each in self._issuers.values()}
+        # Keys of an issuer that comes from the same source are known already.
+        kept = {each.source: each for each in self._issuers.values()}
         issuers = {}
-        for place in found.places:
-            issuers[place.issuer] = kept.get(place) or Issuer(place, self._steady)
-            if place.keys and "://" not in place.keys:
-                issuers[place.issuer].end(_read_now(issuers[place.issuer]))
+        for source in found.sources:
+            issuers[source.issuer] = kept.get(source) or Issuer(source, self._steady)
+            if source.keys and "://" not in source.keys:
+                issuers[source.issuer].end(_read_now(issuers[source.issuer]))
         self._rules, self._issuers = found, issuers
         self._known, self._unsure = {}, {}
         for number, rule in enumerate(found.rules, 1):
@@ -161,7 +159,7 @@ class SignedTokens:
             self._doubt(key)
         except KeysUnavailable:
             self._doubt(key)
-        except Refused as refusal:
+        except TokenRefused as refusal:
             self._refuse(refusal)
         then()
 
@@ -171,7 +169,7 @@ class SignedTokens:
             self._remember(key, self.check(token))
         except (KeysNeeded, KeysUnavailable):
             self._doubt(key)
-        except Refused as refusal:
+        except TokenRefused as refusal:
             self._refuse(refusal)
         then()
 
@@ -202,7 +200,7 @@ class SignedTokens:
             self._unsure.clear()
         self._unsure[key] = self._steady() + 1_000
 
-    def _refuse(self, refusal: Refused) -> None:
+    def _refuse(self, refusal: TokenRefused) -> None:
         self.counts[refusal.reason] += 1
         now_ms = self._steady()
         if now_ms >= self._next_line_ms.get(refusal.reason, now_ms):
@@ -212,25 +210,25 @@ class SignedTokens:
     # Checking one.
 
     def check(self, token: bytes) -> Accepted:
-        """The caller of a token. Raises Refused, KeysNeeded, or KeysUnavailable if its issuer was asked just now."""
+        """The caller of a token. Raises TokenRefused, KeysNeeded, or KeysUnavailable if the issuer was asked just now."""
         header, claims = opened(token)
         issuer = self._issuers.get(claims["iss"]) if isinstance(claims.get("iss"), str) else None
         if issuer is None:
-            raise Refused(ISSUER, "no rule is for its issuer")
+            raise TokenRefused(ISSUER, "no rule is for its issuer")
         algorithm = header.get("alg")
         if algorithm not in ALGORITHMS or "crit" in header:
-            raise Refused(MALFORMED, f"its algorithm is not one of {', '.join(ALGORITHMS)}, or it wants more than that")
+            raise TokenRefused(MALFORMED, f"its algorithm is not one of {', '.join(ALGORITHMS)}")
         # Before the signature, because that takes longer. Nothing follows from it but a refusal.
         ends_ms = check_times(claims, self._wall())
         check_signature(token, self._key(issuer, header))
         finding = judge(self.rules, claims)
         if finding.caller is None:
-            raise Refused(RULES, f"{_shown(claims.get('sub'))} of {issuer.place.issuer}: {plain(finding.reason)}")
+            raise TokenRefused(RULES, f"{_shown(claims.get('sub'))} of {issuer.source.issuer}: {plain(finding.reason)}")
         return Accepted(
             caller=finding.caller,
             ends_ms=ends_ms,
             until_ms=self._steady() + limits.IDENTITY_REMEMBERED_MS,
-            issuer=issuer.place.issuer,
+            issuer=issuer.source.issuer,
             subject=(texts_of(claims.get("sub")) or ["without a subject"])[0],
         )
 
@@ -240,8 +238,8 @@ class SignedTokens:
             if issuer.is_asking or issuer.may_be_asked:
                 raise KeysNeeded(issuer)
             if not issuer.has_keys:
-                raise KeysUnavailable(issuer.place.issuer)
-            raise Refused(KEY, f"{issuer.place.issuer} has no such key")
+                raise KeysUnavailable(issuer.source.issuer)
+            raise TokenRefused(KEY, f"{issuer.source.issuer} has no such key")
         if issuer.is_old and issuer.may_be_asked:
             self._ask(issuer)
         return found
@@ -268,17 +266,17 @@ def _read_now(issuer: Issuer) -> list[IssuerKey] | None:
     try:
         return issuer.fetch()
     except KeysUnavailable as error:
-        log.error("the keys of %s cannot be had: %s", issuer.place.issuer, plain(error))
+        log.error("the keys of %s cannot be had: %s", issuer.source.issuer, plain(error))
         return None
 
 
 def opened(token: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and claims, which nobody has checked. Raises Refused."""
+    """Header and claims, which nobody has checked. Raises TokenRefused."""
     if len(token) > limits.IDENTITY_TOKEN_BYTES_MAX:
-        raise Refused(MALFORMED, f"it is longer than {limits.IDENTITY_TOKEN_BYTES_MAX} bytes")
+        raise TokenRefused(MALFORMED, f"it is longer than {limits.IDENTITY_TOKEN_BYTES_MAX} bytes")
     parts = token.split(b".")
     if len(parts) != 3:
-        raise Refused(MALFORMED, "it is no signed token")
+        raise TokenRefused(MALFORMED, "it is no signed token")
     header, claims = [_object(part) for part in parts[:2]]
     return header, claims
 
@@ -289,12 +287,12 @@ def _object(part: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError, binascii.Error):
         found = None
     if not isinstance(found, dict):
-        raise Refused(MALFORMED, "it is no signed token")
+        raise TokenRefused(MALFORMED, "it is no signed token")
     return found
 
 
 def check_times(claims: dict[str, Any], now_ms: int) -> int:
-    """Return when the token ends. Raises Refused if it is not valid now, within the leeway."""
+    """Return when the token ends. Raises TokenRefused if it is not valid now, within the leeway."""
     leeway_ms = limits.IDENTITY_LEEWAY_S * 1000
     times: dict[str, int] = {}
     for name in ("exp", "nbf", "iat"):
@@ -302,12 +300,12 @@ def check_times(claims: dict[str, Any], now_ms: int) -> int:
         if value is None and name != "exp":
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**40:
-            raise Refused(TIME, f"it has no {name} that is a time")
+            raise TokenRefused(TIME, f"it has no {name} that is a time")
         times[name] = math.floor(value * 1000)
     if now_ms >= times["exp"] + leeway_ms:
-        raise Refused(TIME, "it has ended")
+        raise TokenRefused(TIME, "it has ended")
     if any(now_ms + leeway_ms < times.get(name, 0) for name in ("nbf", "iat")):
-        raise Refused(TIME, "it begins later. Are the clocks of this machine and of its issuer apart?")
+        raise TokenRefused(TIME, "it begins later. Are the clocks of this machine and of its issuer apart?")
     return times["exp"] + leeway_ms
 
 
@@ -315,7 +313,7 @@ def check_signature(token: bytes, key: IssuerKey) -> None:
     try:
         _JWS.decode_complete(token, key.key, algorithms=[key.algorithm])
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-        raise Refused(SIGNATURE, "its signature is wrong") from None
+        raise TokenRefused(SIGNATURE, "its signature is wrong") from None
 
 
 _JWS = jwt.PyJWS(algorithms=list(ALGORITHMS))

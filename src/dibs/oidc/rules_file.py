@@ -7,8 +7,9 @@
     principal = "ci-{repository}"
     role = "agent"
 
-`keys` is where the issuer's keys are, if its own address does not say: an https:// URL, or a file with a JWKS. `ca_file`
-has the authorities of an issuer with a certificate of its own, `token_file` the token that it wants to be asked with.
+`keys` is where the issuer's keys are, if its own address does not say: an https:// URL, or a file with a JWKS.
+`ca_file` has the authorities of an issuer with a certificate of its own, `token_file` the token that it wants to be
+asked with.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _FIELDS = {
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class IssuerPlace(Record):
-    """Where the keys of an issuer are. `keys` empty: as its own address says."""
+class IssuerSource(Record):
+    """The source of an issuer's keys. `keys` empty: as its own address says."""
 
     issuer: str
     keys: str = ""
@@ -53,7 +54,7 @@ class IssuerPlace(Record):
 class IdentityRules(Record):
     path: str
     rules: tuple[IdentityRule, ...]
-    places: tuple[IssuerPlace, ...]  # one for each issuer
+    sources: tuple[IssuerSource, ...]  # one for each issuer
 
 
 def read_rules(path: str) -> IdentityRules:
@@ -75,19 +76,23 @@ def read_rules(path: str) -> IdentityRules:
         raise InvalidInput(f"{path} has no rule. Write a block [[identity]] for each.")
     if len(blocks) > IDENTITY_RULES_MAX:
         raise InvalidInput(f"{path} has {len(blocks)} rules, and may have {IDENTITY_RULES_MAX}.")
-    rules, places = [], {}
+    rules: list[IdentityRule] = []
+    sources: dict[str, IssuerSource] = {}
     for number, block in enumerate(blocks, 1):
         try:
-            rule, place = _rule(block, os.path.dirname(os.path.abspath(path)))
-            if places.setdefault(rule.issuer, place) != place:
+            rule, source = _rule(block, os.path.dirname(os.path.abspath(path)))
+            plain = IssuerSource(issuer=rule.issuer)  # of a rule that leaves it to another
+            known = sources.get(rule.issuer, plain)
+            if plain not in (known, source) and known != source:
                 raise InvalidInput("an earlier rule says otherwise where this issuer's keys are")
+            sources[rule.issuer] = source if known == plain else known
         except InvalidInput as error:
             raise InvalidInput(f"{path}, rule {number}: {error.details.rstrip('.')}.") from None
         rules.append(rule)
-    return IdentityRules(path=path, rules=tuple(rules), places=tuple(places.values()))
+    return IdentityRules(path=path, rules=tuple(rules), sources=tuple(sources.values()))
 
 
-def _rule(block: dict[str, Any], folder: str) -> tuple[IdentityRule, IssuerPlace]:
+def _rule(block: dict[str, Any], folder: str) -> tuple[IdentityRule, IssuerSource]:
     unknown = sorted(set(block) - _FIELDS)
     if unknown:
         raise InvalidInput(f"there is no field {unknown[0]!a}. Fields are {', '.join(sorted(_FIELDS))}")
@@ -111,13 +116,13 @@ def _rule(block: dict[str, Any], folder: str) -> tuple[IdentityRule, IssuerPlace
         namespace=namespace,
         limits=_limits(block.get("limits", {})),
     )
-    place = IssuerPlace(
+    source = IssuerSource(
         issuer=issuer,
         keys=_keys(_text(block, "keys", ""), folder),
         ca_file=_file(_text(block, "ca_file", ""), folder),
         token_file=_file(_text(block, "token_file", ""), folder),
     )
-    return rule, place
+    return rule, source
 
 
 def check_url(url: str, what: str) -> None:
@@ -126,7 +131,7 @@ def check_url(url: str, what: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        host = None
+        raise InvalidInput(f"{what} is an https:// address") from None
     if not host or not url.isascii() or not url.isprintable() or " " in url or parts.username is not None:
         raise InvalidInput(f"{what} is an https:// address")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
