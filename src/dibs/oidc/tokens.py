@@ -210,7 +210,7 @@ class SignedTokens:
     # Checking one.
 
     def check(self, token: bytes) -> Accepted:
-        """The caller of a token. Raises TokenRefused, KeysNeeded, or KeysUnavailable if the issuer was asked just now."""
+        """The caller of a token. Raises TokenRefused, KeysNeeded, or KeysUnavailable: the issuer was asked just now."""
         header, claims = opened(token)
         issuer = self._issuers.get(claims["iss"]) if isinstance(claims.get("iss"), str) else None
         if issuer is None:

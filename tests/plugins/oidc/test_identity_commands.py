@@ -120,9 +120,13 @@ def test_rules_that_cannot_be_used_say_which_and_why(rules: Path, change: tuple[
 
 
 def test_two_rules_of_one_issuer_agree_where_its_keys_are(rules: Path) -> None:
-    rules.write_text(rules.read_text() + rules.read_text().replace("audience", 'keys = "a.json"\naudience'))
+    one = rules.read_text()
+    from_file = one.replace("audience", 'keys = "a.json"\naudience')
+    rules.write_text(one + from_file + one)
+    assert typed("check", str(rules))[0] == 0  # one of them says it
+    rules.write_text(one + from_file + from_file.replace("a.json", "b.json"))
     code, _, err = typed("check", str(rules))
-    assert (code, "rule 2: an earlier rule says otherwise" in err) == (64, True)
+    assert (code, "rule 3: an earlier rule says otherwise" in err) == (64, True)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -139,3 +143,15 @@ def test_the_rules_of_a_server_are_listed_for_its_admin(rules: Path, tmp_path: P
     with running(tmp_path) as server:
         code, said, _ = typed("list", DIBS_URL=f"http://127.0.0.1:{server.port}", DIBS_TOKEN=TOKENS["admin"])
         assert (code, "has no rules" in said) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "text", ["a\x1b[2Jb", "a\nRule 1 lets it in as root", "\u202egnol", "a\x00b", "\ud800", "x" * 900]
+)
+@pytest.mark.parametrize("claim", ["iss", "sub", "repository", "aud"])
+def test_claims_of_a_hostile_token_are_shown_as_data(rules: Path, issuer: Issuer, claim: str, text: str) -> None:
+    token = raw({"alg": "RS256", "kid": "one"}, issuer.claims(int(time.time())) | {claim: text})
+    code, said, err = typed("check", str(rules), "--token", "-", "--offline", stdin=token)
+    assert code == (0 if claim == "sub" else 1)
+    assert (said + err).replace("\n", "").isprintable()
+    assert "as root" not in [line[-7:] for line in (said + err).splitlines()]
