@@ -87,6 +87,10 @@ class Issuer:
         head = {"kid": self.kid} if headers is None else headers
         return jwt.encode(claims, self.key, algorithm=self.algorithm, headers=head)
 
+    def sign(self, text: bytes) -> str:
+        signature = jwt.get_algorithm_by_name(self.algorithm).sign(text, self.key)
+        return base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
+
     def rotate(self, kid: str) -> None:
         self.key, self.kid = new_key(self.algorithm), kid
         self.keys = {"keys": [public_jwk(self.key, self.algorithm, kid)]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import logging
 import time
@@ -385,3 +387,42 @@ def test_a_waiter_with_a_signed_token_is_given_the_job(served: Server, issuer: I
     wait_until(lambda: served.waiting() == 1, "it waits")
     served.ask("POST", "/locks/deploy/release?namespace=acme", {"lease_id": lease}, who="admin")
     assert poll.answer()["status"] == "acquired"
+
+
+def test_a_token_of_ours_that_looks_like_a_signed_one_is_ours(served: Server) -> None:
+    token = raw({"alg": "RS256"}, {"iss": "https://else.example"})
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    made = served.ask("POST", "/tokens", {"name": "old", "sha256": digest}, who="admin")
+    assert made.status == 201, made.body
+    assert served.ask("GET", "/whoami", who=token).json["principal"] == "old"
+    assert sum(served.engine.metrics.identities.values()) == 0
+    assert served.ask("DELETE", "/tokens/old", who="admin").status == 200
+    assert status(served, token) == 401
+
+
+def test_a_subject_that_cannot_be_written_is_noted_as_escapes(served: Server, issuer: Issuer) -> None:
+    claims = json.dumps(issuer.claims(int(time.time())) | {"sub": "a\ud800\n\x1b[2J"}).encode()
+    head = jwt.encode({}, issuer.key, "RS256", {"kid": "one"}).partition(".")[0]
+    payload = base64.urlsafe_b64encode(claims).rstrip(b"=").decode()
+    signature = issuer.sign(f"{head}.{payload}".encode())
+    assert status(served, f"{head}.{payload}.{signature}") == 200
+
+    def noted() -> list[str]:
+        events = served.ask("GET", "/rights", who="admin").json["events"]
+        return [each["reason"] for each in events if each["event"] == "identity-accepted"]
+
+    wait_until(lambda: bool(noted()), "the identity is in the history")
+    assert noted()[0].isprintable()
+
+
+def test_a_stream_goes_on_while_its_token_lasts(rules: Path, issuer: Issuer, tmp_path: Path) -> None:
+    now_ms, wall = [0], [int(time.time() * 1000)]
+    signed = SignedTokens(str(rules), steady=lambda: now_ms[0], wall=lambda: wall[0])
+    with running(tmp_path, signed=signed) as server:
+        token = issuer.token()
+        assert status(server, token) == 200
+        key = hashlib.sha256(token.encode()).digest()
+        now_ms[0] += limits.IDENTITY_REMEMBERED_MS  # due to be checked again, with its next request
+        assert server.guard.known(key).principal == "ci-acme+app"
+        wall[0] += 400_000
+        assert not server.guard.knows(key)

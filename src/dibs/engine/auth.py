@@ -15,7 +15,7 @@ import hashlib
 import os
 import pwd
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from dibs.base.clock import steady_ms, wall_ms
@@ -40,7 +40,7 @@ class SignedGuard(Protocol):
 
     @property
     def rules(self) -> tuple[IdentityRule, ...]: ...
-    def is_new(self, key: bytes | None, authorization: bytes | None) -> bool: ...
+    def is_new(self, key: bytes) -> bool: ...
     def learn(self, key: bytes, authorization: bytes, then: Callable[[], None]) -> None: ...
     def known(self, key: bytes) -> Caller | None: ...
     def ends_ms(self, key: bytes) -> int | None: ...
@@ -49,6 +49,7 @@ class SignedGuard(Protocol):
 
 
 _BEARER = b"Bearer "
+_SIGNED = b"Bearer eyJ"  # a JSON object in base64 begins so
 _OWN = "@this-machine"
 
 
@@ -120,6 +121,21 @@ class TokenGuard:
         if key in self._ends_ms and self._wall() >= self._ends_ms[key]:
             raise AuthenticationFailed("The token has expired. Ask the operator of the server for a new one.")
         return caller
+
+    def learn(self, key: bytes | None, headers: Mapping[bytes, bytes], then: Callable[[], None]) -> bool:
+        """Check a signed token that is not known yet, and go on with `then`, now or when its issuer has answered. False
+        if there is none to check, also because it is a token of ours that looks like one."""
+        if self.signed is None or key is None or not self.signed.is_new(key) or self._lists(key):
+            return False
+        authorization = headers[b"authorization"].strip()
+        if not authorization.startswith(_SIGNED):
+            return False
+        self.signed.learn(key, authorization, then)
+        return True
+
+    def _lists(self, key: bytes) -> bool:
+        stored = self.directory is not None and self.directory.has(key)
+        return stored or key in self._callers or key in self.fixed
 
     def knows(self, key: bytes | None, peer: bytes | None = None) -> bool:
         try:

@@ -77,13 +77,11 @@ class Issuer:
     def begin(self) -> None:
         self.is_asking, self._asked_ms = True, self._steady()
 
-    def end(self, keys: list[IssuerKey] | None) -> list[Callable[[], None]]:
-        """Take the keys, if there are any. Return what waited for them."""
+    def end(self, keys: list[IssuerKey] | None) -> None:
+        """Take the keys, if there are any."""
         self.is_asking = False
         if keys is not None:
             self._keys, self._read_ms = keys, self._steady()
-        waiting, self.waiting = self.waiting, []
-        return waiting
 
     def fetch(self) -> list[IssuerKey]:
         """Ask for the keys. Raises KeysUnavailable. It takes IDENTITY_ASK_MS_MAX for each of two requests at most."""

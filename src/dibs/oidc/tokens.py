@@ -33,9 +33,9 @@ from dibs.oidc.issuers import ALGORITHMS, Issuer, IssuerKey, KeysUnavailable
 from dibs.oidc.rules_file import IdentityRules, read_rules
 
 ACCEPTED, MALFORMED, ISSUER, KEY, SIGNATURE, TIME, RULES, KEYS = IDENTITY_CHECKS
-BEGIN = b"Bearer eyJ"  # the first letters of a JSON object in base64
 _SHOWN_CHARS_MAX = 200
 _LOG_EVERY_MS = 10_000
+WAIT_S_MAX = 3 * limits.IDENTITY_ASK_MS_MAX / 1000  # how long a request waits for its issuer
 
 
 class SignatureUnchecked(Unavailable):
@@ -117,19 +117,19 @@ class SignedTokens:
 
     # Asked with every request.
 
-    def is_new(self, key: bytes | None, authorization: bytes | None) -> bool:
-        """Tell whether this is a signed token that must be checked first."""
-        if key is None or authorization is None or not authorization.startswith(BEGIN):
-            return False
+    def is_new(self, key: bytes) -> bool:
+        """Tell whether a token with this hash must be checked first."""
         found = self._known.get(key)
-        return found is None or self._is_over(found)
+        return found is None or self._steady() >= found.until_ms or self._is_over(found)
 
     def known(self, key: bytes) -> Caller | None:
-        """The caller of a token that was accepted. Raises SignatureUnchecked if it could not be checked."""
+        """The caller of a token that was accepted: a stream goes on with it until it ends, or is refused when it comes
+        again. Raises SignatureUnchecked if it could not be checked."""
         found = self._known.get(key)
         if found is not None and not self._is_over(found):
             return found.caller
         if self._unsure and self._unsure.get(key, 0) > self._steady():
+            self.counts[KEYS] += 1
             raise SignatureUnchecked("The signer of this token does not answer, so it cannot be checked. Ask again.")
         return None
 
@@ -141,44 +141,45 @@ class SignedTokens:
         return {each.caller.principal for each in list(self._known.values()) if not self._is_over(each)}
 
     def _is_over(self, found: Accepted) -> bool:
-        return self._wall() >= found.ends_ms or self._steady() >= found.until_ms
+        return self._wall() >= found.ends_ms
 
     # A token that was not seen before.
 
     def learn(self, key: bytes, authorization: bytes, then: Callable[[], None]) -> None:
         """Check a token and remember it if it is accepted, then go on: at once, or when its issuer has answered."""
         token = authorization.partition(b" ")[2].strip()
+        issuer = self._learn_now(key, token)
+        if issuer is not None and len(issuer.waiting) < limits.IDENTITY_WAITING_MAX:
+
+            def go_on() -> None:
+                self._learn_now(key, token)
+                then()
+
+            issuer.waiting.append(go_on)
+            self._ask(issuer)
+        else:
+            then()
+
+    def _learn_now(self, key: bytes, token: bytes) -> Issuer | None:
+        """The same with the keys that are known now. Return the issuer whose keys are needed."""
+        self._known.pop(key, None)
+        self._unsure.pop(key, None)
         try:
             self._remember(key, self.check(token))
         except KeysNeeded as needed:
-            issuer = needed.issuer
-            if len(issuer.waiting) < limits.IDENTITY_WAITING_MAX:
-                issuer.waiting.append(lambda: self._learn_now(key, token, then))
-                self._ask(issuer)
-                return
             self._doubt(key)
+            return needed.issuer
         except KeysUnavailable:
             self._doubt(key)
         except TokenRefused as refusal:
             self._refuse(refusal)
-        then()
-
-    def _learn_now(self, key: bytes, token: bytes, then: Callable[[], None]) -> None:
-        """The same after the issuer was asked, with whatever is known now."""
-        try:
-            self._remember(key, self.check(token))
-        except (KeysNeeded, KeysUnavailable):
-            self._doubt(key)
-        except TokenRefused as refusal:
-            self._refuse(refusal)
-        then()
+        return None
 
     def _remember(self, key: bytes, found: Accepted) -> None:
         if len(self._known) >= limits.IDENTITY_REMEMBERED_MAX:
             self._known = {each: known for each, known in self._known.items() if not self._is_over(known)}
             while len(self._known) >= limits.IDENTITY_REMEMBERED_MAX:
                 del self._known[next(iter(self._known))]  # the oldest; it is checked again when it comes
-        self._known.pop(key, None)
         self._known[key] = found
         self.counts[ACCEPTED] += 1
         caller, now_ms = found.caller, self._steady()
@@ -195,7 +196,6 @@ class SignedTokens:
             )
 
     def _doubt(self, key: bytes) -> None:
-        self.counts[KEYS] += 1
         if len(self._unsure) >= limits.IDENTITY_WAITING_MAX:
             self._unsure.clear()
         self._unsure[key] = self._steady() + 1_000
@@ -229,7 +229,7 @@ class SignedTokens:
             ends_ms=ends_ms,
             until_ms=self._steady() + limits.IDENTITY_REMEMBERED_MS,
             issuer=issuer.source.issuer,
-            subject=(texts_of(claims.get("sub")) or ["without a subject"])[0],
+            subject=_shown((texts_of(claims.get("sub")) or ["without a subject"])[0]),
         )
 
     def _key(self, issuer: Issuer, header: dict[str, Any]) -> IssuerKey:
@@ -256,9 +256,16 @@ class SignedTokens:
             loop.call_soon_threadsafe(finish, keys)
 
         def finish(keys: list[IssuerKey] | None) -> None:
-            for go_on in issuer.end(keys):
+            issuer.end(keys)
+            waiting_goes_on()
+
+        def waiting_goes_on() -> None:
+            waiting, issuer.waiting = issuer.waiting, []
+            for go_on in waiting:
                 go_on()
 
+        # A name that cannot be looked up may hold the thread for longer than any answer.
+        loop.call_later(WAIT_S_MAX, waiting_goes_on)
         threading.Thread(target=work, name="dibs-issuer", daemon=True).start()
 
 

@@ -583,13 +583,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin(self, call: HttpRequest) -> None:
         self.call = call
-        head, signed = call.head, self.state.api.guard.signed
-        if signed is not None and head.digest is not None:
-            authorization = head.headers[b"authorization"].strip()
-            if signed.is_new(head.digest, authorization):
-                signed.learn(head.digest, authorization, lambda: self._handle(call))
-                return
-        self._handle(call)
+        guard = self.state.api.guard
+        if guard.signed is None or not guard.learn(call.head.digest, call.head.headers, lambda: self._handle(call)):
+            self._handle(call)
 
     def _handle(self, call: HttpRequest) -> None:
         if call is not self.call or call.is_over:
