@@ -52,6 +52,7 @@ ENTRY_POINTS = {
         "octostore-answers": "dibs.compat.octostore:completed",
         "octostore-metrics": "dibs.compat.octostore.admin:metrics_document",
         "staged-files": "dibs.agents.git.staged",
+        "typed-claims": "dibs.agents.typed_claims",
         "unfinished-work": "dibs.agents.git.unfinished_work",
     },
 }
