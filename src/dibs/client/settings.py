@@ -234,7 +234,7 @@ class Settings:
         if source is None:
             return None
         if source == "DIBS_TOKEN":
-            return self.env["DIBS_TOKEN"].strip()
+            return token_in(self.env["DIBS_TOKEN"].encode("utf-8", "surrogatepass"))  # also `$(cat FILE)`
         if source == logins_path(self.env):
             token, proves = self.logins[address.origin]
         else:
