@@ -2,7 +2,8 @@
 // Claims the job before the steps that follow. A background process of dibs sends heartbeats as long as the runner's
 // worker process lives, and gives the job back when that process ends; if the machine is gone, the TTL frees the job.
 
-const { dibs, fail, input, output, saveState, say } = require("./runner.js");
+const { dibs, fail, input, output, saveState, say, useToken } = require("./runner.js");
+const token = require("./token.js");
 
 const POLICIES = ["fail", "skip", "wait"];
 const HELD = 1;
@@ -50,6 +51,15 @@ const main = async () => {
   const policy = input("if-held") || "fail";
   if (!job) return fail("The input job is missing: give the stable name of the work.");
   if (!POLICIES.includes(policy)) return fail(`if-held is one of ${POLICIES.join(", ")}; this is ${policy}.`);
+  if (token.signs(input("url"))) {
+    try {
+      const path = await token.begin(input("audience") || "dibs", process.ppid, (text) => say("add-mask", text));
+      saveState("token_file", path);
+      useToken(path);
+    } catch (error) {
+      return fail(`${error.message}. Give the job permissions: id-token: write, or set DIBS_TOKEN.`);
+    }
+  }
   const found = await claim(job, policy);
   if (found.exit === 0) owned(job, found.data);
   else refused(job, policy, found);

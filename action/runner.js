@@ -25,6 +25,8 @@ const fail = (text) => {
   process.exitCode = 1;
 };
 
+const useToken = (path) => (process.env.DIBS_TOKEN_FILE = path);
+
 // Runs dibs with --json. Gives its exit code and its document. A signal to us is passed on, so that a cancelled run
 // leaves the line.
 const dibs = (...words) =>
@@ -50,4 +52,4 @@ const answer = (exit, said) => {
   return { exit, data: document.data || {}, message: document.error?.message || `dibs ended with exit code ${exit}` };
 };
 
-module.exports = { dibs, fail, input, output, saveState, say, state };
+module.exports = { dibs, fail, input, output, saveState, say, state, useToken };

@@ -71,6 +71,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "lock release": ("locked", *ANN),
     "lock status": ("locked",),
     "run-secret end": ("bob",),
+    "identity check": ("{folder}/identity.toml",),
 }
 WRONG = {
     "TIME": ("1w", "", "-1s", "999999999d", "tomorrow"),

@@ -109,6 +109,7 @@ WORDS: dict[str, list[str]] = {
     "run-secret end": ["ann"],
     "hook run": ["pre-commit"],
     "git push": ["job", "origin", "main"],
+    "identity list": [],
 }
 # These ask no store, or say what it says to programs only.
 NOTHING_FOREIGN = {
@@ -131,6 +132,7 @@ NOTHING_FOREIGN = {
     "agent uninstall",
     "agent status",
     "token show",  # what it prints is this user's own
+    "identity check",  # tests/plugins/oidc has hostile tokens
     "agent hook",  # tests/plugins/harness has its own test of hostile owners
 }
 

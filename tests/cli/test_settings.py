@@ -71,6 +71,8 @@ def test_the_environment_names_a_token_for_any_server(env: dict[str, str], tmp_p
     assert Settings({}, env).token(place) == "bare-token"
     env["DIBS_TOKEN"] = " given \n"
     assert Settings({}, env).token(place) == "given"
+    env["DIBS_TOKEN"] = "root:dibs_of_the_file:admin\n"  # DIBS_TOKEN=$(cat ~/.local/state/dibs/token)
+    assert Settings({}, env).token(place) == "dibs_of_the_file"
 
 
 def test_a_token_file_that_holds_none_is_reported(tmp_path: Path) -> None:

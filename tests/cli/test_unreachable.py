@@ -38,6 +38,17 @@ def test_who_only_looks_is_not_told_to_begin_no_work(tmp_path: Path, words: tupl
     assert (ran.returncode, "Do not begin" in ran.stdout + ran.stderr) == (69, False)
 
 
+def test_a_saved_address_is_said_to_be_one(tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    dibs_here(env, tmp_path, "config", "set", "url", PLACES[0])
+    looked = dibs_here(env, tmp_path, "list").stderr
+    assert "The address was saved by `dibs config set url`; `dibs config unset url` ends that." in looked
+    worked = dibs_here(env, tmp_path, "claim", "x").stderr
+    assert "The address was saved by `dibs config set url`.\n" in worked
+    check(worked)
+    assert "saved" not in dibs_here({**env, "DIBS_URL": PLACES[0]}, tmp_path, "list").stderr
+
+
 @pytest.mark.parametrize("url", PLACES)
 def test_the_sdk_says_not_to_begin(url: str) -> None:
     with pytest.raises(dibs.Unavailable) as told, dibs.Client(url).claim("x"):

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.cli.text.words import Paint, ago, instant_ms, paint_for, plain, shell_word, span, table
+from dibs.base.jsontext import encode_shown
+from dibs.cli.text.words import (
+    Paint,
+    ago,
+    columns_of,
+    instant_ms,
+    paint_for,
+    plain,
+    shell_word,
+    short_name,
+    span,
+    table,
+)
 from dibs.wire.parts import timestamp
 
 
@@ -92,3 +104,35 @@ def test_colour_wraps_words_and_changes_none() -> None:
     paint = Paint(True)
     assert paint.shown(paint.good("yes")) == "\x1b[32myes\x1b[0m"
     assert Paint(False).good("yes") == "yes"
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "shown"),
+    [
+        ("job", 3, "job"),
+        ("github://acme/app/issues/1842", 20, "github://a…sues/1842"),
+        ("abcdef", 5, "ab…ef"),
+        ("abcdef", 2, "a…"),
+        ("abcdef", 0, ""),
+        ("\u4f60\u597d\u4e16\u754c", 6, "\u4f60…\u754c"),
+    ],
+)
+def test_a_name_is_cut_in_the_middle_because_names_differ_at_their_end(text: str, most: int, shown: str) -> None:
+    assert short_name(text, most) == shown
+
+
+@given(st.text(max_size=60), st.integers(0, 30))
+def test_a_name_that_was_cut_fits(text: str, most: int) -> None:
+    assert columns_of(short_name(text, most)) <= most
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ("utf-8", '"a → b\\u001b\\u202e"'),
+        ("ascii", '"a \\u2192 b\\u001b\\u202e"'),
+        (None, '"a \\u2192 b\\u001b\\u202e"'),
+    ],
+)
+def test_json_on_a_terminal_has_letters_and_escapes_what_could_act(encoding: str | None, shown: str) -> None:
+    assert encode_shown("a → b\x1b\u202e", encoding) == shown

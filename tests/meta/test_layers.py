@@ -123,7 +123,7 @@ def contrib_may_not(importer: str, imported: str) -> bool:
 
 
 # The house stands without them: no other part imports them (see `base/plugins.py`).
-PLUGINS = ("dibs.agents", "dibs.compat", "dibs.contrib", "dibs.testing")
+PLUGINS = ("dibs.agents", "dibs.compat", "dibs.contrib", "dibs.oidc", "dibs.testing")
 # Where one plugin uses another: the MCP tools of Action Llama are made of those of dibs, and the locks of grite and the
 # hooks take the same shell for the same worker.
 PLUGIN_ENTRANCES = {

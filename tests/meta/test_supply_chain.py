@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "requirements"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 # The lock file of each way to install, with the extras that it is for.
-EXTRAS = {"image.txt": ("server", "postgres", "etcd"), "dev.txt": ("dev", "site")}
+EXTRAS = {"image.txt": ("server", "postgres", "etcd", "oidc"), "dev.txt": ("dev", "site")}
 
 
 def project() -> dict[str, Any]:

@@ -137,7 +137,7 @@ def test_a_claim_on_any_of_several_says_why_none_was_free(client: Client) -> Non
         assert 0 < mixed.retry_after <= 30, "the owner's time, not that of the done mark"
         assert [type(each) for each in mixed.refusals] == [dibs.JobDone, dibs.JobHeld, dibs.JobParked]
         assert [each.owner for each in mixed.refusals] == ["alice", "alice", None]
-        assert "d1 (done), h (held by alice), p1 (parked)" in str(mixed)
+        assert "p1 (parked), d1 (done), h (held by alice)" in str(mixed)
         held, parked = mixed.refusals[1:]
         assert isinstance(held, dibs.JobHeld)
         assert held.expires_in is not None

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.engine.webhooks.sender import Sender
+    from dibs.oidc.tokens import SignedTokens
     from dibs.server.connection import RequestObserver
     from dibs.server.http.admission import Admission
     from dibs.server.http_server import HttpServer
@@ -248,6 +249,7 @@ def running(
     webhook_sender: Callable[[], Sender] | None = None,
     port: int = 0,
     observers: Sequence[RequestObserver] = (),
+    signed: SignedTokens | None = None,
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`. It decides
     on its event loop, unless the store must be waited for, or without `at_once`. `tls`: the server's context, and a
@@ -259,6 +261,7 @@ def running(
     tokens.write_text(LINES)
     directory = CredentialDirectory(store)
     guard = TokenGuard(str(tokens), directory=directory)
+    guard.signed = signed
     directory.start()
     listening = open_socket(BindAddress(host="127.0.0.1", port=port))
     port = listening.getsockname()[1]
@@ -327,7 +330,7 @@ class Poll:
         text = json.dumps(body)
         self.connection = server.raw()
         self.connection.sendall(
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKENS[who]}\r\n{head}"
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKENS.get(who, who)}\r\n{head}"
             f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
         )
 

@@ -104,3 +104,10 @@ def test_every_transport_says_the_same_of_a_job_that_rests() -> None:
 def test_what_is_printed_cannot_act_on_the_terminal() -> None:
     document = {"name": "job", "status": "held", "owner": "a\x1b[2Jb", "remaining_ms": 1_000}
     assert on_screen(document) == "a\\u001b[2Jb has job for another 1s."
+
+
+def test_of_many_refused_jobs_the_parked_one_is_named_first() -> None:
+    done = [{"name": f"ok-{number}", "status": "done"} for number in range(6)]
+    refused = [*done, {"name": "broken", "status": "parked"}]
+    said = sentence({"refused": refused})
+    assert said == "Not available: broken (parked), ok-0 (done), ok-1 (done), ok-2 (done), ok-3 (done) and 2 more."

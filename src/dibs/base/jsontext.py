@@ -80,6 +80,13 @@ def encode_ascii(value: Any) -> str:
     return "".join([each if " " <= each <= "~" else _escape(ord(each)) for each in text])
 
 
+def encode_shown(value: Any, encoding: str | None) -> str:
+    """For terminals whose encoding has all letters: what is printable stays, everything else is an escape."""
+    if (encoding or "").lower().replace("-", "") != "utf8":
+        return encode_ascii(value)
+    return "".join([each if each.isprintable() else _escape(ord(each)) for each in encode(value)])
+
+
 def _escape(code: int) -> str:
     """JSON has escapes for UTF-16 units: two of them beyond 0xFFFF."""
     if code <= 0xFFFF:

@@ -31,6 +31,8 @@ ENTRY_POINTS = {
         "run-secret.create": "dibs.compat.action_llama.runs:COMMANDS",
         "run-secret.list": "dibs.compat.action_llama.runs:COMMANDS",
         "run-secret.end": "dibs.compat.action_llama.runs:COMMANDS",
+        "identity.check": "dibs.oidc.commands:COMMANDS",
+        "identity.list": "dibs.oidc.commands:COMMANDS",
     },
     "dibs.routes": {
         "gateway": "dibs.compat.action_llama.routes:open_gateway",
@@ -42,6 +44,7 @@ ENTRY_POINTS = {
         "action-llama-tools": "dibs.compat.action_llama.tools:TOOLS",
         "agent-shell": "dibs.agents.harness.clients",
         "gateway": "dibs.compat.action_llama.protocol",
+        "identity": "dibs.oidc.tokens:SignedTokens",
         "git-hooks": "dibs.agents.git.hook_check",
         "issue-tracker": "dibs.agents.git.tracker",
         "job-names": "dibs.agents.repository.job_names:JobNames",
@@ -50,6 +53,7 @@ ENTRY_POINTS = {
         "octostore-metrics": "dibs.compat.octostore.admin:metrics_document",
         "shipped-files": "dibs.agents.shipped_files",
         "staged-files": "dibs.agents.git.staged",
+        "typed-claims": "dibs.agents.typed_claims",
         "unfinished-work": "dibs.agents.git.unfinished_work",
     },
 }
@@ -78,4 +82,6 @@ SUMMARIES = {
     "run-secret create": "begin a run and print its secret",
     "run-secret list": "list the active runs",
     "run-secret end": "end a run and free its locks",
+    "identity check": "check the rules for signed tokens, and what they make of one",
+    "identity list": "show the rules for signed tokens of a server",
 }

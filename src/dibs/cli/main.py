@@ -82,6 +82,7 @@ def run(
 
                 answer.text = answer.text.replace(DO_NOT_BEGIN, "Try again later.")
                 answer.message = answer.message.replace(DO_NOT_BEGIN, "Try again later.")
+            answer.text += _saved_address(argv, env)
             if any(env.get(sign) for sign in AGENT_SIGNS):
                 answer.text += _SANDBOXED
         if answer.exit == USAGE and any(word.encode("utf-8", "replace").decode() != word for word in argv):
@@ -102,6 +103,24 @@ def run(
         if not is_last:
             unconfirmed.close()
     return exit_code
+
+
+def _saved_address(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Say where the address comes from, if it is a saved one: nothing on the screen names it."""
+    if env.get("DIBS_URL") or any(word.partition("=")[0] == "--url" for word in argv):
+        return ""
+    from dibs.client.settings import Settings
+
+    try:
+        settings = Settings({}, env)
+        url = settings.config.get("url")
+    except DibsError:
+        return ""
+    if url is None:
+        return ""
+    how, end = ("dibs login", "dibs logout") if settings.logins else ("dibs config set url", "dibs config unset url")
+    # Whoever wants to work must not be led away from the store that others share.
+    return f"\nThe address was saved by `{how}`{'.' if _is_work(argv) else f'; `{end}` ends that.'}"
 
 
 def _is_work(argv: Sequence[str]) -> bool:

@@ -169,6 +169,9 @@ def _terms(asked: Ask) -> str:
     return "&".join([f"{key}={_query(str(value))}" for key, value in whole.items()])
 
 
+HEADS_MAX = 64  # servers, tokens and namespaces that a client has at a time, and more
+
+
 class RequestBuilder:
     """Makes the requests of a transport: for its namespace, and for a connection that stays or not. Each server is sent
     the token that is for it (`ServerAddress.token`), and no other."""
@@ -190,9 +193,13 @@ class RequestBuilder:
 
     def _lines(self, asked: Ask, address: ServerAddress) -> str:
         namespace = self.naming.namespace(asked.jobs)
+        if address.renewed is not None:
+            address.token = address.renewed()
         place = (address.url, address.token, namespace)
         lines = self._heads.get(place)
         if lines is None:
+            if len(self._heads) >= HEADS_MAX:
+                self._heads.clear()  # of tokens that were replaced
             lines = self._heads[place] = header_lines(self._same_headers(namespace, address))
         if not self._servers.is_one:
             lines += f"X-Dibs-Servers: {len(self._servers)}\r\n"

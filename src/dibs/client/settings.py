@@ -6,6 +6,7 @@ import os
 import stat
 
 from dibs.base.cheap import Any, Mapping
+from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, ServerUnreachable
 from dibs.base.files import config_path, logins_path, state_folder, token_path
 from dibs.client.transport import JobNamespaces, OneNamespace, Transport
@@ -102,6 +103,7 @@ def user_config(env: Mapping[str, str]) -> dict[str, str]:
 RUN_OWNER = "DIBS_SESSION_OWNER"
 TIMEOUT_MS_DEFAULT = 10_000
 TOKEN_FILE_BYTES_MAX = 64 * 1024
+TOKEN_LOOK_MS = 1_000
 
 
 _NOT_ASKED = object()
@@ -232,11 +234,13 @@ class Settings:
         if source is None:
             return None
         if source == "DIBS_TOKEN":
-            return self.env["DIBS_TOKEN"].strip()
+            return token_in(self.env["DIBS_TOKEN"].encode("utf-8", "surrogatepass"))  # also `$(cat FILE)`
         if source == logins_path(self.env):
             token, proves = self.logins[address.origin]
         else:
-            token, proves = read_token(source), source == token_path(self.env)  # that was not given for this server
+            file = TokenFile(source)
+            token, proves = file.token(), source == token_path(self.env)  # that was not given for this server
+            address.renewed = None if proves else file.token
         if proves:
             address.own_token = token
         return token
@@ -269,6 +273,32 @@ def read_token(path: str) -> str:
     if token := token_in(content):
         return token
     raise InvalidInput(f"The token file {path} holds no token.")
+
+
+class TokenFile:
+    """A token in a file, which somebody may replace while we run: Kubernetes and others do so before a token ends. One
+    that cannot be read any more stays what it was. The file is looked at once a second at most."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._token = ""
+        self._looked_ms = -TOKEN_LOOK_MS
+        self._seen: tuple[int, ...] | None = None
+
+    def token(self) -> str:
+        now_ms = steady_ms()
+        if now_ms - self._looked_ms < TOKEN_LOOK_MS:
+            return self._token
+        self._looked_ms = now_ms
+        try:
+            found = os.stat(self._path)
+            seen = (found.st_mtime_ns, found.st_ino, found.st_size)
+            if seen != self._seen:
+                self._token, self._seen = read_token(self._path), seen
+        except (OSError, InvalidInput):
+            if not self._token:
+                self._token = read_token(self._path)  # which says what is wrong
+        return self._token
 
 
 def token_in(content: bytes) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import Callable
 from dibs.base.errors import InvalidInput
 
 SERVER_SCHEMES = ("http", "https", "unix")
@@ -15,9 +16,10 @@ _EXAMPLES = (
 
 class ServerAddress:
     """The address of a server. `path` is the socket's for unix, else what stands before `/locks`. `token` is sent to
-    it, and nowhere else. `own_token`: that of this user's own server, which must show that it has it."""
+    it, and nowhere else. `own_token`: that of this user's own server, which must show that it has it. `renewed` gives
+    the token that is to be sent now, if that may change."""
 
-    __slots__ = ("host", "own_token", "path", "port", "scheme", "token", "url")
+    __slots__ = ("host", "own_token", "path", "port", "renewed", "scheme", "token", "url")
 
     def __init__(self, url: str, scheme: str, host: str, port: int, path: str) -> None:
         self.url = url
@@ -27,6 +29,7 @@ class ServerAddress:
         self.path = path
         self.token: str | None = None
         self.own_token: str | None = None
+        self.renewed: Callable[[], str] | None = None
 
     @property
     def is_local(self) -> bool:

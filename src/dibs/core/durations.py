@@ -1,4 +1,4 @@
-"""Durations as people write and read them: `90`, `250ms`, `30s`, `15m`, `2h`, `1d`. A bare number is seconds."""
+"""Durations as people write and read them: `90`, `250ms`, `30s`, `1.5m`, `2h`, `1d`. A bare number is seconds."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ _FORM = "Write seconds (90) or a number with ms, s, m, h or d (30s, 15m, 2h)."
 
 
 def parse_duration(text: str, what: str = "duration") -> int:
-    """Milliseconds. Whole numbers only: a fraction of a second is written in ms."""
+    """Milliseconds. A fraction (`1.5m`) is one of whole milliseconds."""
     text = text.strip()
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    unit = _UNITS_MS.get(text[len(digits) :].lower() or "s")
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    unit = _UNITS_MS.get(text[len(number) :].lower() or "s")
+    whole, point, part = number.partition(".")
+    digits = whole + part
     # isdecimal alone accepts the digits of every script.
-    if unit is None or not digits.isascii() or not digits.isdecimal() or len(digits) > 15:
+    if unit is None or not digits.isascii() or not digits.isdecimal() or len(digits) > 15 or bool(point) != bool(part):
         raise InvalidInput(f"{text!r} is not a {what}. {_FORM}")
-    return int(digits) * unit
+    ms, rest = divmod(int(digits) * unit, 10 ** len(part))
+    if rest:
+        raise InvalidInput(f"{text!r} is not a {what}: it has less than a millisecond. {_FORM}")
+    return ms
 
 
 def is_duration(text: str) -> bool:

@@ -40,6 +40,7 @@ TOKEN_CREATED = "token-created"
 TOKEN_ROTATED = "token-rotated"  # it goes on for a grace; its successor is a `token-created`
 TOKEN_REVOKED = "token-revoked"
 TOKEN_LIMITED = "token-limited"
+IDENTITY_ACCEPTED = "identity-accepted"  # a signed token of a machine; `by` is its issuer, `reason` its subject
 WEBHOOK_CREATED = "webhook-created"
 WEBHOOK_REMOVED = "webhook-removed"
 WEBHOOK_REPLAYED = "webhook-replayed"  # somebody asked for deliveries once more
@@ -49,14 +50,14 @@ IMPORTED = "imported"  # a copy was brought in: records that no other event repo
 KINDS = (
     *(ACQUIRED, PROGRESS, SHARED, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
     *(PARKED, REFUSED, RENEWED, FREED, ACCESS_SET, POOL_SET, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
-    *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
+    *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED, IDENTITY_ACCEPTED),
     *(WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED),
     *(CLOSED, OPENED, IMPORTED, EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT, NUMBERED, NUMBER_RETURNED),
 )
 TOKEN_CHANGES = frozenset((TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED))
 WEBHOOK_CHANGES = frozenset((WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED))
 # What an admin is shown as changes of who may do what.
-RIGHTS_CHANGES = frozenset((ACCESS_SET, *TOKEN_CHANGES, *WEBHOOK_CHANGES))
+RIGHTS_CHANGES = frozenset((ACCESS_SET, IDENTITY_ACCEPTED, *TOKEN_CHANGES, *WEBHOOK_CHANGES))
 OWNERSHIP_ENDS = frozenset((RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED))
 
 # The words for changes of who has a job, for those who watch one and for webhooks. Other events are no such change.

@@ -306,6 +306,25 @@ PRINCIPAL_LIMIT_MAX = 1_000_000
 ROTATION_GRACE_MS_DEFAULT = 10 * 60 * 1000
 ROTATION_GRACE_MS_MAX = 30 * 24 * 3600 * 1000
 
+# Signed tokens of machines (`service/identity.py`). A token is remembered for IDENTITY_REMEMBERED_MS at most, then
+# checked again. The keys of an issuer are asked for again after IDENTITY_KEYS_FRESH_MS, and for a key that is not among
+# them at most every IDENTITY_ASK_AGAIN_MS. While the issuer does not answer, they are used for IDENTITY_KEYS_KEPT_MS.
+IDENTITY_FILE_BYTES_MAX = 1024 * 1024
+IDENTITY_RULES_MAX = 1_000
+IDENTITY_TOKEN_BYTES_MAX = 8 * 1024
+IDENTITY_VALUE_CHARS_MAX = 1_024
+IDENTITY_LEEWAY_S = 30
+IDENTITY_REMEMBERED_MAX = 10_000
+IDENTITY_REMEMBERED_MS = 5 * 60 * 1000
+IDENTITY_NOTED_MS = 60 * 60 * 1000  # how often the history notes the same identity
+IDENTITY_KEYS_FRESH_MS = 60 * 60 * 1000
+IDENTITY_KEYS_KEPT_MS = 24 * 60 * 60 * 1000
+IDENTITY_ASK_AGAIN_MS = 30_000
+IDENTITY_ASK_MS_MAX = 5_000
+IDENTITY_ANSWER_BYTES_MAX = 256 * 1024
+IDENTITY_KEYS_MAX = 64
+IDENTITY_WAITING_MAX = 1_000  # requests that wait for the keys of one issuer
+
 # Git. A record of another machine counts as put when this one first saw it, or by the remote's clock less GIT_SKEW_MS,
 # whichever is the longer ago; a machine whose clock is further than that from the remote's goes by what it saw alone.
 # A chain is begun anew after GIT_CHAIN_MAX commits and then carries its newest GIT_PAST_MAX events along; what was

@@ -1,4 +1,5 @@
-"""Callers that are accepted: by the store's tokens (`engine/credentials.py`), or by those of a private file.
+"""Callers that are accepted: by the store's tokens (`engine/credentials.py`), by those of a private file, or by tokens
+that an issuer signed (`oidc/`).
 
 `wire/credentials.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent
 unless the line says otherwise. A token without a namespace may use any. The file holds SHA-256 hashes; a line with the
@@ -14,7 +15,8 @@ import hashlib
 import os
 import pwd
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput
@@ -24,11 +26,30 @@ from dibs.base.logger import log
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
+from dibs.core.service.identity import IdentityRule, NoteIdentity
 from dibs.engine.credentials import CredentialDirectory, caller_of
 from dibs.engine.metrics import Metrics
 from dibs.wire.credentials import TokenLine, parse_lines
 
+
+class SignedGuard(Protocol):
+    """Tokens that an issuer signed, in a plugin (`oidc/tokens.py`). One that was accepted is known by its hash."""
+
+    counts: dict[str, int]
+    on_accepted: Callable[[NoteIdentity], object]
+
+    @property
+    def rules(self) -> tuple[IdentityRule, ...]: ...
+    def is_new(self, key: bytes) -> bool: ...
+    def learn(self, key: bytes, authorization: bytes, then: Callable[[], None]) -> None: ...
+    def known(self, key: bytes) -> Caller | None: ...
+    def ends_ms(self, key: bytes) -> int | None: ...
+    def principals(self) -> set[str]: ...
+    def reload(self) -> bool: ...
+
+
 _BEARER = b"Bearer "
+_SIGNED = b"Bearer eyJ"  # a JSON object in base64 begins so
 _OWN = "@this-machine"
 
 
@@ -50,6 +71,7 @@ class TokenGuard:
         self._wall = wall
         self.directory = directory
         self.fixed = fixed or {}  # callers that are let in as well, by the hash of their token
+        self.signed: SignedGuard | None = None  # tokens that others signed
         self._callers: dict[bytes, Caller] = {}
         self._ends_ms: dict[bytes, int] = {}
         self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
@@ -92,11 +114,28 @@ class TokenGuard:
         if stored is not None:
             return stored
         caller = self._callers.get(key) or self.fixed.get(key)
+        if caller is None and self.signed is not None:
+            caller = self.signed.known(key)
         if caller is None:
             raise AuthenticationFailed("The token is unknown or was revoked.")
         if key in self._ends_ms and self._wall() >= self._ends_ms[key]:
             raise AuthenticationFailed("The token has expired. Ask the operator of the server for a new one.")
         return caller
+
+    def learn(self, key: bytes | None, headers: Mapping[bytes, bytes], then: Callable[[], None]) -> bool:
+        """Check a signed token that is not known yet, and go on with `then`, now or when its issuer has answered. False
+        if there is none to check, also because it is a token of ours that looks like one."""
+        if self.signed is None or key is None or not self.signed.is_new(key) or self._lists(key):
+            return False
+        authorization = headers[b"authorization"].strip()
+        if not authorization.startswith(_SIGNED):
+            return False
+        self.signed.learn(key, authorization, then)
+        return True
+
+    def _lists(self, key: bytes) -> bool:
+        stored = self.directory is not None and self.directory.has(key)
+        return stored or key in self._callers or key in self.fixed
 
     def knows(self, key: bytes | None, peer: bytes | None = None) -> bool:
         try:
@@ -110,6 +149,8 @@ class TokenGuard:
         if key is None:
             return None
         stored = self.directory.ends_ms(key) if self.directory is not None else None
+        if stored is None and self.signed is not None:
+            stored = self.signed.ends_ms(key)
         return self._ends_ms.get(key) if stored is None else stored
 
     def next_end_ms(self) -> int | None:
@@ -123,7 +164,8 @@ class TokenGuard:
 
     def principals(self) -> set[str]:
         stored = self.directory.principals() if self.directory is not None else set()
-        return {caller.principal for caller in self.callers()} | stored
+        signed = self.signed.principals() if self.signed is not None else set()
+        return {caller.principal for caller in self.callers()} | stored | signed
 
     def callers(self) -> list[Caller]:
         """Everybody that is let in without being in the store."""
@@ -137,8 +179,8 @@ class TokenGuard:
 
     def holders(self) -> set[tuple[str, str | None]] | None:
         """Principals, each with its namespace, that are let in without being in the store. None: this cannot be known,
-        because other servers on the store may let in others."""
-        if (self.path is None and not self.fixed) or self.has_own_token:
+        because other servers on the store may let in others, or because an issuer may sign for others at any time."""
+        if (self.path is None and not self.fixed) or self.has_own_token or self.signed is not None:
             return None
         now_ms = self._wall()
         valid = [caller for key, caller in self._callers.items() if now_ms < self._ends_ms.get(key, now_ms + 1)]
@@ -157,16 +199,17 @@ class TokenGuard:
         return None if key is None else proof_of(key, challenge)
 
     def reload(self) -> bool:
-        """Read the file again; a removed line is a revoked token. A broken file changes nothing."""
+        """Read the files again; a removed line is a revoked token. A broken file changes nothing."""
+        is_signed_well = self.signed is None or self.signed.reload()
         if self.path is None:
-            return True
+            return is_signed_well
         try:
             self._read()
         except DibsError as error:
             log.error("tokens NOT reloaded, the old ones stay valid: %s", error.details)
             return False
         log.info("tokens reloaded from %s: %d", self.path, len(self))
-        return True
+        return is_signed_well
 
 
 def _apart(line: TokenLine) -> TokenLine:

@@ -203,6 +203,10 @@ class CredentialDirectory(EngineThread):
         now_ms = self._steady() + self._ahead_ms
         return {caller.principal for caller, over_ms in list(self._known.values()) if now_ms < over_ms}
 
+    def has(self, key: bytes) -> bool:
+        """Tell whether this is the hash of a token on record, also of one that has ended."""
+        return key in self._known
+
     def caller(self, key: bytes) -> Caller | None:
         """The caller of a token by its hash; None: it is unknown. Raises if it has ended or the look is too old."""
         known = self._known.get(key)

@@ -33,6 +33,8 @@ LEASE_S: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 1
 BATCH_SIZES: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 CLAIMS = (Acquire, AcquireAny, AcquireAll)
 UNCOUNTED_MAX = 250
+# What came of checking a signed token (`identity/tokens.py`).
+IDENTITY_CHECKS = ("accepted", "malformed", "issuer", "unknown_key", "signature", "time", "no_rule", "no_keys")
 ABANDONED = "abandoned"
 WAIT = "wait"  # a claim that may wait in the queue, as a verb
 OTHER = "other"  # no verb of ours: an unknown address, or no request at all
@@ -144,6 +146,7 @@ class Metrics:
         self.connections = self.connections_open = self.turned_away = 0
         self.rate_limited = 0
         self.refused = {401: 0, 403: 0}  # requests, by their status
+        self.identities = dict.fromkeys(IDENTITY_CHECKS, 0)  # signed tokens that were checked, by what came of it
         self.deliveries = dict.fromkeys(COUNTED, 0)  # to webhooks
         self.started_ms = wall_ms()
 

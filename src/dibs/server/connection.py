@@ -585,6 +585,14 @@ class HttpConnection:
 
     def _begin(self, call: HttpRequest) -> None:
         self.call = call
+        guard = self.state.api.guard
+        if guard.signed is None or not guard.learn(call.head.digest, call.head.headers, lambda: self._handle(call)):
+            self._handle(call)
+
+    def _handle(self, call: HttpRequest) -> None:
+        if call is not self.call or call.is_over:
+            self.finish(call)  # its client went away while the issuer of its token was asked
+            return
         state, head = self.state, call.head
         api = state.api
         if api.is_draining:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, Unavailable
@@ -18,6 +19,7 @@ from dibs.core.commands import Acquire, AcquireAll, Command
 from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
 from dibs.core.outcomes import Outcome
+from dibs.core.service.identity import NoteIdentity
 from dibs.engine.auth import RequestRates, TokenGuard, digest_of
 from dibs.engine.batcher import resolve
 from dibs.engine.coordinator import CallerGone
@@ -95,6 +97,9 @@ class Api:
         if guard.directory is not None:
             engine.on_tokens = guard.directory.hurry
             engine.dispatcher.ledger.holders = guard.holders
+        if guard.signed is not None:
+            guard.signed.counts = engine.metrics.identities
+            guard.signed.on_accepted = self._note_identity
         self._rates = RequestRates(metrics=engine.metrics)
         self._refusals = Refusals(engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
@@ -117,6 +122,11 @@ class Api:
         self._probe.close()
         for close in self.on_close:
             close()
+
+    def _note_identity(self, command: NoteIdentity) -> None:
+        """Put it into the history. A request does not fail because its caller could not be noted."""
+        with suppress(Unavailable):
+            self.post(command, lambda result: True)
 
     def check_open(self) -> None:
         if self.is_draining:

@@ -13,15 +13,17 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from dibs._version import __version__
 from dibs.base import build_kind
 from dibs.base import files as paths
 from dibs.base.errors import InvalidInput, MissingExtra
 from dibs.base.logger import log
+from dibs.base.plugins import PARTS, plugin
 from dibs.base.redact import without_secrets
 from dibs.core.limits import CONNECTIONS_TURNED_AWAY_MAX, SHUTDOWN_MS_MAX
-from dibs.engine.auth import MachineGuard, TokenGuard, ensure_token_file
+from dibs.engine.auth import MachineGuard, SignedGuard, TokenGuard, ensure_token_file
 
 try:
     import httptools  # noqa: F401 - only whether these are there
@@ -200,7 +202,7 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
         )
     fixed = {} if settings.contract is None else dict(settings.contract.callers)
     if settings.system:
-        if not address.path or settings.tokens_file is not None:
+        if not address.path or settings.tokens_file is not None or settings.identity_file is not None:
             raise InvalidInput("--system serves the users of this machine, on a Unix socket and without tokens.")
         who = f"members of {settings.group}" if settings.group else "all users of this machine"
         return MachineGuard(), f"for      {who}; their dibs finds it when it is at {SYSTEM_SOCKET}"
@@ -210,7 +212,7 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
     if settings.contract is not None and not address.is_local:
         return TokenGuard(None, fixed=fixed), settings.contract.says
     if not address.is_local:
-        if _is_missing(settings.store or default_url()):
+        if settings.identity_file is None and _is_missing(settings.store or default_url()):
             raise _nobody_let_in(settings)  # and no store is left behind
         return TokenGuard(None), ""  # the store's tokens decide
     path = paths.token_path()
@@ -255,12 +257,27 @@ def open_directory(
     directory.start()
     stack.callback(directory.stop)
     guard.directory = directory
-    if guard.path is None and not directory and settings.contract is None:
+    guard.signed = open_signed(settings)
+    if guard.path is None and not directory and settings.contract is None and guard.signed is None:
         raise _nobody_let_in(settings)
+    lines = [""] if guard.path is not None else []
     if guard.path is None or directory:
-        lead = "" if guard.path is None else "\n  "
-        return f"{lead}tokens   in the store ({len(directory)}); dibs token list shows them"
-    return ""
+        lines.append(f"tokens   in the store ({len(directory)}); dibs token list shows them")
+    if guard.signed is not None:
+        lines.append(f"identity {settings.identity_file} ({len(guard.signed.rules)} rules); SIGHUP reads it again")
+    return "\n  ".join(lines) if lines != [""] else ""
+
+
+def open_signed(settings: ServerSettings) -> SignedGuard | None:
+    """The rules for signed tokens. Every error in the file is InvalidInput."""
+    if settings.identity_file is None:
+        return None
+    try:
+        signed_tokens: Any = plugin(PARTS, "identity", "--identity")
+    except ImportError as error:
+        raise MissingExtra(f"--identity needs {error.name}. Run: pip install 'dibs-lease[oidc]'") from None
+    signed: SignedGuard = signed_tokens(settings.identity_file)
+    return signed
 
 
 def _is_missing(store_url: str) -> bool:
@@ -274,7 +291,7 @@ def _is_missing(store_url: str) -> bool:
 def _nobody_let_in(settings: ServerSettings) -> InvalidInput:
     return InvalidInput(
         f"{settings.bind} can be reached from other machines, and no token lets anybody in. Run `dibs token create "
-        "NAME --role admin --url STORE`, or give --tokens FILE, or bind to 127.0.0.1."
+        "NAME --role admin --url STORE`, or give --tokens FILE or --identity FILE, or bind to 127.0.0.1."
     )
 
 

@@ -33,6 +33,7 @@ class ServerSettings:
     bind: str = DEFAULT_BIND
     store: str | None = None
     tokens_file: str | None = None
+    identity_file: str | None = None  # rules for signed tokens
     keep_events: int = limits.EVENTS_KEPT_MAX
     keep_events_ms: int = limits.EVENTS_AGE_MS_MAX
     locks_per_principal: int = limits.LOCKS_PER_PRINCIPAL_MAX

@@ -13,6 +13,7 @@ from dibs.core.identity import AGENT, ROLES, Caller, Limits
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
 from dibs.core.service.credentials import CreateToken, Credential
+from dibs.core.service.identity import IdentityRule
 from dibs.wire.parts import instant_ms, moment, timestamp
 from dibs.wire.values import number_of
 
@@ -177,4 +178,17 @@ def credential_document(credential: Credential, now_ms: int) -> Document:
         "last_used_at": moment(credential.used_ms),
         "valid": not credential.is_over(now_ms),
         **{field: getattr(credential.limits, word) for field, word in LIMIT_FIELDS.items()},
+    }
+
+
+def identity_rule_document(rule: IdentityRule) -> Document:
+    limits = dict(rule.limits)
+    return {
+        "issuer": rule.issuer,
+        "audience": list(rule.audiences),
+        "match": {claim: list(patterns) for claim, patterns in rule.match},
+        "principal": rule.principal,
+        "role": rule.role,
+        "namespace": rule.namespace or None,
+        "limits": {name: limits[field] for name, field in LIMIT_FIELDS.items() if field in limits},
     }

@@ -218,8 +218,9 @@ def pool(document: Document) -> str:
 
 
 def several(entries: Sequence[Document]) -> str:
-    """Jobs, each with its state: `a (held by w1), b (done) and 3 more`."""
-    return few([f"{each.get('name') or '?'} ({_in_short(each)})" for each in entries])
+    """Jobs, each with its state: `a (held by w1), b (done) and 3 more`. Those that wait for a person come first."""
+    ordered = sorted(entries, key=lambda each: each.get("status") != "parked")
+    return few([f"{each.get('name') or '?'} ({_in_short(each)})" for each in ordered])
 
 
 def few(texts: Sequence[str], most: int = NAMES_SHOWN) -> str:

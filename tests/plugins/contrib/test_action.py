@@ -17,7 +17,12 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it has no types
 
 import dibs
+from dibs.base.clock import wall_ms
+from dibs.oidc.tokens import SignedTokens
+from dibs.stores.memory import MemoryStore
+from tests.issuer import issuing
 from tests.programs import ROOT, WAIT_S_MAX, clean_env, pause, wait_until
+from tests.server.harness import running as serving
 from tests.stores.git.harness import Remote
 
 if TYPE_CHECKING:
@@ -195,6 +200,51 @@ def test_heartbeats_keep_the_job_past_its_ttl_and_a_loss_fails_the_run(runner: C
     code, said = one.run("post.js")
     assert code == 1
     assert "was lost while the steps ran" in said
+
+
+RULES = """
+[[identity]]
+issuer = "{issuer}"
+audience = "dibs"
+match = {{ repository = "acme/app", ref = "refs/heads/main" }}
+principal = "ci-{{repository}}"
+"""
+
+
+def test_a_run_claims_on_a_server_by_its_own_identity_and_no_secret(
+    runner: Callable[..., Runner], tmp_path: Path
+) -> None:
+    rules = tmp_path / "identity.toml"
+    with issuing() as issuer:
+        rules.write_text(RULES.format(issuer=issuer.url))
+        with serving(tmp_path, signed=SignedTokens(str(rules)), real_time=True, store=MemoryStore(wall_ms)) as server:
+            one = runner(url=f"http://127.0.0.1:{server.port}")
+            one.env |= {"ACTIONS_ID_TOKEN_REQUEST_URL": f"{issuer.url}/sign?", "RUNNER_TEMP": str(one.folder)}
+            one.env |= {"ACTIONS_ID_TOKEN_REQUEST_TOKEN": "of-the-run"}
+            issuer.lasts_s = [1]  # the first is due for renewal at once
+            code, said = one.run("main.js")
+            assert (code, one.outputs["owned"]) == (0, "true"), said
+            [path] = one.folder.glob("dibs-token-*")
+            first = re.search(r"::add-mask::(eyJ.*)", said)
+            assert first is not None
+            wait_until(lambda: path.read_text().strip() != first[1], "the token was renewed")
+            assert path.stat().st_mode & 0o777 == 0o600
+            status = server.ask("GET", "/locks/deploy", who="admin").json
+            assert (status["status"], status["owner"]) == ("held", "acme/app run 1.1 build")
+            code, said = one.run("post.js")
+            assert (code, "Released deploy" in said) == (0, True), said
+            assert not path.exists()
+            assert server.ask("GET", "/locks/deploy", who="admin").json["status"] == "free"
+
+
+def test_a_run_that_github_signs_nothing_for_says_what_to_do(runner: Callable[..., Runner]) -> None:
+    with issuing() as issuer:
+        one = runner(url="http://127.0.0.1:1")
+        one.env |= {"ACTIONS_ID_TOKEN_REQUEST_URL": f"{issuer.url}/sign?", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "x"}
+        issuer.status = 403
+        code, said = one.run("main.js")
+    assert code == 1
+    assert "answers with 403. Give the job permissions: id-token: write" in said
 
 
 def _renewed(client: dibs.Client, name: str) -> dibs.JobStatus | None:

@@ -27,9 +27,18 @@ def granted(call: Call, body: Document, asked: Document, more: Sequence[str] = (
     """The answer for a claim that succeeded, with `more` lines. Starts the keeper process, if one was asked for."""
     if call.watched is not None:
         _keep(call, body, asked)
+    by_name = call.is_typed and "session_id" not in asked and "leases" not in body and _typed(call, body, asked)
     return claim_text.acquired(
-        body, call.paint, flags.next_words(call), asked, by_actor=flags.is_actor(call), more=more
+        body, call.paint, flags.next_words(call), asked, by_actor=flags.is_actor(call), by_name=by_name, more=more
     )
+
+
+def _typed(call: Call, body: Document, asked: Document) -> bool:
+    """Remember a claim for the shell in which it was typed."""
+    from dibs.base.plugins import PARTS, plugin
+
+    typed: Any = plugin(PARTS, "typed-claims")
+    return typed is not None and bool(typed.remember(call, body, asked["request_key"]))
 
 
 def _keep(call: Call, grant: Document, asked: Document) -> None:

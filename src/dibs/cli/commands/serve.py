@@ -32,6 +32,7 @@ def serve(call: Call) -> Answer:
 # Settings that are not called as their flags.
 _SETTINGS = {
     "tokens": "tokens_file",
+    "identity": "identity_file",
     "keep_events_for": "keep_events_ms",
     "drain": "drain_ms",
     "mcp_host": "mcp_hosts",
@@ -170,6 +171,12 @@ OPTIONS = (
         "--tokens FILE",
         "the tokens file, which `dibs token create --tokens` writes; only you may be able to read it",
         env="DIBS_TOKENS_FILE",
+        completes="file",
+    ),
+    Option(
+        "--identity FILE",
+        "rules that let machines in by tokens that others sign (OpenID Connect); needs the oidc extra",
+        env="DIBS_IDENTITY",
         completes="file",
     ),
     Option(

@@ -67,6 +67,12 @@ class Call:
         """The width that a table may have; None in a pipe, and with --wide."""
         return None if self.values.get("wide") else width_of(self.stdout, self.env)
 
+    @property
+    def is_typed(self) -> bool:
+        """Tell whether somebody types at a terminal and reads the answer there."""
+        ends = (self.stdin, self.stdout)
+        return all(end is not None and end.isatty() for end in ends)
+
     def said(self, key: str) -> str | None:
         """The namespace from a flag or a variable. The user's config file comes last, after the repository's."""
         return self.settings.pick(key, f"DIBS_{key.upper()}")

@@ -315,12 +315,24 @@ def proof(call: Call) -> Document:
 
         actor = actor_session(call, claims=False)
         session = None if actor is None else actor.kept((ttl_seconds(call) or 0) * 1000)
+    if session is None and call.is_typed and (lease := _typed_here(call)) is not None:
+        return {"lease_id": lease}
     if session is None:
         raise UsageError(
             f"{call.command} must know that the claim is yours: name yourself as in the claim, with --actor or "
             "--session.\nA claim without either printed a lease id: --lease ID."
         )
     return {"session_id": session}
+
+
+def _typed_here(call: Call) -> str | None:
+    """The lease id of the job, if it was claimed in this terminal's shell."""
+    from dibs.base.plugins import PARTS, plugin
+
+    named = call.values.get("job") or ()
+    names = [named] if isinstance(named, str) else named
+    typed: Any = plugin(PARTS, "typed-claims") if len(names) == 1 else None
+    return None if typed is None else typed.recall(call, names[0])
 
 
 def session_of(call: Call) -> str | None:

@@ -180,9 +180,9 @@ PARTS = (
         "Access to a server",
         commands=(
             *("login", "logout", "token create", "token list", "token rotate", "token revoke", "token limit"),
-            *("token import", "token show"),
+            *("token import", "token show", "identity check", "identity list"),
         ),
-        pages=("how-to/tokens.md", "how-to/tls.md"),
+        pages=("how-to/tokens.md", "how-to/identity-without-a-secret.md", "how-to/tls.md"),
         promises=("auth", "login", "access", "quota"),
     ),
     Feature(

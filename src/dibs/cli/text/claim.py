@@ -13,12 +13,19 @@ def field(name: str, value: str) -> str:
 
 
 def acquired(
-    document: Document, paint: Paint, after: list[str], asked: Document, *, by_actor: bool, more: Sequence[str] = ()
+    document: Document,
+    paint: Paint,
+    after: list[str],
+    asked: Document,
+    *,
+    by_actor: bool,
+    by_name: bool = False,
+    more: Sequence[str] = (),
 ) -> str:
     """A claim of one job, or of several at once, that succeeded. `after` are the flags to repeat in the next command,
     `asked` is the request. In a session the name is proof enough, and a claim without a TTL of its own lasts as long as
-    the session. `by_actor`: the session is an actor's, and every command of the actor renews it. `more` are lines to
-    print before the last."""
+    the session. `by_actor`: the session is an actor's, and every command of the actor renews it. `by_name`: the shell's
+    next commands find the lease by the job's name. `more` are lines to print before the last."""
     in_session, kept_for = "session_id" in asked, document.get("kept_for")
     by_session = in_session and "ttl_seconds" not in asked
     how_long = "until the session ends"
@@ -36,13 +43,15 @@ def acquired(
     if kept_for is not None:
         lines.append(field("kept for", f"process {kept_for}, until it ends"))
     lines += more
-    proof = [] if in_session else ["--lease", document["lease_id"]]
+    proof = [] if in_session or by_name else ["--lease", document["lease_id"]]
     before, behind = (after, proof) if leases is None else ([], [*after, *proof])
     if by_session or kept_for is not None:
         lines.append(f"{end}:  {job_command(['release', *before], names, behind)}")
     else:
         within = span(document["renew_after_ms"])
         lines.append(f"Send a heartbeat within {within}:  {job_command(['heartbeat', *before], names, behind)}")
+    if by_name:
+        lines.append(f"{end}:  {job_command(['release', *before], names, behind)}")
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ from dibs.cli.text.words import (
     natural_key,
     plain,
     short,
+    short_name,
     span,
     table,
 )
@@ -253,7 +254,8 @@ def fitted(
         too_long = sum(widths.values()) + GAP * (len(widths) - 1) - width
         widths[head] = max(min(widths[head], least[head]), widths[head] - max(0, too_long))
     kept = [(rows[0].index(head), columns) for head, columns in widths.items()]
-    return [[short(row[at], columns) for at, columns in kept] for row in rows]
+    cuts = {at: short_name if rows[0][at] == "JOB" else short for at, _ in kept}
+    return [[cuts[at](row[at], columns) for at, columns in kept] for row in rows]
 
 
 def sheet(

@@ -38,6 +38,14 @@ def short(text: str, most: int) -> str:
     return f"{kept}…"
 
 
+def short_name(text: str, most: int) -> str:
+    """The same, cut in the middle: names of jobs differ at their end."""
+    if len(text) <= _CHARACTERS_MAX * most and columns_of(text) <= most:
+        return text
+    behind = _beginning(text[::-1], (most - 1) // 2)[::-1]
+    return f"{_beginning(text, most - 1 - columns_of(behind))}…{behind}" if most > 2 else short(text, most)
+
+
 def _beginning(text: str, most: int) -> str:
     used = 0
     for index, each in enumerate(text):

@@ -13,7 +13,7 @@ import sys
 
 from dibs.base.cheap import Mapping, Sequence, TextIO
 from dibs.base.errors import DibsError, InvalidInput
-from dibs.base.jsontext import Document, encode_ascii
+from dibs.base.jsontext import Document, encode_shown
 from dibs.cli.signals import UnconfirmedClaims
 from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, Said, check_key, configured, refusal
 
@@ -77,7 +77,7 @@ def run(
             exit_code, document = EXITS[500], refusal("internal_error", f"{type(error).__name__}: {error}")
         try:
             if stdout is not None:
-                stdout.write(encode_ascii(document) + "\n")
+                stdout.write(encode_shown(document, stdout.encoding) + "\n")
                 stdout.flush()
         except BrokenPipeError:  # not an error: the command has done its work
             pass

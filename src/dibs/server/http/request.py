@@ -33,7 +33,7 @@ SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
 _TERMS = frozenset((parse.STORE_HEADER, parse.KEY_HEADER, parse.NAMESPACE_HEADER, parse.NAMES_HEADER))
 _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie", b"origin"))
 KEPT_MAX = 512  # a few for each kind of client: the length of the body is one of the headers
-KEPT_BYTES_MAX = 1024
+KEPT_BYTES_MAX = 4096  # a signed token has 1 to 3 KB
 _LINE_END, _END = b"\r\n", b"\r\n\r\n"
 _USUAL = (
     b"%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\ncache-control: no-store\r\n\r\n%b"

@@ -315,6 +315,13 @@ METRICS = (
     ),
     Metric(
         COUNTER,
+        "dibs_identity_checks_total",
+        "Signed tokens that were checked, by what came of it: accepted, or the reason of the refusal.",
+        lambda scrape: _words(scrape.metrics.identities.copy()),
+        labels=("result",),
+    ),
+    Metric(
+        COUNTER,
         "dibs_rate_limited_total",
         "Requests refused because their token has a limit of requests a second.",
         lambda scrape: scrape.metrics.rate_limited,

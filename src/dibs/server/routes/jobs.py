@@ -23,7 +23,7 @@ from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_CONTENT, answer_document, encoded
 from dibs.server.routes.operations import OPERATIONS, SINCE_S_MAX, routed
 from dibs.server.routes.table import Handler, Table
-from dibs.wire.credentials import check_digest
+from dibs.wire.credentials import check_digest, identity_rule_document
 from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import events_document, frame, lock_change, lock_snapshot, named_event
 from dibs.wire.operations import STREAM_TYPE
@@ -97,7 +97,11 @@ async def _rights(api: Api, call: HttpRequest) -> Reply:
     asked = parse.parse_query(call.query)
     after = parse.whole_number(asked, "after", 0, 0, parse.SEQ_MAX)
     limit = parse.whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
-    return answer_document(await api.in_reader(lambda: rights_page(api.engine.store, caller.namespace, after, limit)))
+    page = await api.in_reader(lambda: rights_page(api.engine.store, caller.namespace, after, limit))
+    signed = api.guard.signed
+    # An admin of one namespace does not learn who may use the others.
+    rules = signed.rules if signed is not None and caller.namespace is None else ()
+    return answer_document({**page, "identity": [identity_rule_document(rule) for rule in rules]})
 
 
 def webhook_routes(api: Api) -> Table:

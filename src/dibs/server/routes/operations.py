@@ -111,6 +111,7 @@ DOCUMENTS: dict[str, Answer] = {
         "events": parts("in order, as in `GET /events`, each also with `user_id`: whose it is"),
         "next": number("what to send as `after` for the following page, null on the last", null=True),
         "gap": part("null, or what was asked for and is no longer on record", null=True),
+        "identity": parts("the rules for signed tokens of this server, for admins of all namespaces"),
     },
     "webhook": _WEBHOOK,
     "standing": {
