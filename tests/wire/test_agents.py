@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dibs.base.errors import InvalidInput
-from dibs.core.session_outcomes import SessionLease, SessionState
 from dibs.core.limits import METADATA_CHARS_MAX
 from dibs.core.records import EXPIRED, RELEASED, Holder, SessionRecord, Wait, Want
+from dibs.core.session_outcomes import SessionLease, SessionState
 from dibs.wire.agent_documents import agents_document, listed_agents, page_of
 from dibs.wire.agent_notes import agent_note, note_of
 from dibs.wire.sentences import readable, said, shown_name

@@ -26,7 +26,8 @@ def parse_duration(text: str, what: str = "duration") -> int:
     # isdecimal alone accepts the digits of every script.
     if unit is None or not digits.isascii() or not digits.isdecimal() or len(digits) > 15 or bool(point) != bool(part):
         raise InvalidInput(f"{text!r} is not a {what}. {_FORM}")
-    ms, rest = divmod(int(digits) * unit, 10 ** len(part))
+    size = int("1" + "0" * len(part))
+    ms, rest = divmod(int(digits) * unit, size)
     if rest:
         raise InvalidInput(f"{text!r} is not a {what}: it has less than a millisecond. {_FORM}")
     return ms

@@ -17,9 +17,9 @@ from dibs.base.cheap import Callable, Iterable, Sequence
 from dibs.base.errors import InvalidInput
 from dibs.base.jsontext import Document
 from dibs.base.record import Record
-from dibs.core.session_outcomes import SessionState
 from dibs.core.names import is_resource
 from dibs.core.records import RELEASED, SessionRecord
+from dibs.core.session_outcomes import SessionState
 from dibs.wire import parts
 from dibs.wire.agent_notes import SHELL, note_of
 from dibs.wire.sentences import shown_name

@@ -329,8 +329,8 @@ def _typed_here(call: Call) -> str | None:
     """The lease id of the job, if it was claimed in this terminal's shell."""
     from dibs.base.plugins import PARTS, plugin
 
-    named = call.values.get("job") or ()
-    names = [named] if isinstance(named, str) else named
+    named = call.values.get("job") or []
+    names: list[str] = [named] if isinstance(named, str) else named
     typed: Any = plugin(PARTS, "typed-claims") if len(names) == 1 else None
     return None if typed is None else typed.recall(call, names[0])
 
