@@ -366,8 +366,8 @@ def _plain(rest: Sequence[Word], known: Program) -> list[Word]:
 def _of_git(
     rest: list[Word], folder: str | None, command: SimpleCommand, read: Callable[[str], str]
 ) -> list[Candidate]:
-    """The files that `git rm`, `mv` and `apply` write. Of the others `git/git_reach.py` knows which changes they destroy; most
-    write the index or a ref, and no file."""
+    """The files that `git rm`, `mv` and `apply` write. Of the others `git/git_reach.py` knows which changes they
+    destroy; most write the index or a ref, and no file."""
     at = 0
     while at < len(rest) and rest[at].startswith("-"):
         if rest[at] == "-C" and at + 1 < len(rest):
@@ -424,7 +424,8 @@ def _of_find(command: SimpleCommand, rest: Sequence[Word]) -> list[Candidate]:
 
 
 def _of_code(program: str, rest: Sequence[Word], folder: str | None, command: SimpleCommand) -> list[Candidate]:
-    """The files that an interpreter may write. It runs code in the command, in a here-document, or a script with the names that it is given.
+    """The files that an interpreter may write. It runs code in the command or in a here-document, or a script with the
+    names that it is given.
     `perl -pi` and `ruby -i` write their files."""
     code = [each for at, each in enumerate(rest) if at and rest[at - 1] in _CODE]
     in_place = program in ("perl", "ruby") and any(_EDITS_IN_PLACE.match(each) for each in rest if each[:2] != "--")
