@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.git.checkout_claims import has_company
 from dibs.agents.git.guard_transport import GuardTransport
+from dibs.agents.git.holders import has_company
 from dibs.agents.harness.held_names import candidates, named
 from dibs.agents.harness.identity import Agent
 from dibs.agents.harness.shell_writes import written
@@ -194,7 +194,7 @@ def test_another_work_tree_counts_only_where_the_repository_says_deny(yard: Yard
 
 
 def test_who_has_claimed_here_is_noted_until_the_end_of_the_session(tmp_path: Path) -> None:
-    from dibs.agents.git.checkout_claims import forget_holder, note_holder
+    from dibs.agents.git.holders import forget_holder, note_holder
 
     own, one, two = str(tmp_path), Agent("claude", "one"), Agent("claude", "two")
     assert not has_company(own, one)

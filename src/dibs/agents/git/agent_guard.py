@@ -146,7 +146,7 @@ class AgentGuard:
         root = root_around({}, here)
         if not root or agent is None or not os.path.isdir(os.path.join(git_folder_of(root), "dibs", "holders")):
             return None
-        from dibs.agents.git.checkout_claims import has_company
+        from dibs.agents.git.holders import has_company
 
         if not has_company(git_folder_of(root), agent):
             return None

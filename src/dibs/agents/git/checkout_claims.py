@@ -14,12 +14,13 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git.guard_transport import guarded
+from dibs.agents.git.holders import forget_holder, note_holder
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import DENY, OFF, WARN, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Iterator, Sequence
-from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.base.ids import digest, new_id
 from dibs.base.jsontext import Document
@@ -29,7 +30,7 @@ from dibs.client.flow import all_pages, drive, status_of
 from dibs.client.naming import Naming
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
-from dibs.core.limits import AGENT_TTL_MS, ALL_NAMES_MAX, NUMBER_MAX, TICKET_MS
+from dibs.core.limits import ALL_NAMES_MAX, NUMBER_MAX, TICKET_MS
 from dibs.core.names import is_resource
 from dibs.core.overlap import above
 from dibs.core.records import HELD
@@ -391,59 +392,6 @@ def agent_of(hold: Document) -> str:
 
 def _words(hold: Document) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in str(hold.get("metadata") or "").split())
-
-
-# Which agents have claimed files in a checkout: an empty file for each, beside git's own. An agent that is alone need
-# not ask the store whose the files are that its commands name. It says nothing else: the store knows who has what.
-
-
-def note_holder(own: str, agent: Agent, *, is_new: bool = True) -> None:
-    """Note that an agent has claimed something here, or is still at work. If that fails, others do not look."""
-    path = os.path.join(_holders(own), _mark_of(agent))
-    try:
-        os.utime(path)
-    except OSError:
-        if not is_new:
-            return
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb"):
-                pass
-        except OSError:
-            pass
-
-
-def forget_holder(own: str, agent: Agent) -> None:
-    """The agent is over, and with a session all its subagents."""
-    mark = _mark_of(agent)
-    for name in _names_in(_holders(own)):
-        if name == mark or (not agent.subagent and name.startswith(f"{mark}-")):
-            try:
-                os.unlink(os.path.join(_holders(own), name))
-            except OSError:
-                pass
-
-
-def has_company(own: str, agent: Agent) -> bool:
-    """Tell whether another agent may have claimed files here. One that was killed counts for as long as its claims
-    could last."""
-    mark, oldest = _mark_of(agent), wall_ms() - AGENT_TTL_MS
-    for name in _names_in(_holders(own)):
-        if name != mark:
-            try:
-                if os.stat(os.path.join(_holders(own), name)).st_mtime_ns // 1_000_000 >= oldest:
-                    return True
-            except OSError:
-                pass
-    return False
-
-
-def _holders(own: str) -> str:
-    return os.path.join(own, "dibs", "holders")
-
-
-def _mark_of(agent: Agent) -> str:
-    return agent.mark.replace("/", "-")
 
 
 def _names_in(folder: str) -> list[str]:

@@ -55,7 +55,7 @@ _READERS = frozenset(
 
 
 class Program:
-    """How a program treats the files that it is given.
+    """The way in which a program treats the files that it is given.
 
     `writes`: it writes them only with one of these options; None: always. `unless`: not with one of these. `outputs`:
     options whose value is a file that it writes, whatever else it does. `values`: options whose value is no file.
@@ -366,8 +366,8 @@ def _plain(rest: Sequence[Word], known: Program) -> list[Word]:
 def _of_git(
     rest: list[Word], folder: str | None, command: SimpleCommand, read: Callable[[str], str]
 ) -> list[Candidate]:
-    """What `git rm`, `mv` and `apply` write. Of the others `git/git_reach.py` knows which changes they destroy; most
-    write the index or a ref, and no file."""
+    """The files that `git rm`, `mv` and `apply` write. Of the others `git/git_reach.py` knows which changes they
+    destroy; most write the index or a ref, and no file."""
     at = 0
     while at < len(rest) and rest[at].startswith("-"):
         if rest[at] == "-C" and at + 1 < len(rest):
@@ -424,7 +424,8 @@ def _of_find(command: SimpleCommand, rest: Sequence[Word]) -> list[Candidate]:
 
 
 def _of_code(program: str, rest: Sequence[Word], folder: str | None, command: SimpleCommand) -> list[Candidate]:
-    """What an interpreter runs: code in the command, in a here-document, or a script with the names that it is given.
+    """The files that an interpreter may write. It runs code in the command or in a here-document, or a script with the
+    names that it is given.
     `perl -pi` and `ruby -i` write their files."""
     code = [each for at, each in enumerate(rest) if at and rest[at - 1] in _CODE]
     in_place = program in ("perl", "ruby") and any(_EDITS_IN_PLACE.match(each) for each in rest if each[:2] != "--")
@@ -548,7 +549,7 @@ def _is_part_like(part: str, pattern: str) -> bool:
 
 
 def _size_of(pattern: str, place: int, character: str) -> int:
-    """How many characters of a pattern match this one; 0: it does not."""
+    """The number of characters of a pattern that match this one; 0: it does not."""
     sign = pattern[place : place + 1]
     close = pattern.find("]", place + 2) if sign == "[" else -1
     if close < 0:

@@ -1,0 +1,69 @@
+"""The agents that have claimed files in a checkout: an empty file for each, beside git's own.
+
+An agent that is alone need not ask the store whose the files are that its commands name. This says nothing else: the
+store knows who has what.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.agents.harness.identity import Agent
+from dibs.base.clock import wall_ms
+from dibs.core.limits import AGENT_TTL_MS
+
+
+def note_holder(own: str, agent: Agent, *, is_new: bool = True) -> None:
+    """Note that an agent has claimed something here, or is still at work. If that fails, others do not look."""
+    path = os.path.join(_holders(own), _mark_of(agent))
+    try:
+        os.utime(path)
+    except OSError:
+        if not is_new:
+            return
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb"):
+                pass
+        except OSError:
+            pass
+
+
+def forget_holder(own: str, agent: Agent) -> None:
+    """The agent is over, and with a session all its subagents."""
+    mark = _mark_of(agent)
+    for name in _names_in(_holders(own)):
+        if name == mark or (not agent.subagent and name.startswith(f"{mark}-")):
+            try:
+                os.unlink(os.path.join(_holders(own), name))
+            except OSError:
+                pass
+
+
+def has_company(own: str, agent: Agent) -> bool:
+    """Tell whether another agent may have claimed files here. One that was killed counts for as long as its claims
+    could last."""
+    mark, oldest = _mark_of(agent), wall_ms() - AGENT_TTL_MS
+    for name in _names_in(_holders(own)):
+        if name != mark:
+            try:
+                if os.stat(os.path.join(_holders(own), name)).st_mtime_ns // 1_000_000 >= oldest:
+                    return True
+            except OSError:
+                pass
+    return False
+
+
+def _holders(own: str) -> str:
+    return os.path.join(own, "dibs", "holders")
+
+
+def _mark_of(agent: Agent) -> str:
+    return agent.mark.replace("/", "-")
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
