@@ -39,7 +39,7 @@ def test_who_only_looks_is_not_told_to_begin_no_work(tmp_path: Path, words: tupl
 
 
 def test_a_saved_address_is_said_to_be_one(tmp_path: Path) -> None:
-    env = clean_env(tmp_path)
+    env = clean_env(tmp_path, XDG_CONFIG_HOME=str(tmp_path))
     dibs_here(env, tmp_path, "config", "set", "url", PLACES[0])
     looked = dibs_here(env, tmp_path, "list").stderr
     assert "The address was saved by `dibs config set url`; `dibs config unset url` ends that." in looked

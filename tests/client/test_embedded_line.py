@@ -20,7 +20,7 @@ from dibs.core.records import ticket_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores import waiters
 from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite import store as store_module
+from dibs.stores.sqlite import queries
 from dibs.testing.contract_base import WAIT_S_MAX
 from dibs.wire.documents import Reply
 from tests.programs import pause
@@ -68,7 +68,7 @@ def test_a_hand_over_wakes_the_one_it_is_for_and_nobody_else(path: str, monkeypa
     # Nobody looks by itself while this test lasts: whoever comes back was woken.
     for limit in ("POLL_MS_MIN", "POLL_MS_MAX"):
         monkeypatch.setattr(waiters, limit, 600_000)
-    monkeypatch.setattr(store_module, "HEARD_POLL_MS_MAX", 600_000)
+    monkeypatch.setattr(queries, "HEARD_POLL_MS_MAX", 600_000)
     monkeypatch.setattr("dibs.client.embedded.EMBEDDED_POLL_MS", 600_000)
     monkeypatch.setattr("dibs.client.embedded.TICKET_KEEP_MS", 600_000)
     store = Counting(path)
@@ -111,10 +111,10 @@ import sys
 from dibs.client.embedded import claim
 from dibs.engine.coordinator import Coordinator
 from dibs.stores import waiters
-from dibs.stores.sqlite import SqliteStore, store as store_module
+from dibs.stores.sqlite import SqliteStore, queries
 from dibs.core.commands import Acquire
 import dibs.client.embedded as claiming
-waiters.POLL_MS_MIN = store_module.HEARD_POLL_MS_MAX = 600_000
+waiters.POLL_MS_MIN = queries.HEARD_POLL_MS_MAX = 600_000
 claiming.EMBEDDED_POLL_MS = claiming.TICKET_KEEP_MS = 600_000
 store = SqliteStore(sys.argv[1])
 command = Acquire(ns="d", name="job", owner="far", principal="p", fresh_lease_id="far", ttl_ms=60_000, wait=True)
