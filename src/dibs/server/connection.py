@@ -746,7 +746,7 @@ def _target(url: bytes) -> tuple[bytes, bytes]:
     """Path and query of the address. Raises what the parser raises if it is none."""
     if url[0] == _SLASH and _QUERY not in url and _FRAGMENT not in url and url[1:2] != b"/":
         return url, b""
-    parsed = httptools.parse_url(url)
+    parsed: Any = httptools.parse_url(url)  # its types say that a part is never None
     return parsed.path or b"", parsed.query or b""
 
 
