@@ -25,7 +25,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
 from dibs.base.logger import log
 from dibs.core import limits
-from dibs.oidc.rules_file import IssuerSource, check_url
+from dibs.oidc.rules_file import IssuerSource, check_url, file_content
 
 RSA_BITS_MIN = 2048
 _ALGORITHMS = {("RSA", None): "RS256", ("EC", "P-256"): "ES256", ("OKP", "Ed25519"): "EdDSA"}
@@ -106,8 +106,7 @@ class Issuer:
 
 def _file_content(path: str) -> Any:
     try:
-        with open(path, "rb") as file:
-            return _parsed(file.read(limits.IDENTITY_ANSWER_BYTES_MAX + 1), path)
+        return _parsed(file_content(path, limits.IDENTITY_ANSWER_BYTES_MAX + 1), path)
     except OSError as error:
         raise KeysUnavailable(f"{path} cannot be read: {error.strerror}") from None
 
@@ -197,8 +196,7 @@ def _cut(end: socket.socket) -> None:
 
 def _own_token(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:
-            return file.read(limits.IDENTITY_TOKEN_BYTES_MAX).strip()
+        return file_content(path, limits.IDENTITY_TOKEN_BYTES_MAX).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         log.error("the token for the issuer cannot be read from %s: %s", path, type(error).__name__)
         raise KeysUnavailable(f"{path} cannot be read") from None

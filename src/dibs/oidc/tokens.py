@@ -28,7 +28,7 @@ from dibs.base.logger import log
 from dibs.base.terminal import plain
 from dibs.core import limits
 from dibs.core.identity import Caller
-from dibs.core.service.identity import IdentityRule, NoteIdentity, judge, texts_of, warnings_of
+from dibs.core.service.identity import IdentityRule, NoteIdentity, judge, texts_of, warnings_about
 from dibs.engine.metrics import IDENTITY_CHECKS
 from dibs.oidc.issuers import ALGORITHMS, Issuer, IssuerKey, KeysUnavailable
 from dibs.oidc.rules_file import IdentityRules, read_rules
@@ -97,9 +97,8 @@ class SignedTokens:
         for key in self._known:
             self._doubt(key)  # a request that is under way asks again, and is not refused
         self._known = {}
-        for number, rule in enumerate(found.rules, 1):
-            for text in warnings_of(rule):
-                log.warning("%s, rule %d: %s", found.path, number, text)
+        for number, text in warnings_about(found.rules):
+            log.warning("%s, rule %d: %s", found.path, number, text)
 
     @property
     def rules(self) -> tuple[IdentityRule, ...]:

@@ -171,6 +171,22 @@ def names_in(template: str) -> list[str]:
     return [text for text, is_name in _pieces(template) if is_name]
 
 
+def check_rule(rule: IdentityRule) -> None:
+    """Raise InvalidInput for a rule whose templates no claims can fill."""
+    check_principal(_template_with(rule.principal, "x"))
+    if not names_in(rule.role) and rule.role not in ROLES:
+        raise InvalidInput(f"role is one of {', '.join(ROLES)}")
+    if rule.namespace:
+        check_namespace(_template_with(rule.namespace, "x"))
+    for name, text in rule.limits:
+        _number(name, _template_with(text, "1"))
+
+
+def _template_with(template: str, value: str) -> str:
+    """A template with the same value for each claim."""
+    return "".join([value if is_name else text for text, is_name in _pieces(template)])
+
+
 def _pieces(template: str) -> list[tuple[str, bool]]:
     """The literal parts of a template and the names in it, in order."""
     found: list[tuple[str, bool]] = []
@@ -226,8 +242,8 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
-# What an operator should look at twice. A rule is tried with claims as a stranger has them, or a run of code that nobody
-# has looked at. Each claim has patterns: mallory may have any name that begins so.
+# What an operator should look at twice. A rule is tried with claims as a stranger has them, or a run of code that
+# nobody has looked at. Each claim has patterns: mallory may have any name that begins so.
 
 _Claims = dict[str, tuple[str, ...]]
 _ID = ("6660666",)
@@ -270,6 +286,30 @@ _BRANCH_GITLAB: _Claims = {
     "sub": ("project_path:**:ref_type:branch:ref:mallory*",),
 }
 _GITHUB, _GITHUB_OWN, _GITLAB = "token.actions.githubusercontent.com", "/_services/token", "gitlab"
+
+
+def warnings_about(rules: tuple[IdentityRule, ...]) -> list[tuple[int, str]]:
+    """Everything that should be looked at twice, with the number of the rule, from 1."""
+    found = []
+    for number, rule in enumerate(rules, 1):
+        found += [(number, text) for text in warnings_of(rule)]
+        for before, other in enumerate(rules[: number - 1], 1):
+            if other.issuer != rule.issuer and _share_names(rule, other):
+                found.append((number, f"it can make the name that rule {before} makes for another issuer: {_APART}"))
+    return found
+
+
+_APART = "begin the principals with different words"
+
+
+def _share_names(rule: IdentityRule, other: IdentityRule) -> bool:
+    """Tell whether templates can become one principal. Two rules that name the same one in full mean it."""
+    if not names_in(rule.principal) and not names_in(other.principal):
+        return False
+    return all(
+        overlap(_template_with(one, _ANY), _template_with(two, _ANY))
+        for one, two in ((rule.principal, other.principal), (rule.namespace or "{any}", other.namespace or "{any}"))
+    )
 
 
 def warnings_of(rule: IdentityRule) -> list[str]:
