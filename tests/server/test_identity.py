@@ -594,3 +594,10 @@ def test_an_issuer_that_answers_byte_by_byte_is_cut_off_however_late_it_was_foun
             get(url, IssuerSource(issuer=url))
         thread.join(30)
     assert is_cut.is_set()
+
+
+@pytest.mark.fault("F-651")
+def test_a_signed_token_is_not_exchanged_for_one_that_never_ends(served: Server, issuer: Issuer) -> None:
+    refused = served.ask("POST", "/auth/token/rotate", {}, who=issuer.token())
+    assert (refused.status, refused.json["code"]) == (409, "conflict")
+    assert "ci-acme+app" not in [each["name"] for each in served.ask("GET", "/tokens", who="admin").json["tokens"]]

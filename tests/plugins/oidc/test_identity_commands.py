@@ -164,7 +164,7 @@ def test_claims_of_a_hostile_token_are_shown_as_data(rules: Path, issuer: Issuer
     assert "as root" not in [line[-7:] for line in (said + err).splitlines()]
 
 
-@pytest.mark.fault("F-651")
+@pytest.mark.fault("F-650")
 def test_a_pipe_in_the_place_of_the_rules_holds_up_nobody(rules: Path) -> None:
     signed = SignedTokens(str(rules))
     rules.unlink()
