@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.core.identity import Limits
-from dibs.core.service.identity import IdentityRule, fits, judge, misses, names_in, warnings_of
+from dibs.core.service.identity import IdentityRule, fits, judge, misses, names_in, overlap, warnings_of
 
 ISSUER = "https://token.actions.githubusercontent.com"
 # The shape of GitHub's, GitLab's and Kubernetes' claims, from their documentation.
@@ -185,13 +186,39 @@ def test_a_broken_template_is_refused(template: str) -> None:
         names_in(template)
 
 
+@pytest.mark.fault("F-649")
 @pytest.mark.parametrize(
     ("match", "fields", "word"),
     [
         ({}, {}, "every token of this issuer"),
         ({"ref": "refs/heads/main"}, {}, "a stranger's repository"),
         ({"repository": "**", "ref": "x"}, {}, "takes every name"),
-        ({"repository": "*/app", "ref": "x"}, {}, ""),
+        ({"repository": "*/app", "ref": "x"}, {}, "a stranger's repository"),
+        ({"sub": "repo:*/app:ref:refs/heads/main"}, {}, "a stranger's repository"),
+        ({"repository": "*acme/app", "ref": "x"}, {}, "a stranger's repository"),
+        ({"repository": ("acme/app", "*/app"), "ref": "x"}, {}, "'*/app' takes every name"),
+        ({"repository": "acme-*/app", "ref": "x"}, {}, "longer names"),
+        ({"repository_owner": "acme-*", "ref": "x"}, {}, "longer names"),
+        ({"repository": "acme/app-*", "ref": "x"}, {}, ""),
+        ({"job_workflow_ref": "acme/ci/.github/workflows/deploy.yml@refs/heads/main"}, {}, "a stranger's repository"),
+        ({"repository": "**", "repository_owner": "acme", "ref": "x"}, {}, ""),
+        ({"enterprise": "acme", "ref": "x"}, {}, ""),
+        ({"repository": "acme/app", "ref": "**"}, {}, "a pull request"),
+        ({"repository": "acme/app", "ref": "refs/**"}, {}, "a pull request"),
+        ({"repository": "acme/app", "ref": ("refs/heads/main", "refs/pull/*/merge")}, {}, "a pull request"),
+        ({"repository": "acme/app", "ref": "refs/heads/**"}, {}, ""),
+        ({"repository": "acme/app", "event_name": "pull_request"}, {}, "a pull request"),
+        ({"repository": "acme/app", "event_name": "push"}, {}, ""),
+        ({"repository": "acme/app", "ref_protected": "false"}, {}, "a pull request"),
+        ({"repository": "acme/app", "ref_protected": "true"}, {}, ""),
+        ({"repository": "acme/app", "environment": "*"}, {}, "a pull request"),
+        ({"repository": "acme/app", "workflow_ref": "acme/app/.github/workflows/**"}, {}, "a pull request"),
+        ({"repository": "acme/app", "workflow_ref": "acme/app/**@refs/heads/main"}, {}, ""),
+        ({"sub": "repo:acme/app:*request"}, {}, "a pull request"),
+        ({"sub": "repo:acme/app:environment:*"}, {}, "a pull request"),
+        ({"sub": "repo:acme/app:environment:production"}, {}, ""),
+        ({"repository": "acme/app", "ref": "x"}, {"role": "{environment}"}, "a claim says the role"),
+        ({"repository": "acme/app"}, {"issuer": "https://ghe.example/_services/token"}, "a pull request"),
         ({"repository_owner": "acme*", "ref": "x"}, {}, "longer names"),
         ({"repository": "acme**", "ref": "x"}, {}, "longer names"),
         ({"repository": "acme/app"}, {}, "a pull request"),
@@ -208,3 +235,47 @@ def test_a_broken_template_is_refused(template: str) -> None:
 def test_a_rule_that_a_stranger_would_meet_is_warned_of(match: dict[str, Any], fields: Any, word: str) -> None:
     found = warnings_of(rule(match=match, **fields))
     assert word in " ".join(found) if word else found == []
+
+
+@pytest.mark.fault("F-649")
+@pytest.mark.parametrize(
+    ("claims", "match", "word"),
+    [
+        (GITLAB, {"project_path": "acme/**", "ref_protected": "true"}, ""),
+        (GITLAB, {"sub": "project_path:acme/group/app:ref_type:branch:ref:main"}, ""),
+        (GITLAB, {"sub": "project_path:acme/group/app:**"}, "every branch"),
+        (GITLAB, {"project_path": "acme/**", "ref": "**"}, "every branch"),
+        (GITLAB, {"project_path": "acme/**", "ref_protected": "false"}, "every branch"),
+        (GITLAB, {"sub": "project_path:*/app:ref_type:branch:ref:main"}, "a stranger's repository"),
+        (GITLAB, {"sub": "project_path:**:ref:main"}, "a stranger's repository"),
+        (GITLAB, {"namespace_path": "**", "ref": "main"}, "a stranger's repository"),
+        (KUBERNETES, {"kubernetes.io/namespace": "prod"}, ""),
+        (KUBERNETES, {"sub": "system:serviceaccount:prod:worker-*"}, ""),
+        (KUBERNETES, {"sub": "system:serviceaccount:*:worker"}, "a pod of another namespace"),
+        (KUBERNETES, {"kubernetes.io/namespace": "*"}, "a pod of another namespace"),
+        (KUBERNETES, {"kubernetes.io/serviceaccount/name": "deployer"}, "a pod of another namespace"),
+        ({"iss": "https://ci.example"}, {"sub": "**"}, "a stranger meets it"),
+        ({"iss": "https://ci.example"}, {"sub": "pipeline:7"}, ""),
+    ],
+)
+def test_rules_of_other_issuers_are_warned_of_too(claims: dict[str, Any], match: dict[str, Any], word: str) -> None:
+    found = warnings_of(rule(claims, match=match))
+    assert word in " ".join(found) if word else found == []
+
+
+@given(st.text("ab/*", max_size=6), st.text("ab/*", max_size=6), st.text("ab/", max_size=6))
+def test_patterns_that_take_one_text_overlap(pattern: str, other: str, value: str) -> None:
+    assert overlap(pattern, other) == overlap(other, pattern)
+    if fits(pattern, value) and fits(other, value):
+        assert overlap(pattern, other)
+
+
+@given(st.text("ab/*", max_size=4), st.text("ab/*", max_size=4))
+def test_patterns_that_overlap_take_one_text(pattern: str, other: str) -> None:
+    """Such a text is one of these: none of their stars needs more than the other's letters."""
+    letters = len(pattern) + len(other)
+    texts = (
+        ["".join(each) for size in range(letters + 1) for each in product("ab/", repeat=size)] if letters < 7 else []
+    )
+    if texts:
+        assert overlap(pattern, other) == any(fits(pattern, each) and fits(other, each) for each in texts)

@@ -6,7 +6,10 @@ import base64
 import hashlib
 import json
 import logging
+import socket
+import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import jwt
@@ -15,7 +18,10 @@ from cryptography.hazmat.primitives import serialization
 from jwt.warnings import InsecureKeyLengthWarning
 
 from dibs.core import limits
+from dibs.oidc.issuers import KeysUnavailable, get, keys_of
+from dibs.oidc.rules_file import IssuerSource
 from dibs.oidc.tokens import SignedTokens
+from dibs.server.http.admission import Admission
 from tests.issuer import Issuer, by_secret, issuing, new_key, public_jwk, raw
 from tests.server.harness import Poll, running, wait_until
 
@@ -426,3 +432,172 @@ def test_a_stream_goes_on_while_its_token_lasts(rules: Path, issuer: Issuer, tmp
         assert server.guard.known(key).principal == "ci-acme+app"
         wall[0] += 400_000
         assert not server.guard.knows(key)
+
+
+def sent(server: Server, token: str, more: bytes = b"") -> Any:
+    """A request whose answer may come later."""
+    connection = server.raw()
+    connection.sendall(
+        b"GET /whoami HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\n%b\r\n" % (token.encode(), more)
+    )
+    return connection
+
+
+class Spans:
+    """An observer that needs to see the beginning of what it sees the end of."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.ended = 0
+
+    def begin(self, call: Any) -> None:
+        self.begun.append(call)
+
+    def end(self, call: Any) -> None:
+        self.begun.remove(call)
+        self.ended += 1
+
+
+@pytest.mark.fault("F-643")
+def test_a_client_that_goes_while_the_issuer_is_asked_holds_up_nobody(
+    rules: Path, issuer: Issuer, tmp_path: Path
+) -> None:
+    spans = Spans()
+    issuer.hangs.clear()
+    with running(tmp_path, signed=SignedTokens(str(rules)), observers=(spans,)) as server:
+        gone = sent(server, issuer.token(jti="g"), b"Content-Length: 5\r\n")  # its body has not come
+        wait_until(lambda: bool(issuer.asked), "the issuer is asked")
+        waiting = sent(server, issuer.token())
+        wait_until(lambda: server.connections() == 2, "both are there")
+        gone.close()
+        wait_until(lambda: server.connections() == 1, "one is gone")
+        issuer.hangs.set()
+        assert b"ci-acme+app" in waiting.recv(10_000)
+        waiting.close()
+        wait_until(lambda: spans.ended == 2, "both have ended")
+
+
+@pytest.mark.fault("F-644")
+def test_an_answer_that_nobody_foresaw_is_no_answer(
+    served: Server, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: object) -> None:
+        raise AttributeError("read")  # as a TLS connection does that is cut in the middle
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dibs.oidc.issuers.Issuer.fetch", fails)
+        assert status(served, issuer.token()) == 503
+    assert status(served, issuer.token()) == 503  # it may be asked again in a while
+    assert not next(iter(signed_of(served)._issuers.values())).is_asking
+
+
+def signed_of(server: Server) -> SignedTokens:
+    assert isinstance(server.guard.signed, SignedTokens)
+    return server.guard.signed
+
+
+@pytest.mark.fault("F-644")
+def test_an_issuer_that_never_answers_is_not_waited_for_without_end(
+    served: Server, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    asked = []
+
+    def fetch(self: object) -> Any:  # as a name server that is away
+        asked.append(self)
+        answers.wait(60)
+        return keys_of(issuer.keys, "")
+
+    monkeypatch.setattr("dibs.oidc.issuers.Issuer.fetch", fetch)
+    monkeypatch.setattr("dibs.oidc.tokens.WAIT_S_MAX", 0.2)
+    try:
+        assert [status(served, issuer.token(jti=str(n))) for n in range(3)] == [503] * 3
+        assert len(asked) == 1
+    finally:
+        answers.set()
+    wait_until(lambda: status(served, issuer.token()) == 200, "the keys that came late are used")
+
+
+@pytest.mark.fault("F-645")
+def test_the_token_for_an_issuer_is_in_no_log(issuer: Issuer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "token").write_text("part-one\npart-two\n")
+    path = tmp_path / "identity.toml"
+    path.write_text(RULES.format(issuer=issuer.url).replace("audience", 'token_file = "token"\naudience'))
+    with running(tmp_path, signed=SignedTokens(str(path))) as server:
+        assert status(server, issuer.token()) == 503
+    assert "cannot be had" in caplog.text
+    assert "part-" not in caplog.text
+
+
+@pytest.mark.fault("F-646")
+def test_a_token_that_cannot_be_checked_is_counted_once(rules: Path, issuer: Issuer, tmp_path: Path) -> None:
+    issuer.status = 503
+    with running(tmp_path, signed=SignedTokens(str(rules)), admission=Admission(10, 10)) as server:
+        assert status(server, issuer.token()) == 503
+        assert count(server, "no_keys") == 1
+
+
+@pytest.mark.fault("F-647")
+@pytest.mark.parametrize("is_down", [False, True])
+def test_rules_that_are_read_again_refuse_no_request_under_way(
+    rules: Path, issuer: Issuer, tmp_path: Path, *, is_down: bool
+) -> None:
+    now_ms = [0]
+    issuer.status = 503 if is_down else 200
+    with running(tmp_path, signed=SignedTokens(str(rules), steady=lambda: now_ms[0])) as server:
+        half = server.raw()
+        head = (
+            b"Authorization: Bearer %b\r\nContent-Type: application/json\r\nContent-Length: 2" % issuer.token().encode()
+        )
+        half.sendall(b"POST /locks/a/acquire HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n{" % head)
+        wait_until(lambda: count(server, "no_keys" if is_down else "accepted") == 1, "its token was looked at")
+        if not is_down:
+            assert server.guard.reload()
+        now_ms[0] += 5_000
+        half.sendall(b"}")
+        assert half.recv(10_000).startswith(b"HTTP/1.1 503")
+        half.close()
+        issuer.status = 200
+        assert server.acquire("a", who=issuer.token()).json["status"] == "acquired"
+
+
+@pytest.mark.fault("F-648")
+def test_an_issuer_that_answers_byte_by_byte_is_cut_off_however_late_it_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "IDENTITY_ASK_MS_MAX", 100)
+    connect = socket.create_connection
+
+    def slow(*words: Any, **more: Any) -> socket.socket:
+        time.sleep(0.3)  # the name is looked up, or another address tried first
+        return connect(*words, **more)
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    is_cut = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            end, _ = listening.accept()
+            with end:
+                end.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+                with suppress(OSError):
+                    for _ in range(200):
+                        end.sendall(b" ")
+                        time.sleep(0.05)
+                    return
+            is_cut.set()
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(KeysUnavailable):
+            get(url, IssuerSource(issuer=url))
+        thread.join(30)
+    assert is_cut.is_set()
+
+
+@pytest.mark.fault("F-651")
+def test_a_signed_token_is_not_exchanged_for_one_that_never_ends(served: Server, issuer: Issuer) -> None:
+    refused = served.ask("POST", "/auth/token/rotate", {}, who=issuer.token())
+    assert (refused.status, refused.json["code"]) == (409, "conflict")
+    assert "ci-acme+app" not in [each["name"] for each in served.ask("GET", "/tokens", who="admin").json["tokens"]]

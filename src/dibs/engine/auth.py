@@ -192,6 +192,10 @@ class TokenGuard:
     def is_in_file(self, authorization: bytes) -> bool:
         return digest_of(authorization) in self._callers
 
+    def is_signed(self, authorization: bytes) -> bool:
+        key = digest_of(authorization)
+        return self.signed is not None and key is not None and not self._lists(key) and not self.signed.is_new(key)
+
     def proof(self, key_id: str, challenge: str) -> str | None:
         """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
         key = self.directory.key_named(key_id) if self.directory is not None else None

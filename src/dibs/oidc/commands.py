@@ -11,7 +11,7 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.core.limits import IDENTITY_TOKEN_BYTES_MAX
-from dibs.core.service.identity import judge, warnings_of
+from dibs.core.service.identity import judge, warnings_about
 from dibs.oidc.rules_file import IdentityRules, read_rules
 from dibs.wire.codes import NO
 from dibs.wire.credentials import whoami_document
@@ -22,9 +22,7 @@ _UNCHECKED = "the signature was not checked"
 
 def check(call: Call) -> Answer:
     found = read_rules(call.values["file"])
-    warned = [
-        {"rule": number, "warning": text} for number, rule in enumerate(found.rules, 1) for text in warnings_of(rule)
-    ]
+    warned = [{"rule": number, "warning": text} for number, text in warnings_about(found.rules)]
     document: Document = {"rules": len(found.rules), "warnings": warned}
     lines = [f"{plain(found.path)}: {len(found.rules)} rule{'s' if len(found.rules) > 1 else ''}, which can be used."]
     lines += [call.paint.wait(f"Rule {each['rule']}: {plain(each['warning'])}.") for each in warned]

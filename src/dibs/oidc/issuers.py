@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
 from dibs.base.logger import log
 from dibs.core import limits
-from dibs.oidc.rules_file import IssuerSource, check_url
+from dibs.oidc.rules_file import IssuerSource, check_url, file_content
 
 RSA_BITS_MIN = 2048
 _ALGORITHMS = {("RSA", None): "RS256", ("EC", "P-256"): "ES256", ("OKP", "Ed25519"): "EdDSA"}
@@ -52,7 +53,7 @@ class Issuer:
         self._read_ms: int | None = None
         self._asked_ms: int | None = None
         self.is_asking = False
-        self.waiting: list[Callable[[], None]] = []  # what to do when the answer has come
+        self.waiting: list[Callable[[], None]] | None = None  # what goes on with its answer; None: none is waited for
 
     @property
     def has_keys(self) -> bool:
@@ -66,7 +67,7 @@ class Issuer:
     def may_be_asked(self) -> bool:
         """An unknown key is a reason to ask, and anybody can name one. So it is asked once in a while."""
         rest_ms = limits.IDENTITY_ASK_AGAIN_MS if self.has_keys else limits.IDENTITY_ASK_MS_MAX
-        return self._asked_ms is None or self._steady() - self._asked_ms >= rest_ms
+        return not self.is_asking and (self._asked_ms is None or self._steady() - self._asked_ms >= rest_ms)
 
     def key(self, kid: object, algorithm: str) -> IssuerKey | None:
         """The key of a token. One without a key's id is for an issuer that has one key."""
@@ -75,7 +76,7 @@ class Issuer:
         return found[0] if len(found) == 1 else None
 
     def begin(self) -> None:
-        self.is_asking, self._asked_ms = True, self._steady()
+        self.is_asking, self._asked_ms, self.waiting = True, self._steady(), []
 
     def end(self, keys: list[IssuerKey] | None) -> None:
         """Take the keys, if there are any."""
@@ -105,8 +106,7 @@ class Issuer:
 
 def _file_content(path: str) -> Any:
     try:
-        with open(path, "rb") as file:
-            return _parsed(file.read(limits.IDENTITY_ANSWER_BYTES_MAX + 1), path)
+        return _parsed(file_content(path, limits.IDENTITY_ANSWER_BYTES_MAX + 1), path)
     except OSError as error:
         raise KeysUnavailable(f"{path} cannot be read: {error.strerror}") from None
 
@@ -165,33 +165,38 @@ def get(url: str, source: IssuerSource) -> Any:
             connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
     except (OSError, ValueError) as error:
         raise KeysUnavailable(f"{source.ca_file or url} cannot be used: {error}") from None
-    # A server that sends a byte now and then would hold this thread for as long as it likes.
-    ender = threading.Timer(timeout_s, _cut, (connection,))
-    ender.daemon = True
-    ender.start()
+    ender: threading.Timer | None = None
     try:
+        connection.connect()
+        # A server that sends a byte now and then would hold this thread for as long as it likes. The socket is kept,
+        # because the connection forgets it when an answer begins that is its last.
+        ender = threading.Timer(timeout_s, _cut, (connection.sock,))
+        ender.daemon = True
+        ender.start()
         connection.request("GET", parts.path or "/", headers=headers)
         answer = connection.getresponse()
         content = answer.read(limits.IDENTITY_ANSWER_BYTES_MAX + 1)
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except OSError as error:
         raise KeysUnavailable(f"{url} does not answer: {error}") from None
+    except (ValueError, http.client.HTTPException) as error:  # whose text may be what was sent, our token too
+        raise KeysUnavailable(f"{url} does not answer: {type(error).__name__}") from None
     finally:
-        ender.cancel()
+        if ender is not None:
+            ender.cancel()
         connection.close()
     if answer.status != http.HTTPStatus.OK:
         raise KeysUnavailable(f"{url} answers with {answer.status}")
     return _parsed(content, url)
 
 
-def _cut(connection: http.client.HTTPConnection) -> None:
-    with suppress(OSError, AttributeError):
-        connection.sock.shutdown(2)
+def _cut(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
 def _own_token(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:
-            return file.read(limits.IDENTITY_TOKEN_BYTES_MAX).strip()
+        return file_content(path, limits.IDENTITY_TOKEN_BYTES_MAX).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         log.error("the token for the issuer cannot be read from %s: %s", path, type(error).__name__)
         raise KeysUnavailable(f"{path} cannot be read") from None

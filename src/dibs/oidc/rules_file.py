@@ -14,17 +14,18 @@ asked with.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tomllib
 from typing import Any
 from urllib.parse import urlsplit
 
 from dibs.base.errors import InvalidInput
 from dibs.base.record import Record
-from dibs.core.identity import AGENT, ROLES
+from dibs.core.identity import AGENT
 from dibs.core.limits import IDENTITY_FILE_BYTES_MAX, IDENTITY_RULES_MAX
-from dibs.core.names import check_namespace, check_principal
-from dibs.core.service.identity import IdentityRule, names_in
+from dibs.core.service.identity import IdentityRule, check_rule, names_in
 from dibs.wire.credentials import LIMIT_FIELDS
 
 _FIELDS = {
@@ -59,8 +60,7 @@ class IdentityRules(Record):
 
 def read_rules(path: str) -> IdentityRules:
     try:
-        with open(path, "rb") as file:
-            content = file.read(IDENTITY_FILE_BYTES_MAX + 1)
+        content = file_content(path, IDENTITY_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise InvalidInput(f"The identity file {path} cannot be read: {error.strerror}.") from None
     if len(content) > IDENTITY_FILE_BYTES_MAX:
@@ -92,6 +92,15 @@ def read_rules(path: str) -> IdentityRules:
     return IdentityRules(path=path, rules=tuple(rules), sources=tuple(sources.values()))
 
 
+def file_content(path: str, most: int) -> bytes:
+    """Read a file, up to a number of bytes. Raises OSError, also for a pipe, which would hold up a server."""
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return file.read(most)
+
+
 def _rule(block: dict[str, Any], folder: str) -> tuple[IdentityRule, IssuerSource]:
     unknown = sorted(set(block) - _FIELDS)
     if unknown:
@@ -101,12 +110,6 @@ def _rule(block: dict[str, Any], folder: str) -> tuple[IdentityRule, IssuerSourc
     audiences = _texts(block.get("audience"), "audience")
     principal = _text(block, "principal")
     role, namespace = _text(block, "role", AGENT), _text(block, "namespace", "")
-    if not names_in(principal):
-        check_principal(principal)
-    if not names_in(role) and role not in ROLES:
-        raise InvalidInput(f"role is one of {', '.join(ROLES)}")
-    if namespace and not names_in(namespace):
-        check_namespace(namespace)
     rule = IdentityRule(
         issuer=issuer,
         audiences=audiences,
@@ -116,6 +119,7 @@ def _rule(block: dict[str, Any], folder: str) -> tuple[IdentityRule, IssuerSourc
         namespace=namespace,
         limits=_limits(block.get("limits", {})),
     )
+    check_rule(rule)
     source = IssuerSource(
         issuer=issuer,
         keys=_keys(_text(block, "keys", ""), folder),

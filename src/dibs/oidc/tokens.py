@@ -17,6 +17,7 @@ import json
 import math
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jwt
@@ -27,7 +28,7 @@ from dibs.base.logger import log
 from dibs.base.terminal import plain
 from dibs.core import limits
 from dibs.core.identity import Caller
-from dibs.core.service.identity import IdentityRule, NoteIdentity, judge, texts_of, warnings_of
+from dibs.core.service.identity import IdentityRule, NoteIdentity, judge, texts_of, warnings_about
 from dibs.engine.metrics import IDENTITY_CHECKS
 from dibs.oidc.issuers import ALGORITHMS, Issuer, IssuerKey, KeysUnavailable
 from dibs.oidc.rules_file import IdentityRules, read_rules
@@ -76,7 +77,7 @@ class SignedTokens:
         self._wall = wall
         self._steady = steady
         self._known: dict[bytes, Accepted] = {}
-        self._unsure: dict[bytes, int] = {}  # tokens whose keys could not be had, until when
+        self._unsure: dict[bytes, None] = {}  # tokens that could not be checked, the oldest first
         self._noted_ms: dict[tuple[str, str, str], int] = {}
         self._next_line_ms: dict[str, int] = {}
         self._issuers: dict[str, Issuer] = {}
@@ -93,10 +94,11 @@ class SignedTokens:
             if source.keys and "://" not in source.keys:
                 issuers[source.issuer].end(_read_now(issuers[source.issuer]))
         self._rules, self._issuers = found, issuers
-        self._known, self._unsure = {}, {}
-        for number, rule in enumerate(found.rules, 1):
-            for text in warnings_of(rule):
-                log.warning("%s, rule %d: %s", found.path, number, text)
+        for key in self._known:
+            self._doubt(key)  # a request that is under way asks again, and is not refused
+        self._known = {}
+        for number, text in warnings_about(found.rules):
+            log.warning("%s, rule %d: %s", found.path, number, text)
 
     @property
     def rules(self) -> tuple[IdentityRule, ...]:
@@ -128,9 +130,8 @@ class SignedTokens:
         found = self._known.get(key)
         if found is not None and not self._is_over(found):
             return found.caller
-        if self._unsure and self._unsure.get(key, 0) > self._steady():
-            self.counts[KEYS] += 1
-            raise SignatureUnchecked("The signer of this token does not answer, so it cannot be checked. Ask again.")
+        if key in self._unsure:
+            raise SignatureUnchecked("The token cannot be checked now. Ask again.")
         return None
 
     def ends_ms(self, key: bytes) -> int | None:
@@ -149,16 +150,21 @@ class SignedTokens:
         """Check a token and remember it if it is accepted, then go on: at once, or when its issuer has answered."""
         token = authorization.partition(b" ")[2].strip()
         issuer = self._learn_now(key, token)
-        if issuer is not None and len(issuer.waiting) < limits.IDENTITY_WAITING_MAX:
-
-            def go_on() -> None:
-                self._learn_now(key, token)
-                then()
-
-            issuer.waiting.append(go_on)
+        if issuer is not None:
             self._ask(issuer)
-        else:
+
+        def go_on() -> None:
+            self.counts[KEYS] += key in self._unsure
             then()
+
+        def try_again() -> None:
+            self._learn_now(key, token)
+            go_on()
+
+        if issuer is None or issuer.waiting is None or len(issuer.waiting) >= limits.IDENTITY_WAITING_MAX:
+            go_on()
+        else:
+            issuer.waiting.append(try_again)
 
     def _learn_now(self, key: bytes, token: bytes) -> Issuer | None:
         """The same with the keys that are known now. Return the issuer whose keys are needed."""
@@ -196,9 +202,9 @@ class SignedTokens:
             )
 
     def _doubt(self, key: bytes) -> None:
-        if len(self._unsure) >= limits.IDENTITY_WAITING_MAX:
-            self._unsure.clear()
-        self._unsure[key] = self._steady() + 1_000
+        while len(self._unsure) >= limits.IDENTITY_REMEMBERED_MAX:
+            del self._unsure[next(iter(self._unsure))]
+        self._unsure[key] = None
 
     def _refuse(self, refusal: TokenRefused) -> None:
         self.counts[refusal.reason] += 1
@@ -235,7 +241,7 @@ class SignedTokens:
     def _key(self, issuer: Issuer, header: dict[str, Any]) -> IssuerKey:
         found = issuer.key(header.get("kid"), header["alg"])
         if found is None:
-            if issuer.is_asking or issuer.may_be_asked:
+            if issuer.waiting is not None or issuer.may_be_asked:
                 raise KeysNeeded(issuer)
             if not issuer.has_keys:
                 raise KeysUnavailable(issuer.source.issuer)
@@ -245,7 +251,8 @@ class SignedTokens:
         return found
 
     def _ask(self, issuer: Issuer) -> None:
-        """Ask an issuer for its keys, in a thread. What waits for them goes on after it."""
+        """Ask an issuer for its keys, in a thread. What waits for them goes on after it, or after WAIT_S_MAX: a name
+        that cannot be looked up may hold the thread for longer than any answer."""
         if issuer.is_asking:
             return
         issuer.begin()
@@ -253,20 +260,24 @@ class SignedTokens:
 
         def work() -> None:
             keys = _read_now(issuer)
-            loop.call_soon_threadsafe(finish, keys)
+            with suppress(RuntimeError):  # the server has ended
+                loop.call_soon_threadsafe(finish, keys)
 
         def finish(keys: list[IssuerKey] | None) -> None:
+            timer.cancel()
             issuer.end(keys)
-            waiting_goes_on()
+            go_on()
 
-        def waiting_goes_on() -> None:
-            waiting, issuer.waiting = issuer.waiting, []
-            for go_on in waiting:
-                go_on()
+        def go_on() -> None:
+            waiting, issuer.waiting = issuer.waiting or [], None
+            for each in waiting:
+                loop.call_soon(each)  # one that fails is alone with it
 
-        # A name that cannot be looked up may hold the thread for longer than any answer.
-        loop.call_later(WAIT_S_MAX, waiting_goes_on)
-        threading.Thread(target=work, name="dibs-issuer", daemon=True).start()
+        timer = loop.call_later(WAIT_S_MAX, go_on)
+        try:
+            threading.Thread(target=work, name="dibs-issuer", daemon=True).start()
+        except RuntimeError:  # no more threads now
+            finish(None)
 
 
 def _read_now(issuer: Issuer) -> list[IssuerKey] | None:
@@ -274,7 +285,9 @@ def _read_now(issuer: Issuer) -> list[IssuerKey] | None:
         return issuer.fetch()
     except KeysUnavailable as error:
         log.error("the keys of %s cannot be had: %s", issuer.source.issuer, plain(error))
-        return None
+    except Exception as error:  # whatever it is, those who wait for the keys must hear of it
+        log.error("the keys of %s cannot be had: %s", issuer.source.issuer, type(error).__name__)
+    return None
 
 
 def opened(token: bytes) -> tuple[dict[str, Any], dict[str, Any]]:

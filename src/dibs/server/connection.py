@@ -585,6 +585,8 @@ class HttpConnection:
 
     def _begin(self, call: HttpRequest) -> None:
         self.call = call
+        for observer in self.state.observers:
+            observer.begin(call)
         guard = self.state.api.guard
         if guard.signed is None or not guard.learn(call.head.digest, call.head.headers, lambda: self._handle(call)):
             self._handle(call)
@@ -599,8 +601,6 @@ class HttpConnection:
             call.keep_alive = False
         if self.is_stranger and api.guard.knows(head.digest, head.headers.get(PEER)):
             self.show_standing()
-        for observer in state.observers:
-            observer.begin(call)
         is_usual = not api.checks_names or (head.is_plain and api.names.knows(head.host))
         if call.route is not None and is_usual and state.cors is None:
             call.verb, handler = call.route

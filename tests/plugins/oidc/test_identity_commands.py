@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -106,12 +107,18 @@ def test_a_wrong_signature_and_an_issuer_that_is_down_are_told_apart(rules: Path
         (("principal", 'role = "root"\nprincipal'), "role is one of"),
         (("principal", "limits = { held = 5 }\nprincipal"), "there is no limit 'held'"),
         (("principal", "limits = { max_held = -5 }\nprincipal"), "is a whole number"),
+        (("principal", "limits = { max_held = 99999999999 }\nprincipal"), "is a whole number"),
+        (("principal", 'limits = { max_held = "a{x}" }\nprincipal'), "is a whole number"),
+        (("ci-{repository}", "ci: {repository}"), "letters, digits or"),
+        (("ci-{repository}", "x" * 64 + "{repository}"), "letters, digits or"),
+        (("principal", 'namespace = "a/{ref}"\nprincipal'), "A namespace is"),
         (('"acme/app"', "{ a = 1 }"), "match.repository is a text"),
         (("[[identity]]", "[identity]"), "has no rule"),
         (("[[identity]]", "[[identities]]"), "there is no setting 'identities'"),
         (("[[identity]]", "[[identity"), "is not TOML"),
     ],
 )
+@pytest.mark.fault("F-650")
 def test_rules_that_cannot_be_used_say_which_and_why(rules: Path, change: tuple[str, str], reason: str) -> None:
     rules.write_text(rules.read_text().replace(*change, 1))
     code, _, err = typed("check", str(rules))
@@ -155,3 +162,34 @@ def test_claims_of_a_hostile_token_are_shown_as_data(rules: Path, issuer: Issuer
     assert code == (0 if claim == "sub" else 1)
     assert (said + err).replace("\n", "").isprintable()
     assert "as root" not in [line[-7:] for line in (said + err).splitlines()]
+
+
+@pytest.mark.fault("F-650")
+def test_a_pipe_in_the_place_of_the_rules_holds_up_nobody(rules: Path) -> None:
+    signed = SignedTokens(str(rules))
+    rules.unlink()
+    os.mkfifo(rules)
+    assert not signed.reload()
+    code, _, err = typed("check", str(rules))
+    assert (code, "it is not a regular file" in err) == (64, True)
+
+
+@pytest.mark.fault("F-652")
+@pytest.mark.parametrize(
+    ("principal", "more", "is_warned"),
+    [
+        ("ci-{sub}", "", True),
+        ("ci-deploy", "", True),
+        ("{sub}", "", True),
+        ("gl-{sub}", "", False),
+        ("ci-{sub}", 'namespace = "lab"', False),
+    ],
+)
+def test_two_issuers_that_can_make_one_name_are_warned_of(
+    rules: Path, principal: str, more: str, *, is_warned: bool
+) -> None:
+    first = rules.read_text().replace("principal", 'namespace = "hub"\nprincipal' if more else "principal")
+    second = first.replace("http://127", "https://127").replace("ci-{repository}", principal)
+    rules.write_text(first + second.replace('namespace = "hub"', more))
+    code, said, err = typed("check", str(rules))
+    assert (code, "the name that rule 1 makes for another issuer" in said) == (0, is_warned), err

@@ -361,6 +361,12 @@ class Accounts:
                 409,
                 code="conflict",
             )
+        if self._api.guard.is_signed(authorization):  # else who has it for a minute would have one that never ends
+            raise HttpError(
+                "This token is one that its issuer signed, for a time. Ask the issuer for the next one.",
+                409,
+                code="conflict",
+            )
         digest = digest_of(authorization.removeprefix(_BEARER).decode("utf-8", "replace"))
         admin = CredentialAdmin(self._api.engine.store, caller)
         token = await self._api.in_reader(lambda: admin.replace_own(digest))

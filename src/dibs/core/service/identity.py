@@ -132,7 +132,7 @@ def fits(pattern: str, value: str) -> bool:
             if place == len(parts):
                 continue
             part = parts[place]
-            if part == _ANY or (part == _ANY_PART and character not in _SEPARATORS):
+            if _takes(part, character):
                 reached.add(place)
             elif part == character and part != _ANY_PART:
                 reached.add(place + 1)
@@ -169,6 +169,22 @@ def _after_stars(parts: list[str], places: set[int]) -> set[int]:
 def names_in(template: str) -> list[str]:
     """The claims that a template names. Raises InvalidInput if it is none."""
     return [text for text, is_name in _pieces(template) if is_name]
+
+
+def check_rule(rule: IdentityRule) -> None:
+    """Raise InvalidInput for a rule whose templates no claims can fill."""
+    check_principal(_template_with(rule.principal, "x"))
+    if not names_in(rule.role) and rule.role not in ROLES:
+        raise InvalidInput(f"role is one of {', '.join(ROLES)}")
+    if rule.namespace:
+        check_namespace(_template_with(rule.namespace, "x"))
+    for name, text in rule.limits:
+        _number(name, _template_with(text, "1"))
+
+
+def _template_with(template: str, value: str) -> str:
+    """A template with the same value for each claim."""
+    return "".join([value if is_name else text for text, is_name in _pieces(template)])
 
 
 def _pieces(template: str) -> list[tuple[str, bool]]:
@@ -226,40 +242,110 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
-# What an operator should look at twice. A rule is tried with claims as a stranger has them.
+# What an operator should look at twice. A rule is tried with claims as a stranger has them, or a run of code that
+# nobody has looked at. Each claim has patterns: mallory may have any name that begins so.
 
-_WHOSE = ("repository", "repository_owner", "repository_id", "repository_owner_id", "sub", "job_workflow_ref")
-_WHOSE_GITLAB = ("project_path", "project_id", "namespace_path", "namespace_id", "sub")
-_WHOSE_KUBERNETES = ("sub", "kubernetes.io/namespace", "kubernetes.io/serviceaccount/name")
-_SINGLE = ("ref", "environment", "event_name", "ref_protected", "job_workflow_ref", "workflow_ref")
-_GITHUB, _GITLAB = "token.actions.githubusercontent.com", "gitlab"
+_Claims = dict[str, tuple[str, ...]]
+_ID = ("6660666",)
+_STRANGER_GITHUB: _Claims = {
+    "repository": ("mallory*/*",),
+    "repository_owner": ("mallory*",),
+    "repository_id": _ID,
+    "repository_owner_id": _ID,
+    "enterprise": ("mallory*",),
+    "enterprise_id": _ID,
+    "sub": ("repo:mallory*/**",),
+}
+_STRANGER_GITLAB: _Claims = {
+    "project_path": ("mallory*/**",),
+    "project_id": _ID,
+    "namespace_path": ("mallory*", "mallory*/**"),
+    "namespace_id": _ID,
+    "sub": ("project_path:mallory*/**",),
+}
+_STRANGER_POD: _Claims = {
+    "kubernetes.io/namespace": ("mallory*",),
+    "sub": ("system:serviceaccount:mallory*:*",),
+}
+_STRANGER: _Claims = {"sub": ("mallory*", "mallory*/**")}
+_PULL_REQUEST: _Claims = {
+    "ref": ("refs/pull/*/merge",),
+    "event_name": ("pull_request",),
+    "ref_protected": ("false",),
+    "environment": ("mallory*",),
+    "workflow_ref": ("**@refs/pull/*/merge",),
+    "job_workflow_ref": ("**@refs/pull/*/merge",),
+    "sub": ("repo:**:pull_request", "repo:**:environment:mallory*"),
+}
+_BRANCH_GITLAB: _Claims = {
+    "ref": ("mallory*",),
+    "ref_path": ("refs/heads/mallory*",),
+    "ref_protected": ("false",),
+    "environment": ("mallory*",),
+    "environment_protected": ("false",),
+    "sub": ("project_path:**:ref_type:branch:ref:mallory*",),
+}
+_GITHUB, _GITHUB_OWN, _GITLAB = "token.actions.githubusercontent.com", "/_services/token", "gitlab"
+
+
+def warnings_about(rules: tuple[IdentityRule, ...]) -> list[tuple[int, str]]:
+    """Everything that should be looked at twice, with the number of the rule, from 1."""
+    found = []
+    for number, rule in enumerate(rules, 1):
+        found += [(number, text) for text in warnings_of(rule)]
+        for before, other in enumerate(rules[: number - 1], 1):
+            if other.issuer != rule.issuer and _share_names(rule, other):
+                found.append((number, f"it can make the name that rule {before} makes for another issuer: {_APART}"))
+    return found
+
+
+_APART = "begin the principals with different words"
+
+
+def _share_names(rule: IdentityRule, other: IdentityRule) -> bool:
+    """Tell whether templates can become one principal. Two rules that name the same one in full mean it."""
+    if not names_in(rule.principal) and not names_in(other.principal):
+        return False
+    return all(
+        overlap(_template_with(one, _ANY), _template_with(two, _ANY))
+        for one, two in ((rule.principal, other.principal), (rule.namespace or "{any}", other.namespace or "{any}"))
+    )
 
 
 def warnings_of(rule: IdentityRule) -> list[str]:
     """Say in words what a stranger or a pull request could get by this rule."""
     found = []
     matched = dict(rule.match)
-    is_github, is_gitlab = _GITHUB in rule.issuer, _GITLAB in rule.issuer
-    whose = _WHOSE if is_github else _WHOSE_GITLAB if is_gitlab else _WHOSE_KUBERNETES
+    is_github, is_gitlab = _GITHUB in rule.issuer or rule.issuer.endswith(_GITHUB_OWN), _GITLAB in rule.issuer
+    is_forge, is_cluster = is_github or is_gitlab, "kubernetes" in " ".join((rule.issuer, *matched))
+    whose, who = _STRANGER, "a stranger"
+    if is_forge:
+        whose, who = _STRANGER_GITHUB if is_github else _STRANGER_GITLAB, "a stranger's repository"
+    elif is_cluster:
+        whose, who = _STRANGER_POD, "a pod of another namespace"
     named = [claim for claim in matched if claim in whose]
-    is_public = is_github or "//gitlab.com" in rule.issuer
+    is_public = is_cluster or rule.issuer.endswith(_GITHUB) or "//gitlab.com" in rule.issuer
     if not matched:
         found.append("every token of this issuer for this audience meets it: add what must match")
     elif not named and is_public:
-        found.append(f"a stranger's repository meets it: match {whose[0]}")
-    for claim in named:
-        for pattern in matched[claim]:
-            if fits(pattern, "mallory/evil") or fits(pattern, "mallory") or fits(pattern, "repo:mallory/evil:ref:x"):
-                found.append(f"a stranger's repository meets it: {claim} = {pattern!a} takes every name")
-            elif _is_open_ended(pattern):
-                found.append(f"{claim} = {pattern!a} takes longer names too, such as {_longer(pattern)!a}")
-    if is_github and named and not any(claim in matched for claim in _SINGLE) and _takes_pull_requests(matched):
+        found.append(f"{who} meets it: match {next(iter(whose))}")
+    elif named and _is_met(matched, whose):
+        pattern = next(each for each in matched[named[0]] if _is_met({named[0]: (each,)}, whose))
+        found.append(f"{who} meets it: {named[0]} = {pattern!a} takes every name")
+    else:
+        longer = [
+            (claim, pattern) for claim in named for pattern in matched[claim] if _is_open(pattern, is_forge=is_forge)
+        ]
+        found += [f"{claim} = {each!a} takes longer names too, such as {_longer(each)!a}" for claim, each in longer]
+    if is_github and named and _is_met(matched, _PULL_REQUEST):
         found.append("a pull request, and every branch, of the repository meets it: match ref or environment")
-    if is_gitlab and named and not any(claim in matched for claim in _SINGLE):
+    if is_gitlab and named and _is_met(matched, _BRANCH_GITLAB):
         found.append("every branch of the project meets it, also unprotected ones: match ref_protected or environment")
     patterns = [pattern for each in matched.values() for pattern in each]
     if rule.role in (ADMIN, OPERATOR) and any(_ANY_PART in pattern for pattern in patterns):
         found.append(f"it makes an {rule.role} of whatever a pattern with * takes: name it in full")
+    if names_in(rule.role):
+        found.append("a claim says the role, so whoever can set that claim can be an admin: name the role")
     pieces = _pieces(rule.principal)
     if pieces and pieces[0][1]:
         found.append("the principal begins with a claim, so it can be the name of a token: put a word before it")
@@ -268,20 +354,53 @@ def warnings_of(rule: IdentityRule) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _is_open_ended(pattern: str) -> bool:
-    """Tell whether a star follows a letter or digit: `acme*` takes acme-evil."""
-    before = pattern.partition(_ANY_PART)[0]
-    return _ANY_PART in pattern and bool(before) and before[-1].isalnum()
+def _is_met(matched: _Claims, claims: _Claims) -> bool:
+    """Tell whether somebody with these claims, and any others, can meet a rule."""
+    return all(
+        any(overlap(pattern, each) for pattern in patterns for each in claims[claim])
+        for claim, patterns in matched.items()
+        if claim in claims
+    )
+
+
+def overlap(pattern: str, other: str) -> bool:
+    """Tell whether some text fits both patterns."""
+    ones, others = parts_of(pattern), parts_of(other)
+    seen: set[tuple[int, int]] = set()
+    places = [(0, 0)]
+    while places:
+        place = places.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        one = ones[place[0]] if place[0] < len(ones) else ""
+        two = others[place[1]] if place[1] < len(others) else ""
+        if not one and not two:
+            return True
+        # Either goes on alone if it is a star, which may stand for nothing, or if the star of the other takes it.
+        if one and (one in (_ANY, _ANY_PART) or _takes(two, one)):
+            places.append((place[0] + 1, place[1]))
+        if two and (two in (_ANY, _ANY_PART) or _takes(one, two)):
+            places.append((place[0], place[1] + 1))
+        if one and one == two:
+            places.append((place[0] + 1, place[1] + 1))
+    return False
+
+
+def _takes(star: str, character: str) -> bool:
+    return star == _ANY or (star == _ANY_PART and character not in _SEPARATORS)
+
+
+def _is_open(pattern: str, *, is_forge: bool) -> bool:
+    """Tell whether a star follows a letter or digit, `acme*` takes acme-evil; or, in the name of an owner, any other
+    sign: `acme-*/app`."""
+    before, star, _ = pattern.partition(_ANY_PART)
+    is_owner = is_forge and "/" not in before and not before.endswith(":")
+    return bool(star and before) and (before[-1].isalnum() or is_owner)
 
 
 def _longer(pattern: str) -> str:
     return pattern.replace(_ANY, _ANY_PART).replace(_ANY_PART, "-mallory")
-
-
-def _takes_pull_requests(matched: Mapping[str, tuple[str, ...]]) -> bool:
-    """Of a GitHub subject: whether the one of a pull request fits. Without a pattern for it, it does."""
-    subjects = matched.get("sub", ())
-    return not subjects or any(pattern.endswith(":pull_request") or pattern.endswith(_ANY_PART) for pattern in subjects)
 
 
 # The audit: the history says which signed identity a principal was.
