@@ -39,7 +39,7 @@ const endsMs = (token) => {
 
 // Another file under the same name: whoever reads it has the old token or the new one.
 const write = (path, token) => {
-  const draft = `${path}.new`;
+  const draft = `${path}.${randomUUID()}`; // two may write at once
   writeFileSync(draft, `${token}\n`, { mode: 0o600 });
   renameSync(draft, path);
 };

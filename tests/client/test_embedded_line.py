@@ -19,8 +19,7 @@ from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import ticket_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores import waiters
-from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite import queries
+from dibs.stores.sqlite import SqliteStore, queries
 from dibs.testing.contract_base import WAIT_S_MAX
 from dibs.wire.documents import Reply
 from tests.programs import pause

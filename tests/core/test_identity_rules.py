@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.core.identity import Limits
-from dibs.core.service.identity import IdentityRule, fits, judge, misses, names_in, overlap, warnings_of
+from dibs.core.service.signed_identity import IdentityRule, fits, judge, misses, names_in, overlap, warnings_of
 
 ISSUER = "https://token.actions.githubusercontent.com"
 # The shape of GitHub's, GitLab's and Kubernetes' claims, from their documentation.

@@ -44,7 +44,7 @@ What time does: `upkeep/`
 
 What a service needs beyond claims: `service/`
     credentials.py  making, replacing and revoking tokens
-    identity.py   who a machine is by a token that others signed
+    signed_identity.py  who a machine is by a token that others signed
     webhooks.py   making and removing webhooks, and which server delivers
     delivery.py   what a webhook is sent, in which order, and when it is tried again
 
@@ -266,10 +266,10 @@ def _load(kind: type[Any]) -> None:
     elif commands.Sweep not in _RULES:
         _load_upkeep()
     if kind not in _RULES:
-        from dibs.core.service import credentials, identity, webhooks
+        from dibs.core.service import credentials, signed_identity, webhooks
 
         _RULES.update(credentials.RULES)
-        _RULES.update(identity.RULES)
+        _RULES.update(signed_identity.RULES)
         _RULES.update(webhooks.RULES)
 
 

@@ -306,7 +306,7 @@ PRINCIPAL_LIMIT_MAX = 1_000_000
 ROTATION_GRACE_MS_DEFAULT = 10 * 60 * 1000
 ROTATION_GRACE_MS_MAX = 30 * 24 * 3600 * 1000
 
-# Signed tokens of machines (`service/identity.py`). A token is remembered for IDENTITY_REMEMBERED_MS at most, then
+# Signed tokens (`service/signed_identity.py`). A token is remembered for IDENTITY_REMEMBERED_MS at most, then
 # checked again. The keys of an issuer are asked for again after IDENTITY_KEYS_FRESH_MS, and for a key that is not among
 # them at most every IDENTITY_ASK_AGAIN_MS. While the issuer does not answer, they are used for IDENTITY_KEYS_KEPT_MS.
 IDENTITY_FILE_BYTES_MAX = 1024 * 1024

@@ -26,7 +26,7 @@ from dibs.base.logger import log
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
-from dibs.core.service.identity import IdentityRule, NoteIdentity
+from dibs.core.service.signed_identity import IdentityRule, NoteIdentity
 from dibs.engine.credentials import CredentialDirectory, caller_of
 from dibs.engine.metrics import Metrics
 from dibs.wire.credentials import TokenLine, parse_lines

@@ -1,4 +1,4 @@
-"""Tokens that somebody else signed, for machines: CI jobs, pods. `core/service/identity.py` has the rules about them.
+"""Tokens that somebody else signed, for machines: CI jobs, pods. `core/service/signed_identity.py` has the rules.
 
 - `rules_file.py` reads the operator's rules.
 - `issuers.py` has the keys of the issuers, from their address or from a file.

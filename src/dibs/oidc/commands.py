@@ -11,7 +11,7 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.core.limits import IDENTITY_TOKEN_BYTES_MAX
-from dibs.core.service.identity import judge, warnings_about
+from dibs.core.service.signed_identity import judge, warnings_about
 from dibs.oidc.rules_file import IdentityRules, read_rules
 from dibs.wire.codes import NO
 from dibs.wire.credentials import whoami_document

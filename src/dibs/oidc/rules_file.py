@@ -25,7 +25,7 @@ from dibs.base.errors import InvalidInput
 from dibs.base.record import Record
 from dibs.core.identity import AGENT
 from dibs.core.limits import IDENTITY_FILE_BYTES_MAX, IDENTITY_RULES_MAX
-from dibs.core.service.identity import IdentityRule, check_rule, names_in
+from dibs.core.service.signed_identity import IdentityRule, check_rule, names_in
 from dibs.wire.credentials import LIMIT_FIELDS
 
 _FIELDS = {

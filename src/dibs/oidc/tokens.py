@@ -28,7 +28,7 @@ from dibs.base.logger import log
 from dibs.base.terminal import plain
 from dibs.core import limits
 from dibs.core.identity import Caller
-from dibs.core.service.identity import IdentityRule, NoteIdentity, judge, texts_of, warnings_about
+from dibs.core.service.signed_identity import IdentityRule, NoteIdentity, judge, texts_of, warnings_about
 from dibs.engine.metrics import IDENTITY_CHECKS
 from dibs.oidc.issuers import ALGORITHMS, Issuer, IssuerKey, KeysUnavailable
 from dibs.oidc.rules_file import IdentityRules, read_rules

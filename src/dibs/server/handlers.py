@@ -19,7 +19,7 @@ from dibs.core.commands import Acquire, AcquireAll, Command
 from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
 from dibs.core.outcomes import Outcome
-from dibs.core.service.identity import NoteIdentity
+from dibs.core.service.signed_identity import NoteIdentity
 from dibs.engine.auth import RequestRates, TokenGuard, digest_of
 from dibs.engine.batcher import resolve
 from dibs.engine.coordinator import CallerGone

@@ -13,7 +13,7 @@ from dibs.core.identity import AGENT, ROLES, Caller, Limits
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
 from dibs.core.service.credentials import CreateToken, Credential
-from dibs.core.service.identity import IdentityRule
+from dibs.core.service.signed_identity import IdentityRule
 from dibs.wire.parts import instant_ms, moment, timestamp
 from dibs.wire.values import number_of
 
