@@ -61,6 +61,7 @@ def test_the_tables_are_long_enough_to_mean_something() -> None:
     assert len(set(lines_of("held.txt"))) >= 100
 
 
+@pytest.mark.fault("F-654")
 @pytest.mark.parametrize(
     ("line", "held", "names"),
     [
@@ -87,6 +88,13 @@ def test_the_tables_are_long_enough_to_mean_something() -> None:
         ("./fix /work/app/src/a.py", (HELD,), [HELD]),
         ("black /work", (HELD,), [HELD]),
         ("echo 'unfinished src/a.py", (HELD,), []),
+        # A folder is held with all that is in it.
+        ("./fix src/deep/a.py", ("src/deep",), ["src/deep"]),
+        ("./fix src/deep/*.py", ("src/deep",), ["src/deep"]),
+        ("black src/deep/more", ("src/deep",), ["src/deep"]),
+        ("python -c \"open('src/deep/a.py', 'w')\"", ("src/deep",), ["src/deep"]),
+        ("./fix src/deeper/a.py src/*/a.py", ("src/deep", "src/b.py"), []),
+        ("python -c \"open('/tmp/x', 'w').write(str(lib/2))\"", ("lib",), []),
     ],
 )
 def test_folders_patterns_and_kinds_of_files(line: str, held: tuple[str, ...], names: list[str]) -> None:
@@ -140,6 +148,19 @@ def test_a_command_that_names_anothers_file_is_refused_with_whose_it_is(yard: Ya
         assert two.shell(command)
     assert one.shell("perl -pi -e s/x/y/ src/a")
     assert two.edit("src/b"), "a file that was only named stays free"
+
+
+@pytest.mark.fault("F-653")
+def test_a_remark_on_what_a_command_writes_is_not_lost_when_it_names_another_file(yard: Yard, tmp_path: Path) -> None:
+    yard.git("worktree", "add", "-q", str(tmp_path / "other"))
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    three = yard.agent("three-3333", folder=tmp_path / "other")
+    assert one.edit("src/a")
+    assert two.edit("src/c")
+    assert three.edit("src/b")
+    for command in ("echo x > src/b", "echo x > src/b; ./codemod src/c"):
+        said = two.tell("PreToolUse", tool_name="Bash", tool_input={"command": command})
+        assert "Another worker is changing the same file in another checkout" in said, command
 
 
 @pytest.mark.fault("F-600")

@@ -460,7 +460,7 @@ def test_a_command_that_changed_many_files_asks_for_them_together(yard: Yard, mo
     yard.git("add", "-A")
     yard.git("commit", "-qm", "all of them")
     one.send(one.document("Stop"))
-    assert rounds == ["session-show", "release"]
+    assert rounds == ["session-keep", "session-show", "release"]
     assert two.edit("src/f199")
     # The session is renewed once in a hook.
     assert one.shell("./codemod")

@@ -492,7 +492,9 @@ def _matching(
     found = []
     for file in held:
         parts = file.split("/")
-        is_named = file == relative or any(_is_like(parts, each) for each in patterns)
+        # A folder is held with all that is in it.
+        is_named = f"{relative}/".startswith(f"{file}/")
+        is_named = is_named or any(_is_like(parts, each) or each[: len(parts)] == parts for each in patterns)
         if not is_named and below is not None and (not below or file.endswith(below)):
             is_named = relative == "" or file.startswith(f"{relative}/")
             is_named = is_named or any(_is_like(parts[: len(each)], each) for each in patterns)
@@ -570,7 +572,8 @@ def _is_in_code(text: str, file: str, top: str, base: str) -> bool:
         while at >= 0:
             before, after = text[:at].removesuffix("./")[-1:], text[at + len(spelling) :][:2]
             is_begun = before.isalnum() or before in ("_", "-", "/", ".")
-            goes_on = after[:1].isalnum() or after[:1] in ("_", "-", "/") or (after[:1] == "." and after[1:].isalnum())
+            goes_on = after[:1].isalnum() or after[:1] in ("_", "-") or (after[:1] == "." and after[1:].isalnum())
+            goes_on = goes_on or (after[:1] == "/" and "/" not in spelling)  # `x/2`; else it is in a folder that is held
             if not (before and is_begun) and not (after and goes_on):
                 return True
             at = text.find(spelling, at + 1)
