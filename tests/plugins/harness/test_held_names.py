@@ -45,12 +45,14 @@ def names_in(line: str, *held: str) -> list[str]:
 
 
 @pytest.mark.fault("F-600")
+@pytest.mark.fault("F-656")
 @pytest.mark.parametrize("line", lines_of("held.txt"))
 def test_a_command_that_may_write_a_held_file_names_it(line: str) -> None:
     assert names_in(line) == [HELD]
 
 
 @pytest.mark.fault("F-600")
+@pytest.mark.fault("F-655")
 @pytest.mark.parametrize("line", lines_of("readers.txt"))
 def test_a_command_that_reads_or_mentions_a_held_file_is_not_stopped(line: str) -> None:
     assert names_in(line) == []
