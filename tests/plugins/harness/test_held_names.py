@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents.git.guard_transport import GuardTransport
-from dibs.agents.git.holders import has_company
+from dibs.agents.git.holders import forget_holder, has_company, note_holder
 from dibs.agents.harness.held_names import candidates, named
 from dibs.agents.harness.identity import Agent
 from dibs.agents.harness.shell_writes import written
@@ -216,20 +216,34 @@ def test_another_work_tree_counts_only_where_the_repository_says_deny(yard: Yard
     assert not two.shell("./codemod src/a")
 
 
-def test_who_has_claimed_here_is_noted_until_the_end_of_the_session(tmp_path: Path) -> None:
-    from dibs.agents.git.holders import forget_holder, note_holder
-
-    own, one, two = str(tmp_path), Agent("claude", "one"), Agent("claude", "two")
+@pytest.mark.fault("F-657")
+def test_who_has_claimed_here_is_noted_until_the_end_of_its_session(tmp_path: Path) -> None:
+    own, one, two, sub = str(tmp_path), Agent("claude", "one"), Agent("claude", "two"), Agent("claude", "one", "sub")
     assert not has_company(own, one)
     note_holder(own, one, is_new=False)
     assert not has_company(own, two)
     note_holder(own, one)
-    note_holder(own, Agent("claude", "one", "sub"))
+    note_holder(own, sub)
     assert has_company(own, two)
     assert has_company(own, one)
     forget_holder(own, one)
+    assert has_company(own, two), "a subagent that nobody stopped has its claims"
+    forget_holder(own, sub)
     assert not has_company(own, two)
     note_holder(own, one)
     mark = next((tmp_path / "dibs" / "holders").iterdir())
     os.utime(mark, (0, 0))
     assert not has_company(own, two), "its claims have ended long ago"
+    assert not mark.exists()
+
+
+@pytest.mark.fault("F-657")
+def test_a_name_and_an_edit_are_refused_alike_after_a_session_ended_before_its_subagent(yard: Yard) -> None:
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    assert one.edit("src/a", agent_id="sub-1", agent_type="x")
+    one.send(one.document("SessionEnd", reason="other"))
+    assert not two.edit("src/a")
+    assert not two.shell("./codemod src/a")
+    one.send(one.document("SubagentStop", agent_id="sub-1", agent_type="x"))
+    assert two.shell("./codemod src/a")
+    assert two.edit("src/a")
