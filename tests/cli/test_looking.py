@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,6 +88,19 @@ def test_list_shows_everything_unless_a_page_is_asked_for(terminal: Terminal) ->
     assert "More follow: --after job-1" in terminal("list", "--limit", "2").out
     rest = terminal("list", "--limit", "9", "--after", "job-1", "--json").data
     assert [lock["name"] for lock in rest["locks"]] == ["job-2", "job-3", "job-4"]
+
+
+@pytest.mark.fault("F-658")
+def test_the_flag_for_the_next_page_is_one_word_in_a_shell_whatever_others_are_called(terminal: Terminal) -> None:
+    hostile = "a'; touch x; '$(id)"
+    for name in (hostile, "b", "c"):
+        assert terminal("claim", name, "--actor", name).exit == 0
+    for command in ("list", "agents"):
+        words = shlex.split(terminal(command, "--limit", "1").out.splitlines()[-1].removeprefix("More follow: "))
+        assert words[0] == "--after"
+        assert words[1].endswith(hostile)
+        assert len(words) == 2
+        assert hostile not in terminal(command, "--limit", "1", *words).out
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5", "10001", "٣", ""])

@@ -76,6 +76,9 @@ class Surroundings(Protocol):
     def namespace(self) -> str | None:
         """The namespace of its `path:` and `repo:` names; None if git knows no work tree here."""
 
+    def in_checkout(self, name: str) -> str | None:
+        """The name of the file `path:…` for this work tree alone; None outside of one."""
+
     def explained(self, name: str) -> JobName:
         """The one name of a job. Raises InvalidInput where settings or clone cannot be read, and InvalidName."""
 

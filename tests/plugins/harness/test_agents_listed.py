@@ -77,6 +77,16 @@ def test_a_subagent_has_a_row_and_a_shell_has_none(yard: Yard) -> None:
     assert "/shel" not in said(yard, "list") + said(yard, "session", "list")
 
 
+@pytest.mark.fault("F-659")
+def test_a_subagent_whose_agent_is_not_shown_has_its_whole_name(yard: Yard) -> None:
+    other, agent = yard.agent("00000000-1111"), yard.agent(A)
+    assert other.edit("src/b")
+    assert agent.edit("src/a", agent_id="cccc", agent_type="t")
+    assert [row.split()[0] for row in said(yard, "agents").splitlines()[2:]] == ["claude-aaaa", "/cccc"]
+    agent.send(agent.document("SessionEnd"))
+    assert [row.split()[0] for row in said(yard, "agents").splitlines()[2:]] == ["claude-aaaa/cccc"]
+
+
 @pytest.mark.fault("F-609")
 def test_no_digest_is_shown_to_people(yard: Yard) -> None:
     assert yard.agent(A).edit("src/a")

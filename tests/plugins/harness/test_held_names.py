@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents.git.guard_transport import GuardTransport
-from dibs.agents.git.holders import has_company
+from dibs.agents.git.holders import forget_holder, has_company, note_holder
 from dibs.agents.harness.held_names import candidates, named
 from dibs.agents.harness.identity import Agent
 from dibs.agents.harness.shell_writes import written
@@ -45,12 +45,14 @@ def names_in(line: str, *held: str) -> list[str]:
 
 
 @pytest.mark.fault("F-600")
+@pytest.mark.fault("F-656")
 @pytest.mark.parametrize("line", lines_of("held.txt"))
 def test_a_command_that_may_write_a_held_file_names_it(line: str) -> None:
     assert names_in(line) == [HELD]
 
 
 @pytest.mark.fault("F-600")
+@pytest.mark.fault("F-655")
 @pytest.mark.parametrize("line", lines_of("readers.txt"))
 def test_a_command_that_reads_or_mentions_a_held_file_is_not_stopped(line: str) -> None:
     assert names_in(line) == []
@@ -61,6 +63,7 @@ def test_the_tables_are_long_enough_to_mean_something() -> None:
     assert len(set(lines_of("held.txt"))) >= 100
 
 
+@pytest.mark.fault("F-654")
 @pytest.mark.parametrize(
     ("line", "held", "names"),
     [
@@ -87,6 +90,13 @@ def test_the_tables_are_long_enough_to_mean_something() -> None:
         ("./fix /work/app/src/a.py", (HELD,), [HELD]),
         ("black /work", (HELD,), [HELD]),
         ("echo 'unfinished src/a.py", (HELD,), []),
+        # A folder is held with all that is in it.
+        ("./fix src/deep/a.py", ("src/deep",), ["src/deep"]),
+        ("./fix src/deep/*.py", ("src/deep",), ["src/deep"]),
+        ("black src/deep/more", ("src/deep",), ["src/deep"]),
+        ("python -c \"open('src/deep/a.py', 'w')\"", ("src/deep",), ["src/deep"]),
+        ("./fix src/deeper/a.py src/*/a.py", ("src/deep", "src/b.py"), []),
+        ("python -c \"open('/tmp/x', 'w').write(str(lib/2))\"", ("lib",), []),
     ],
 )
 def test_folders_patterns_and_kinds_of_files(line: str, held: tuple[str, ...], names: list[str]) -> None:
@@ -142,6 +152,19 @@ def test_a_command_that_names_anothers_file_is_refused_with_whose_it_is(yard: Ya
     assert two.edit("src/b"), "a file that was only named stays free"
 
 
+@pytest.mark.fault("F-653")
+def test_a_remark_on_what_a_command_writes_is_not_lost_when_it_names_another_file(yard: Yard, tmp_path: Path) -> None:
+    yard.git("worktree", "add", "-q", str(tmp_path / "other"))
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    three = yard.agent("three-3333", folder=tmp_path / "other")
+    assert one.edit("src/a")
+    assert two.edit("src/c")
+    assert three.edit("src/b")
+    for command in ("echo x > src/b", "echo x > src/b; ./codemod src/c"):
+        said = two.tell("PreToolUse", tool_name="Bash", tool_input={"command": command})
+        assert "Another worker is changing the same file in another checkout" in said, command
+
+
 @pytest.mark.fault("F-600")
 def test_a_persons_claim_and_a_subagents_are_found_by_name(yard: Yard) -> None:
     one, two = yard.agent("one-1111"), yard.agent("two-2222")
@@ -193,20 +216,34 @@ def test_another_work_tree_counts_only_where_the_repository_says_deny(yard: Yard
     assert not two.shell("./codemod src/a")
 
 
-def test_who_has_claimed_here_is_noted_until_the_end_of_the_session(tmp_path: Path) -> None:
-    from dibs.agents.git.holders import forget_holder, note_holder
-
-    own, one, two = str(tmp_path), Agent("claude", "one"), Agent("claude", "two")
+@pytest.mark.fault("F-657")
+def test_who_has_claimed_here_is_noted_until_the_end_of_its_session(tmp_path: Path) -> None:
+    own, one, two, sub = str(tmp_path), Agent("claude", "one"), Agent("claude", "two"), Agent("claude", "one", "sub")
     assert not has_company(own, one)
     note_holder(own, one, is_new=False)
     assert not has_company(own, two)
     note_holder(own, one)
-    note_holder(own, Agent("claude", "one", "sub"))
+    note_holder(own, sub)
     assert has_company(own, two)
     assert has_company(own, one)
     forget_holder(own, one)
+    assert has_company(own, two), "a subagent that nobody stopped has its claims"
+    forget_holder(own, sub)
     assert not has_company(own, two)
     note_holder(own, one)
     mark = next((tmp_path / "dibs" / "holders").iterdir())
     os.utime(mark, (0, 0))
     assert not has_company(own, two), "its claims have ended long ago"
+    assert not mark.exists()
+
+
+@pytest.mark.fault("F-657")
+def test_a_name_and_an_edit_are_refused_alike_after_a_session_ended_before_its_subagent(yard: Yard) -> None:
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    assert one.edit("src/a", agent_id="sub-1", agent_type="x")
+    one.send(one.document("SessionEnd", reason="other"))
+    assert not two.edit("src/a")
+    assert not two.shell("./codemod src/a")
+    one.send(one.document("SubagentStop", agent_id="sub-1", agent_type="x"))
+    assert two.shell("./codemod src/a")
+    assert two.edit("src/a")

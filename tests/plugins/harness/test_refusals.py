@@ -121,6 +121,28 @@ def test_a_file_that_another_has_is_waited_for(yard: Yard) -> None:
     assert two.edit("src/a")
 
 
+@pytest.mark.fault("F-660")
+def test_a_file_that_another_has_in_this_work_tree_alone_is_waited_for(yard: Yard, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    yard.git("worktree", "add", "-q", str(other))
+    one = yard.agent("one-1111")
+    two, three = yard.agent("two-2222", folder=other), yard.agent("three-3333", folder=other)
+    assert one.edit("src/a")
+    assert two.edit("src/a"), "one in another work tree has it for everybody"
+    one.send(one.document("SessionEnd"))
+    (step,) = steps(refusal(three))
+    now = ["0s" if word == "5m" else word for word in step]
+    waited = dibs(yard, *now, agent="three-3333", folder=other)
+    assert waited.returncode == 1
+    assert "claude-2222 in other@other has path:src/a " in waited.stdout
+    assert "claude-2222 in other@other has path:src/a " in dibs(yard, "owner", "src/a", folder=other).stdout
+    assert dibs(yard, *now, agent="two-2222", folder=other).returncode == 0, "it is its own"
+    assert dibs(yard, *now).returncode == 0, "nobody has it in the first work tree"
+    two.send(two.document("SessionEnd"))
+    assert dibs(yard, *step, agent="three-3333", folder=other).returncode == 0
+    assert three.edit("src/a")
+
+
 @pytest.mark.fault("F-292")
 def test_a_file_that_the_agent_claimed_by_another_name_of_its_own_is_released_by_that_name(yard: Yard) -> None:
     assert dibs(yard, "claim", FILE, "--actor", "me-too", agent="one-1111").returncode == 0

@@ -46,13 +46,20 @@ if TYPE_CHECKING:
         ("cat > made.py <<'EOF' && rm old.py\nrm other\nEOF", ["made.py", "old.py"]),
         ("cd src && sed -i s/2/6/ a.py; rm /tmp/b", ["src/a.py", "/tmp/b"]),
         ("cd src; cd '../other dir'\necho x > a.py", ["src/../other dir/a.py"]),
+        ("pushd x; rm a; popd; rm b", ["x/a"]),
+        ("for f in a b; do rm x/$f.py $f; done", ["x/a.py", "x/b.py", "a", "b"]),
+        ("D=x; F=a; rm $D/$F ${D}/b $D/$G", ["x/a", "x/b"]),
+        (
+            "sed -i -es/x/y/ a; sed --expression=s/x/y/ -i b; sed -i -ne s/x/y/p c; sed -ie s/x/y/ d",
+            ["a", "b", "c", "d"],
+        ),
         ("cd /r/src && cat > a.py <<EOF\nx\nEOF", ["/r/src/a.py"]),
         ("apply_patch <<'X'\n*** Begin Patch\n*** Update File: src/a.py\n*** End Patch\nX\n", ["src/a.py"]),
         ("cd src && apply_patch <<X\n*** Begin Patch\n*** Add File: a.py\n*** End Patch\nX\n", ["src/a.py"]),
         ("echo x > /dev/shm/checkout/a.py 2> /dev/stderr", ["/dev/shm/checkout/a.py"]),
         # What cannot be known is left out.
         ("cd $DIR && rm a; cd src || exit; rm b", []),
-        ("pushd x; rm a; popd; rm b", []),
+        ("pushd +1; rm a", []),
         ("cd - && rm a", []),
         ('echo > $FILE; rm *.py; rm {a,b}; tee "$X/y"; rm ~/z', []),
         ("echo 'a > b' # > c", []),
@@ -64,6 +71,7 @@ if TYPE_CHECKING:
     ],
 )
 @pytest.mark.fault("F-144")
+@pytest.mark.fault("F-656")
 def test_only_what_is_certain_is_read_from_a_command(command: str, files: list[str]) -> None:
     assert written(command) == files
 

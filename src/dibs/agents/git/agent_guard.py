@@ -132,24 +132,29 @@ class AgentGuard:
             return git
         paths = written(command, self._folder)
         answer = self._before(tuple(paths)) if paths else NOTHING
-        answer = answer if answer.reason else self._before_named() or answer
+        if not answer.reason:
+            named = self._before_named()
+            if named.reason:
+                answer = named
+            elif named.text:
+                answer = with_remark(self._event, answer, named.text)
         _note_begin(self._stamp(), self._folder, command)
         if not answer.reason:
             refused, doubts = self._before_command()
             answer = refused or (with_remark(self._event, answer, doubts) if doubts else answer)
         return with_remark(self._event, answer, git.text) if git.text else answer
 
-    def _before_named(self) -> HookAnswer | None:
+    def _before_named(self) -> HookAnswer:
         """Refuse a command that names a file which another has claimed, unless it is known to read only. An agent that
         is alone in its checkout is not asked."""
         here, agent = os.path.realpath(self._folder), self._event.agent
         root = root_around({}, here)
         if not root or agent is None or not os.path.isdir(os.path.join(git_folder_of(root), "dibs", "holders")):
-            return None
+            return NOTHING
         from dibs.agents.git.holders import has_company
 
         if not has_company(git_folder_of(root), agent):
-            return None
+            return NOTHING
         from dibs.agents.harness.held_names import candidates, named
 
         found = candidates(
@@ -160,14 +165,14 @@ class AgentGuard:
         )
         checkout = self._checkout(root, agent) if found else None
         if checkout is None:
-            return None
+            return NOTHING
         try:
             held = checkout.held_against() if checkout.settings.guard != OFF else []
             files = named(found, held, os.path.realpath(root), here, checkout.same)
         finally:
             self._close(checkout)
         # Whose they are the store tells: a claim of what is the agent's own, or its parent's, is granted.
-        return self._before(tuple(os.path.join(root, file) for file in files), _NAMED) if files else None
+        return self._before(tuple(os.path.join(root, file) for file in files), _NAMED)
 
     def _before_git(self) -> HookAnswer:
         """Refuse git commands that would destroy or take what other agents have not committed."""

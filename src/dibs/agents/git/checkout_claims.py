@@ -16,7 +16,14 @@ import os
 from dibs.agents.git.guard_transport import guarded
 from dibs.agents.git.holders import forget_holder, note_holder
 from dibs.agents.harness.identity import Agent
-from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
+from dibs.agents.repository.file_paths import (
+    CHECKOUT_DIGITS,
+    checkout_id,
+    folded,
+    folds_case,
+    nameable,
+    path_from_top,
+)
 from dibs.agents.repository.settings import DENY, OFF, WARN, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Iterator, Sequence
@@ -37,7 +44,6 @@ from dibs.core.records import HELD
 from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of_word
 from dibs.wire.documents import Reply
 
-_DIGITS = 12
 _SLICE_MS = 5_000
 _TURN_MS = TICKET_MS + _SLICE_MS
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2
@@ -59,8 +65,8 @@ class Checkout:
         if (url := self.call.settings.named_url) and is_at_remote(url):
             self.repository.check_trusted(url)
         self.folds = folds_case(root)
-        self.id = digest(self.same(os.path.realpath(root)))[:_DIGITS]
-        self._clone = digest(self.same(os.path.realpath(self.repository.common)))[:_DIGITS]
+        self.id = checkout_id(root)
+        self._clone = digest(self.same(os.path.realpath(self.repository.common)))[:CHECKOUT_DIGITS]
         self._session = ActorSession.of_agent(self.call, agent)
         self._users = guarded(call)  # the place of the user's own commands
         self._users_session = ActorSession.of_agent(self._users, agent)

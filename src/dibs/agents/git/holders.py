@@ -30,28 +30,31 @@ def note_holder(own: str, agent: Agent, *, is_new: bool = True) -> None:
 
 
 def forget_holder(own: str, agent: Agent) -> None:
-    """The agent is over, and with a session all its subagents."""
-    mark = _mark_of(agent)
-    for name in _names_in(_holders(own)):
-        if name == mark or (not agent.subagent and name.startswith(f"{mark}-")):
-            try:
-                os.unlink(os.path.join(_holders(own), name))
-            except OSError:
-                pass
+    """The agent is over. A subagent that did not stop before its session did still has its claims."""
+    _remove(os.path.join(_holders(own), _mark_of(agent)))
 
 
 def has_company(own: str, agent: Agent) -> bool:
     """Tell whether another agent may have claimed files here. One that was killed counts for as long as its claims
-    could last."""
+    could last, and is forgotten then."""
     mark, oldest = _mark_of(agent), wall_ms() - AGENT_TTL_MS
     for name in _names_in(_holders(own)):
+        path = os.path.join(_holders(own), name)
+        try:
+            if name != mark and os.stat(path).st_mtime_ns // 1_000_000 >= oldest:
+                return True
+        except OSError:
+            continue
         if name != mark:
-            try:
-                if os.stat(os.path.join(_holders(own), name)).st_mtime_ns // 1_000_000 >= oldest:
-                    return True
-            except OSError:
-                pass
+            _remove(path)
     return False
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def _holders(own: str) -> str:

@@ -44,12 +44,14 @@ _READERS = frozenset(
     detect-secrets pip pip3 pipx conda mamba poetry pdm hatch rye pixi brew apt apt-get dnf yum apk pacman gem composer
     bundle cmake ninja meson bazel mvn gradle gradlew dotnet swift javac java scalac kotlinc ghc sphinx-build mkdocs
     uvicorn gunicorn flask streamlit nodemon serve http-server live-server storybook entr next vite webpack rollup
-    esbuild
+    esbuild ty pyrefly basedpyright pytype dmypy madge cspell lizard pipdeptree lychee fastapi django-admin
+    gdb lldb valgrind perf ltrace pygmentize highlight tree-sitter cscope universal-ctags doxygen pdoc plantuml
 
     ps pgrep pkill kill killall pidof top htop free uptime uname hostname id who whoami which whereis what man info
     systemctl journalctl service ping dig host nslookup nc ssh scp sftp mail psql mysql sqlite3 mongosh redis-cli
-    docker docker-compose podman kubectl helm kustomize oc aws az gcloud gh glab heroku vercel netlify fly flyctl
-    ansible-playbook dibs claude codex gemini copilot opencode clear tput
+    screen fzf inotifywait b3sum ffprobe mediainfo identify gsutil rclone split csplit m4 cpp bc xgettext msgfmt idea
+    emacsclient subl docker docker-compose podman kubectl helm kustomize oc aws az gcloud gh glab heroku vercel netlify
+    fly flyctl ansible-playbook dibs claude codex gemini copilot opencode clear tput
     """.split()
 )
 
@@ -61,7 +63,7 @@ class Program:
     options whose value is a file that it writes, whatever else it does. `values`: options whose value is no file.
     `skips`: how many words before the files are none (a script of yq). `tree`: of a folder, all files below it with one
     of these endings; None: it takes no folders; empty: files of any kind. `here`: without a path, it is the current
-    folder."""
+    folder. `joined`: its letters may stand in one word."""
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Program:
         skips: int = 0,
         tree: str | None = None,
         here: bool = False,
+        joined: bool = False,
     ) -> None:
         self.writes = None if writes is None else frozenset(writes.split())
         self.unless = frozenset(unless.split())
@@ -81,6 +84,7 @@ class Program:
         self.skips = skips
         self.tree = None if tree is None else tuple(f".{each}" for each in tree.split())
         self.here = here
+        self.joined = joined
 
 
 _WEB = "js jsx mjs cjs ts tsx mts cts json jsonc css scss less html vue svelte md mdx yaml yml graphql"
@@ -118,6 +122,8 @@ _PROGRAMS: dict[str, Program] = {
     "ruff format": Program(unless="--check --diff", tree="py pyi ipynb", values=_RUFF, here=True),
     "djlint": Program(writes="--reformat", tree="html"),
     "codespell": Program(writes="-w --write-changes", tree="", values="-S --skip -L -I"),
+    "typos": Program(writes="-w --write-changes", tree="", values="--config", here=True),
+    "jupyter": Program(writes="--inplace", values="--config"),
     # JavaScript and the web
     "prettier": _PRETTIER,
     "eslint": _ESLINT,
@@ -169,14 +175,15 @@ _PROGRAMS: dict[str, Program] = {
     # Text and files
     **dict.fromkeys(("awk", "gawk", "mawk"), Program(writes="inplace --in-place", values="-f -v -F", skips=1)),
     "yq": Program(writes="-i --inplace --in-place", skips=1),
-    "sort": _OUT,
+    "sort": Program(writes="", outputs="-o --output", joined=True),
     "shuf": _OUT,
     "tidy": Program(writes="-m -modify"),
     "xmllint": Program(writes="", outputs="-o --output"),
-    **dict.fromkeys(("curl", "http"), Program(writes="", outputs="-o --output")),
-    "wget": Program(writes="", outputs="-O --output-document"),
+    **dict.fromkeys(("curl", "http"), Program(writes="", outputs="-o --output", joined=True)),
+    "wget": Program(writes="", outputs="-O --output-document", joined=True),
     **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++", "rustc", "pandoc", "dot"), _OUT),
-    "make": Program(values="-f --file --makefile -j -l -o -W -I"),
+    "openssl": Program(writes="", outputs="-out"),
+    "make": Program(unless="-n --dry-run --just-print", values="-f --file --makefile -j -l -o -W -I"),
     "protoc": Program(writes=""),
     **dict.fromkeys(("vim", "nvim", "vi", "ex"), Program(unless="-R --version", values="-c -S -u --cmd")),
     **dict.fromkeys(_PACKAGERS, Program(writes="")),
@@ -195,9 +202,17 @@ _READING_SCRIPTS = frozenset(
     "test tests unit e2e lint check typecheck type-check types tsc build start dev serve watch bench coverage".split()
 )
 _FIXES = frozenset("--fix --write -w --apply -i --in-place -a -A --autocorrect --update-snapshot -u".split())
+# The name of a script, or the first word of a program that is not known, that says it only looks.
+_LOOKS = re.compile(
+    r"(?:run[-_])?(?:tests?|lint|check|typecheck|verify|validate)(?:[.:][\w:]+)?"
+    r"|log|diff|show|status|list|view|parse|report|watch"
+)
 # Modules that `python -m` runs, and that no program is named after.
 _READING_MODULES = frozenset(
-    "doctest py_compile compileall http.server json.tool venv timeit pdb cProfile profile trace dis ast".split()
+    """
+    doctest py_compile compileall http.server json.tool venv timeit pdb cProfile profile trace dis ast tokenize tabnanny
+    symtable memory_profiler line_profiler
+    """.split()
 )
 # Options by which a program goes to a folder first.
 _GOES = frozenset("-C --directory --cwd --prefix --chdir --working-directory -d".split())
@@ -211,9 +226,20 @@ _GIT_PATCHES = frozenset(("--check", "--stat", "--numstat", "--summary", "--cach
 _INTERPRETERS = frozenset(
     "python ipython pypy node tsx ts-node ruby perl php Rscript lua osascript pwsh jython".split()
 )
-_CODE = frozenset("-c -e -E -p -r -ne -pe -le -lne -lpe --eval --print --execute --command".split())
+_CODE = frozenset("-c -e -E -p -r -pe --eval --print --execute --command".split())
 _VERSIONS = re.compile(r"(python|pypy|ruby|perl|php|node|lua|pip|clang-format|clang|gcc|g\+\+)-?[\d.]+")
 _EDITS_IN_PLACE = re.compile(r"-[0-9acFlnpsStTuUwWx]*i")
+# The options of interpreters that take a value which is no file.
+_TAKES_VALUE = frozenset("-W -X --import --require --loader --experimental-loader --conditions --env-file".split())
+# Code that only reads the file which it names. What is left of a text without it is looked at.
+_READS = re.compile(
+    r"""
+      \b(?: open | read\w* | loadtxt | file_get_contents | exists(?:Sync)? | isfile | getsize | statSync )
+      \( \s* (['"])[^'"\n]*\1 (?: \s*,\s* (?:encoding\s*=\s*)? ['"](?: r[bt]* | utf-?8 )['"] )* \s* \)
+    | \bPath\( \s* (['"])[^'"\n]*\2 \s* \)\. (?: read_ | exists | stat | is_ | open\(\) )
+    """,
+    re.VERBOSE,
+)
 # A sign that code writes files. What it prints is none.
 _PRINTS = re.compile(r"(?:stdout|stderr|STDOUT|STDERR)(?:\.buffer)?\.write")
 _WRITES = re.compile(
@@ -276,8 +302,11 @@ def _of(command: SimpleCommand, here: str, read: Callable[[str], str]) -> list[C
         program, rest = str(rest[at + 1]), rest[at + 2 :]
         if program in _READING_MODULES:
             return []
+    if program in _PACKAGERS and rest and rest[0] in _PROGRAMS and rest[0] not in _PACKAGERS:
+        program, rest = str(rest[0]), rest[1:]  # yarn prettier
     if program in SHELLS or program in ("fish", "nu"):
-        return [Candidate(command.folder, each) for each in _plain(rest, _ANY)[1:]]  # the first is what it runs
+        run, *given = _plain(rest, _ANY) or [word("")]
+        return [] if _only_looks(run, given, rest) else [Candidate(command.folder, each) for each in given]
     known = _known(program, rest)
     if known is None and program in _READERS:
         return _of_find(command, rest) if program in ("find", "fd", "fdfind") else []
@@ -293,7 +322,15 @@ def _of(command: SimpleCommand, here: str, read: Callable[[str], str]) -> list[C
         return _of_code(program, rest, folder, command)
     if program == "dd":
         return [Candidate(folder, word(each[3:], sure=each.sure)) for each in rest if each.startswith("of=")]
+    if known is None and _only_looks(program, _plain(rest, _ANY), rest):
+        return []
     return _by_table(known or _ANY, program, rest, folder)
+
+
+def _only_looks(run: str, given: Sequence[Word], rest: Sequence[Word]) -> bool:
+    """Tell whether a script or an unknown program says that it only looks: `./test.sh`, `manage.py test`, `svn log`."""
+    is_said = _LOOKS.fullmatch(posixpath.basename(run)) or (given and given[0].isalpha() and _LOOKS.fullmatch(given[0]))
+    return bool(is_said) and _FIXES.isdisjoint(rest)
 
 
 def _known(program: str, rest: Sequence[Word]) -> Program | None:
@@ -303,7 +340,8 @@ def _known(program: str, rest: Sequence[Word]) -> Program | None:
 
 
 def _by_table(known: Program, program: str, rest: Sequence[Word], folder: str | None) -> list[Candidate]:
-    found = [Candidate(each, out) for each in _folders(rest, folder) for out in _values(rest, known.outputs)]
+    outputs = _values(rest, known.outputs, joined=known.joined)
+    found = [Candidate(each, out) for each in _folders(rest, folder) for out in outputs]
     if known.unless.intersection(rest) or (known.writes is not None and not known.writes.intersection(rest)):
         return found
     plain = _plain(rest, known)
@@ -329,12 +367,13 @@ def _folders(rest: Sequence[Word], folder: str | None) -> list[str | None]:
     return found
 
 
-def _values(rest: Sequence[Word], options: frozenset[str]) -> list[Word]:
-    """The values of options: in the next word, behind `=`, or directly behind a letter."""
+def _values(rest: Sequence[Word], options: frozenset[str], *, joined: bool = False) -> list[Word]:
+    """The values of options: in the next word, behind `=`, or directly behind a letter. `joined`: in the next word also
+    behind several letters (`-sSLo FILE`)."""
     found: list[Word] = []
     for at, each in enumerate(rest):
         name, has_value, value = each.partition("=")
-        if each in options:
+        if each in options or (joined and each[:1] == "-" and each[1:].isalpha() and f"-{each[-1]}" in options):
             found += rest[at + 1 : at + 2]
         elif has_value and name in options:
             found.append(word(value, sure=each.sure))
@@ -416,7 +455,9 @@ def _of_find(command: SimpleCommand, rest: Sequence[Word]) -> list[Candidate]:
     if not writes:
         return []
     names = _values(rest, frozenset(("-name", "-iname", "-path", "-wholename")))
-    endings = tuple(each.lstrip("*") for each in names if each.startswith("*.") and not _has_pattern(each[1:]))
+    endings = tuple(
+        each[1:] if each.startswith("*.") else f"/{each}" for each in names if not _has_pattern(each.removeprefix("*."))
+    )
     if names and len(endings) != len(names):
         return []  # which of them cannot be told
     first = next((at for at, each in enumerate(rest) if each.startswith("-") or each in ("!", "(")), len(rest))
@@ -425,25 +466,24 @@ def _of_find(command: SimpleCommand, rest: Sequence[Word]) -> list[Candidate]:
 
 def _of_code(program: str, rest: Sequence[Word], folder: str | None, command: SimpleCommand) -> list[Candidate]:
     """The files that an interpreter may write. It runs code in the command or in a here-document, or a script with the
-    names that it is given.
-    `perl -pi` and `ruby -i` write their files."""
-    code = [each for at, each in enumerate(rest) if at and rest[at - 1] in _CODE]
+    names that it is given. `perl -pi` and `ruby -i` write their files."""
+    letters = re.compile(r"-\w*[eE]" if program in ("perl", "ruby") else r"(?!)")  # `perl -lane CODE`
+    is_code = [at > 0 and (rest[at - 1] in _CODE or bool(letters.fullmatch(rest[at - 1]))) for at in range(len(rest))]
+    code = [each for each, is_text in zip(rest, is_code, strict=True) if is_text]
     in_place = program in ("perl", "ruby") and any(_EDITS_IN_PLACE.match(each) for each in rest if each[:2] != "--")
     plain: list[Word] = []
     for at, each in enumerate(rest):
-        is_code = at > 0 and (rest[at - 1] in _CODE or (in_place and re.fullmatch(r"-\w*[eE]", rest[at - 1])))
-        if not is_code and not each.startswith("-"):
+        if not is_code[at] and not each.startswith("-") and not (at > 0 and rest[at - 1] in _TAKES_VALUE):
             plain.append(each)
     if in_place:
-        has_code = any(re.fullmatch(r"-\w*[eE]", each) for each in rest)
-        return [Candidate(folder, each) for each in (plain if has_code else plain[1:])]
+        return [Candidate(folder, each) for each in (plain if code else plain[1:])]
     texts = [str(each) for each in code]
     if command.body and not code and plain[:1] in ([], ["-"]):
         texts.append("\n".join(command.body))
-    found = [
-        Candidate(folder, word(text), code=True) for text in texts if _WRITES.search(_PRINTS.sub("", text)) is not None
-    ]
-    if not code and not command.body:  # the first is the script, which is read
+    left = [_READS.sub("", text) for text in texts]
+    found = [Candidate(folder, word(text), code=True) for text in left if _WRITES.search(_PRINTS.sub("", text))]
+    if not code and not command.body and not _only_looks(next(iter(plain), word("")), plain[1:], rest):
+        # The first is the script, which is read.
         found += [Candidate(folder, each) for each in plain[1:]]
     return found
 
@@ -492,8 +532,10 @@ def _matching(
     found = []
     for file in held:
         parts = file.split("/")
-        is_named = file == relative or any(_is_like(parts, each) for each in patterns)
-        if not is_named and below is not None and (not below or file.endswith(below)):
+        # A folder is held with all that is in it.
+        is_named = f"{relative}/".startswith(f"{file}/")
+        is_named = is_named or any(_is_like(parts, each) or each[: len(parts)] == parts for each in patterns)
+        if not is_named and below is not None and (not below or f"/{file}".endswith(below)):
             is_named = relative == "" or file.startswith(f"{relative}/")
             is_named = is_named or any(_is_like(parts[: len(each)], each) for each in patterns)
         if is_named:
@@ -570,7 +612,10 @@ def _is_in_code(text: str, file: str, top: str, base: str) -> bool:
         while at >= 0:
             before, after = text[:at].removesuffix("./")[-1:], text[at + len(spelling) :][:2]
             is_begun = before.isalnum() or before in ("_", "-", "/", ".")
-            goes_on = after[:1].isalnum() or after[:1] in ("_", "-", "/") or (after[:1] == "." and after[1:].isalnum())
+            goes_on = after[:1].isalnum() or after[:1] in ("_", "-") or (after[:1] == "." and after[1:].isalnum())
+            goes_on = goes_on or (
+                after[:1] == "/" and "/" not in spelling
+            )  # `x/2`; else it is in a folder that is held
             if not (before and is_begun) and not (after and goes_on):
                 return True
             at = text.find(spelling, at + 1)

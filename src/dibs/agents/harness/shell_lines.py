@@ -17,6 +17,7 @@ import re
 
 _DEPTH_MAX = 12
 _NESTED_MAX = 200  # texts that are lines of their own
+_VALUES_MAX = 64  # that one word with variables may have
 _REDIRECTIONS = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
 _INPUTS = frozenset(("<", "<<<", "<&", ">&"))
 _OPERATORS = tuple("&>> ;;& && || >> >| &> <<< <<- << <> >& <& ;; ;& |& > < ; | & ( )".split())  # longer ones first
@@ -84,6 +85,7 @@ _WRAPPERS: dict[str, Wrapper] = {
         ("pnpm", "yarn", "npm", "bun"), Wrapper("-w --workspace", after="exec dlx x", goes="-C --dir --cwd --prefix")
     ),
     "bundle": Wrapper(after="exec"),
+    "pipx": Wrapper("--spec --python", after="run"),
     "mise": Wrapper(after="exec x"),
 }
 
@@ -132,6 +134,11 @@ def word(text: str, *, sure: bool = True) -> Word:
     made = Word(text)
     made.sure = sure
     return made
+
+
+def _replaced_by(given: Word, variable: str, value: Word) -> Word:
+    text = given.replace(variable, value)
+    return word(text, sure=value.sure and not any(each in text for each in "$`"))
 
 
 def simple_commands(line: str) -> list[list[str]]:
@@ -321,12 +328,12 @@ class _Reader:
             return [given]
         if match := _VARIABLE.fullmatch(given):
             return self.values.get(match[1] or match[2], [given])
+        found = [given]
         for match in _VARIABLE.finditer(given):
-            values = self.values.get(match[1] or match[2])
-            if values is not None and len(values) == 1:
-                text = given.replace(match[0], values[0])
-                return [word(text, sure=values[0].sure and not any(each in text for each in "$`"))]
-        return [given]
+            values = self.values.get(match[1] or match[2], [])
+            if 0 < len(found) * len(values) <= _VALUES_MAX:
+                found = [_replaced_by(each, match[0], value) for each in found for value in values]
+        return found
 
     def _look_inside(self, command: SimpleCommand) -> None:
         """Read the texts that a program runs as lines: `bash -c`, `eval`, `find -exec`."""
@@ -561,7 +568,7 @@ def _drop_number(words: list[Word], text: str, at: int) -> None:
 def _moved(folder: str | None, command: SimpleCommand) -> str | None:
     """The folder after `cd`; None if that is not known."""
     given = [each for each in command.words[1:] if each not in ("--", "-P", "-L", "-e")]
-    if command.program != "cd" or len(given) != 1 or not given[0].sure or given[0].startswith("-"):
+    if command.program not in ("cd", "pushd") or len(given) != 1 or not given[0].sure or given[0][:1] in ("-", "+"):
         return None
     return _below(folder, given[0])
 

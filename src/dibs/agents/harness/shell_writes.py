@@ -18,6 +18,9 @@ from dibs.agents.harness.shell_lines import SimpleCommand, Word, commands_in, si
 
 __all__ = ["simple_commands", "written"]
 _IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place")
+# The option before sed's script, and one that it stands in.
+_SCRIPT = re.compile(r"-[nErsuz]*[ef]|--expression|--file")
+_WITH_SCRIPT = re.compile(r"-[nErsuz]*[ef]|--expression=|--file=")
 _TARGETS = ("-t", "--target-directory")
 
 
@@ -95,8 +98,10 @@ def _sed(rest: list[Word]) -> list[Word]:
     for each in rest:
         if skip:
             skip = False
-        elif each in ("-e", "-f", "--expression", "--file"):
+        elif _SCRIPT.fullmatch(each):
             given = skip = True
+        elif _WITH_SCRIPT.match(each):
+            given = True
         elif not each.startswith("-") and each:
             files.append(each)
     return files if given else files[1:]

@@ -120,6 +120,19 @@ def spelled_as_on_disk(top: str, parts: list[str], listed: Callable[[str], list[
     return found
 
 
+CHECKOUT_DIGITS = 12
+
+
+def checkout_id(top: str) -> str:
+    """Tells the work tree with this top from all others."""
+    return digest((folded if folds_case(top) else str)(os.path.realpath(top)))[:CHECKOUT_DIGITS]
+
+
+def name_in_checkout(top: str, file: str) -> str:
+    """The name of a file for its work tree alone: the same for all spellings of it."""
+    return f"path:@{checkout_id(top)}/{nameable(folded(file) if folds_case(top) else file)}"
+
+
 def folded(text: str) -> str:
     """The same for all spellings that such a file system takes for one, and for some that it tells apart (`ß` and
     `ss`)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.file_paths import path_from_top
+from dibs.agents.repository.file_paths import name_in_checkout, path_from_top
 from dibs.agents.repository.settings import TEAM_FILE, policy_of, team_table
 from dibs.agents.repository.work_tree import normalised, repository_around
 from dibs.base.cheap import Any, Callable, Mapping, Sequence
@@ -68,6 +68,11 @@ class JobNames:
                 found = None if repository is None else repository.top
             self._top, self._has_top = found, True
         return self._top
+
+    def in_checkout(self, name: str) -> str | None:
+        """The name by which agents' hooks claim the file `path:…` for this work tree alone; None outside of one."""
+        top = self.top()
+        return None if top is None else name_in_checkout(top, name.removeprefix("path:"))
 
     def namespace(self) -> str | None:
         """The namespace of `path:` and `repo:` names: the one in the repository's settings, or one made from its

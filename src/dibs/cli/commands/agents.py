@@ -9,7 +9,7 @@ from dibs.cli.framework.flags import count
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import WIDE, Command, Option
 from dibs.cli.text.listing import sheet
-from dibs.cli.text.words import Paint, ago, plain, short, span
+from dibs.cli.text.words import Paint, ago, plain, shell_line, short, span
 from dibs.core.limits import AGENTS_PAGE_MAX
 from dibs.wire.sentences import few
 
@@ -66,7 +66,8 @@ def agents_text(document: Document, paint: Paint, width: int | None, *, is_wide:
         return "No agent is at work."
     several = len({each["host"] for each in found}) > 1
     heads = ("AGENT", "CLIENT", "STATE", "TREE", "BRANCH", "ISSUE", "FILES", "WAITS FOR", "LAST", "SINCE")
-    rows = [heads, *[_row(each, several=several) for each in found]]
+    names = {each["name"] for each in found}
+    rows = [heads, *[_row(each, several=several, is_below=each["parent"] in names) for each in found]]
     kept = [at for at, head in enumerate(heads) if is_wide or at == 0 or any(row[at] != "-" for row in rows[1:])]
     lines = sheet([tuple([row[at] for at in kept]) for row in rows], paint, width, _LEAST, _LEAVES)
     painted = [
@@ -74,15 +75,15 @@ def agents_text(document: Document, paint: Paint, width: int | None, *, is_wide:
     ]
     lines = [lines[0], *painted]
     if document["next"]:
-        lines.append(paint.faint(f"More follow: --after '{plain(document['next'])}'"))
+        lines.append(paint.faint(f"More follow: {shell_line(('--after', document['next']))}"))
     return "\n".join(lines)
 
 
-def _row(agent: Document, *, several: bool) -> tuple[str, ...]:
+def _row(agent: Document, *, several: bool, is_below: bool) -> tuple[str, ...]:
+    """The cells of one agent. `is_below`: it is a subagent whose agent is shown."""
     host = f"{agent['host']}:" if several and agent["host"] else ""
-    # A subagent is shown below its agent.
     name = agent["name"]
-    if agent["parent"] and name.startswith(f"{agent['parent']}/"):
+    if is_below and name.startswith(f"{agent['parent']}/"):
         name = f"  {name[len(agent['parent']) :]}"
     state = plain(agent["state"])
     if agent["waiting"]:

@@ -6,7 +6,7 @@ from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count, given_ms, seconds
-from dibs.cli.framework.job_names import each_job
+from dibs.cli.framework.job_names import each_job, or_in_checkout
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, failure, no, yes
 from dibs.cli.framework.spec import JOBS, Argument, Command, Option
@@ -178,6 +178,8 @@ def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> A
 
 
 def _owned(call: Call, body: Document) -> Answer:
+    name = body["name"]
+    body = {**or_in_checkout(call, body, lambda twin: call.ask("inspect", twin).body or {}), "name": name}
     status: str = body["status"]
     text = status_text(body, call.paint, wall_ms())
     if status == "held":

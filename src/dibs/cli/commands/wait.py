@@ -6,6 +6,7 @@ from dibs.base.cheap import Callable, Mapping
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import ACTOR, exit_code, is_actor, next_words, seconds, session_of
+from dibs.cli.framework.job_names import or_in_checkout
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, failure, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
@@ -44,7 +45,7 @@ def wait(call: Call) -> Answer:
         asked = patiently(Ask("inspect", name), until_ms, heard=is_begun)
         found = body_of(drive(transport, asked, lambda still: call.complain_away(failure(still.reply).text, "Waiting")))
         call.complain_away(None, "")
-        return found
+        return or_in_checkout(call, found, lambda twin: transport.ask(Ask("inspect", twin)).body or {})
 
     with StopSignals(), StatusLine(call) as status:
         while True:
@@ -53,6 +54,8 @@ def wait(call: Call) -> Answer:
             taken = [body for body in found if body["status"] == "held" or body.get("overlapping")]
             if taken and session is not None:
                 taken = _of_others(call, session, taken)
+            for name, body in zip(names, found, strict=True):
+                body["name"] = name
             if not taken:
                 return _over(call, found, done_exit)
             if beat is not None:

@@ -221,6 +221,18 @@ def one_names(call: Call, given: Iterable[str]) -> list[str]:
     return [name for name, _ in found]
 
 
+def or_in_checkout(call: Call, body: Document, ask: Callable[[str], Document]) -> Document:
+    """The state of a job. A file that nobody has for everybody may be an agent's in this work tree, because an agent in
+    another one had it first: then its state is that. `ask` gives the state of a name."""
+    name = str(body.get("name"))
+    if not name.startswith("path:") or body.get("status") == HELD or body.get("overlapping"):
+        return body
+    around = names_here(call).around()
+    twin = None if around is None else around.in_checkout(name)
+    found = {} if twin is None else ask(twin)
+    return found if found.get("status") == HELD or found.get("overlapping") else body
+
+
 def each_job(call: Call, verb: str, document: Document, said: Callable[[Call, Document], Answer]) -> Answer:
     """Ask the same of each job of the command. `said` is what a reply becomes that is no error."""
     answers = []

@@ -16,6 +16,7 @@ from dibs.cli.text.words import (
     job_command,
     natural_key,
     plain,
+    shell_line,
     short,
     short_name,
     span,
@@ -101,7 +102,7 @@ def listing(document: Document, paint: Paint, now_ms: int, width: int | None = N
     heads = heads_of(locks) if not is_wide else (*HEADS[:-1], "MODE", "TOKEN", "NOTE")
     lines = sheet(rows_of(locks, heads, now_ms), paint, width, _LEAST, _LEAVES)
     if document["next"]:
-        lines.append(paint.faint(f"More follow: --after {plain(document['next'])}"))
+        lines.append(paint.faint(f"More follow: {shell_line(('--after', document['next']))}"))
     return "\n".join([*lines, *shut])
 
 
