@@ -261,6 +261,8 @@ export interface Previous {
   by?: string;
   /** why it failed or was broken. */
   reason?: string;
+  /** its metadata, if it had any. */
+  metadata?: string;
   /** in the answer to a claim: the steps that it and owners before it noted, see effect. */
   effects?: Array<Effect>;
 }
