@@ -63,10 +63,17 @@ def content(path: str, most: int = -1) -> bytes | None:
     end."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(number, "rb", buffering=0) as file:
-            return file.read(most) if stat.S_ISREG(os.fstat(number).st_mode) else None
     except OSError:
         return None
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            return None
+        with open(number, "rb", buffering=0, closefd=False) as file:
+            return file.read(most)
+    except OSError:
+        return None
+    finally:
+        os.close(number)  # also of a folder, for which `open` raises and closes nothing
 
 
 PRIVATE = 0o600
