@@ -137,21 +137,28 @@ def _doubt(effect: EffectState, said: str) -> tuple[str, int]:
 class SeriesHistory:
     def __init__(self) -> None:
         self.taken: defaultdict[str, dict[int, str]] = defaultdict(dict)  # by job: numbers and owners
-        self._free: defaultdict[str, set[int]] = defaultdict(set)  # given back, and below others
+        self._free: defaultdict[str, set[int]] = defaultdict(set)  # given back
+        self._last: defaultdict[str, int] = defaultdict(int)
+        self._after: dict[tuple[str, int], int] = {}  # job and number: the last one when it was given
         self._given: dict[tuple[str, int, str], int] = {}  # job, number, owner: how many were left out before it
 
     def follow(self, event: Event) -> Wrong | None:
         if event.kind not in (kinds.NUMBERED, kinds.NUMBER_RETURNED):
             return None
         job, number = event.job, int(event.reason or 0)
-        taken, free = self.taken[job], self._free[job]
+        taken, free, last = self.taken[job], self._free[job], self._last[job]
         if event.kind == kinds.NUMBER_RETURNED:
             taken.pop(number, None)
-            if number < max([0, *taken, *free]):  # else it is as if it had never been given
+            after = self._after.get((job, number), last)
+            if number == last and after < last:  # it is as if it had never been given
+                self._last[job] = max([after, *[each for each in taken if each < number]])
+                self._free[job] = {each for each in free if each <= self._last[job]}
+            else:
                 free.add(number)
             return None
         owner = taken.get(number)
-        self._given[job, number, event.owner] = number - min([*free, 1 + max([0, *taken, *free])])
+        self._given[job, number, event.owner] = number - min([*free, 1 + last])
+        self._after[job, number], self._last[job] = last, max(last, number)
         free.discard(number)
         taken[number] = event.owner
         return None if owner is None else (NUMBER, f"{event.owner} was given {number} of {job}, which {owner} has.")
