@@ -275,9 +275,13 @@ def test_a_second_agent_cannot_write_what_the_first_has_in_any_way_and_goes_on_e
             told["patch"] = (yield from shell(checkout, f"apply_patch <<'X'\n{patch}\nX\n")).result
         if checkout.client == "gemini":
             told["dir_path"] = (yield from shell(checkout, "echo 'A = 7' > a.py", dir_path="src")).result
-        # An interpreter is seen only afterwards, also if it fails: then the model is told.
+        # A command that names the file and is no known reader, whatever it does with it.
         writes = "open('src/a.py', 'a').write('# x\\n')"
-        after = yield from shell(checkout, f'python3 -c "{writes}"; exit 3')
+        told["python"] = (yield from shell(checkout, f'python3 -c "{writes}"')).result
+        told["pattern"] = (yield from shell(checkout, "perl -pi -e s/2/8/ src/[a].py")).result
+        told["reads"] = (yield from shell(checkout, "grep -c A src/a.py && git diff --stat src/a.py")).result
+        # A name that the command only makes is seen afterwards, also if it fails: then the model is told.
+        after = yield from shell(checkout, "ls src | head -1 | xargs -I{} sh -c 'echo \"# x\" >> src/{}'; exit 3")
         told["after"] = after.request
         yield from edit(checkout, "c", 1, 2)
         # The model takes the step that the refusal names, and the first agent ends meanwhile.
@@ -293,9 +297,10 @@ def test_a_second_agent_cannot_write_what_the_first_has_in_any_way_and_goes_on_e
     one.wait()
     two.wait()
     print(json.dumps({key: value[-400:] for key, value in told.items()}, indent=1))
-    for way in set(told) - {"start", "after", "step"}:
-        assert "Not written" in told[way], (way, told[way])
+    for way in set(told) - {"start", "reads", "after", "step"}:
+        assert ("Not run" if way in ("python", "pattern") else "Not written") in told[way], (way, told[way])
         assert f"{checkout.client}-" in told[way]
+    assert "dibs" not in told["reads"], told["reads"]
     assert "Others work in this checkout (dibs)" in told["start"]
     assert "These files changed while the command ran" in told["after"]
     assert checkout.text("a").startswith("A = 3\n"), told["step"]
