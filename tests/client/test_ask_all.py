@@ -16,6 +16,7 @@ from dibs.stores.sqlite.store import SqliteStore
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 COUNT = 40
@@ -76,8 +77,10 @@ def test_a_server_that_is_not_there_is_a_reply_for_each() -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> EmbeddedTransport:
-    return EmbeddedTransport.at(f"sqlite:///{tmp_path}/store.db")
+def store(tmp_path: Path) -> Iterator[EmbeddedTransport]:
+    transport = EmbeddedTransport.at(f"sqlite:///{tmp_path}/store.db")
+    yield transport
+    transport.close()
 
 
 def claims(session: str, numbers: range) -> list[Ask]:
