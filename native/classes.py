@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 # Classes that interpreted ones inherit from: the threads of a server, and tests.
-_OPEN = ("Batcher", "Decider", "EngineThread", "HttpConnection", "Sweeper")
+_OPEN = ("Batcher", "Decider", "EngineThread", "HttpConnection")
 _OPEN_MARK = "@mypyc_attr(allow_interpreted_subclasses=True)\n"
 # A class with a decorator that mypyc does not know is a class of Python. (It knows `mypyc_attr(native_class=False)`,
 # but would look that up when the program runs.)

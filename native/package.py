@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# The way of a command from a request document to a decision and back to a reply, and what a client does for a request.
-# What waits for a disk or SQLite gains nothing.
+# The way of a request from its bytes to a decision, into SQLite and back to an answer, and what a client does for it.
+# Left out: the clock and the sweeper, of which tests and the simulation replace parts.
 MODULES = (
     "base/record.py",
     "core/*.py",

@@ -59,23 +59,26 @@ def trusted_path(env: Mapping[str, str]) -> str | None:
 
 
 def content(path: str, most: int = -1) -> bytes | None:
-    """Read a file, up to a number of bytes; None if it cannot be read, or is no ordinary file: a pipe would never
-    end."""
+    """Read a file, up to a number of bytes; None if it cannot be read."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_ordinary(path, most)
     except OSError:
         return None
+
+
+def read_ordinary(path: str, most: int = -1) -> bytes:
+    """Read a file, up to a number of bytes. Raises OSError, also if it is no ordinary file: a pipe would never end."""
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            return None
+            raise OSError(_INVALID, "it is not a regular file")
         with open(number, "rb", buffering=0, closefd=False) as file:
-            return file.read(most)
-    except OSError:
-        return None
+            return file.read(most) or b""
     finally:
         os.close(number)  # also of a folder, for which `open` raises and closes nothing
 
 
+_INVALID = 22  # EINVAL, without an import
 PRIVATE = 0o600
 SHARED = 0o666  # less what the umask takes
 _LOCK_LOOK_S = 0.005

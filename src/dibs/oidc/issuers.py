@@ -23,9 +23,10 @@ import jwt
 from dibs._version import __version__
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
+from dibs.base.files import read_ordinary
 from dibs.base.logger import log
 from dibs.core import limits
-from dibs.oidc.rules_file import IssuerSource, check_url, file_content
+from dibs.oidc.rules_file import IssuerSource, check_url
 
 RSA_BITS_MIN = 2048
 _ALGORITHMS = {("RSA", None): "RS256", ("EC", "P-256"): "ES256", ("OKP", "Ed25519"): "EdDSA"}
@@ -106,7 +107,7 @@ class Issuer:
 
 def _file_content(path: str) -> Any:
     try:
-        return _parsed(file_content(path, limits.IDENTITY_ANSWER_BYTES_MAX + 1), path)
+        return _parsed(read_ordinary(path, limits.IDENTITY_ANSWER_BYTES_MAX + 1), path)
     except OSError as error:
         raise KeysUnavailable(f"{path} cannot be read: {error.strerror}") from None
 
@@ -196,7 +197,7 @@ def _cut(end: socket.socket) -> None:
 
 def _own_token(path: str) -> str:
     try:
-        return file_content(path, limits.IDENTITY_TOKEN_BYTES_MAX).decode("ascii").strip()
+        return read_ordinary(path, limits.IDENTITY_TOKEN_BYTES_MAX).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         log.error("the token for the issuer cannot be read from %s: %s", path, type(error).__name__)
         raise KeysUnavailable(f"{path} cannot be read") from None

@@ -14,14 +14,13 @@ asked with.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import tomllib
 from typing import Any
 from urllib.parse import urlsplit
 
 from dibs.base.errors import InvalidInput
+from dibs.base.files import read_ordinary
 from dibs.base.record import Record
 from dibs.core.identity import AGENT
 from dibs.core.limits import IDENTITY_FILE_BYTES_MAX, IDENTITY_RULES_MAX
@@ -60,7 +59,7 @@ class IdentityRules(Record):
 
 def read_rules(path: str) -> IdentityRules:
     try:
-        content = file_content(path, IDENTITY_FILE_BYTES_MAX + 1)
+        content = read_ordinary(path, IDENTITY_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise InvalidInput(f"The identity file {path} cannot be read: {error.strerror}.") from None
     if len(content) > IDENTITY_FILE_BYTES_MAX:
@@ -90,15 +89,6 @@ def read_rules(path: str) -> IdentityRules:
             raise InvalidInput(f"{path}, rule {number}: {error.details.rstrip('.')}.") from None
         rules.append(rule)
     return IdentityRules(path=path, rules=tuple(rules), sources=tuple(sources.values()))
-
-
-def file_content(path: str, most: int) -> bytes:
-    """Read a file, up to a number of bytes. Raises OSError, also for a pipe, which would hold up a server."""
-    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        return file.read(most)
 
 
 def _rule(block: dict[str, Any], folder: str) -> tuple[IdentityRule, IssuerSource]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git.guard_transport import guarded
-from dibs.agents.git.holders import forget_holder, note_holder
+from dibs.agents.git.holders import forget_holder, names_in, note_holder
 from dibs.agents.harness.identity import Agent
 from dibs.agents.repository.file_paths import (
     CHECKOUT_DIGITS,
@@ -254,7 +254,7 @@ class Checkout:
             if not digits or not 0 < int(digits) <= NUMBER_MAX:
                 continue
             folder = os.path.dirname(file)
-            beside = [os.path.join(folder, name) for name in _names_in(os.path.join(self.root, folder))]
+            beside = [os.path.join(folder, name) for name in names_in(os.path.join(self.root, folder))]
             used = {int(number): each for each in beside if (number := numbered.digits(each))}
             own = self.is_own(numbered.series)
             call, session = self._place(own=own)
@@ -398,13 +398,6 @@ def agent_of(hold: Document) -> str:
 
 def _words(hold: Document) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in str(hold.get("metadata") or "").split())
-
-
-def _names_in(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def _may_come(refused: Document) -> bool:

@@ -1,6 +1,6 @@
 """The transport of an agent's hook: it answers in time, or raises.
 
-A harness waits some seconds for a hook, and then takes silence for leave. So a hook waits for a server for less than
+A harness waits some seconds for a hook, and then lets the agent go on. So a hook waits for a server for less than
 that, and a missing answer is an error, never an empty answer. A server that was silent is noted in the state folder:
 for some seconds the next hooks do not ask it, because every edit would wait as long again.
 """

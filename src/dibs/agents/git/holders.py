@@ -38,7 +38,7 @@ def has_company(own: str, agent: Agent) -> bool:
     """Tell whether another agent may have claimed files here. One that was killed counts for as long as its claims
     could last, and is forgotten then."""
     mark, oldest = _mark_of(agent), wall_ms() - AGENT_TTL_MS
-    for name in _names_in(_holders(own)):
+    for name in names_in(_holders(own)):
         path = os.path.join(_holders(own), name)
         try:
             if name != mark and os.stat(path).st_mtime_ns // 1_000_000 >= oldest:
@@ -65,7 +65,8 @@ def _mark_of(agent: Agent) -> str:
     return agent.mark.replace("/", "-")
 
 
-def _names_in(folder: str) -> list[str]:
+def names_in(folder: str) -> list[str]:
+    """The names in a folder; none if it cannot be read."""
     try:
         return os.listdir(folder)
     except OSError:
