@@ -224,9 +224,9 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
     url = f"sqlite:{tmp_path}/new.db"
     program = (
         "import os, sys\n"
-        "from dibs.engine import intake\n"
+        "from dibs.engine import archive_import\n"
         "from dibs.stores.sqlite import SqliteStore\n"
-        "intake.PART_RECORDS = 5\n"
+        "archive_import.PART_RECORDS = 5\n"
         "real, count = SqliteStore.commit, [0]\n"
         "def commit(*given):\n"
         "    count[0] += 1\n"

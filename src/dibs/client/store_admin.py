@@ -28,8 +28,8 @@ from dibs.base.files import to_disk
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document, encode
 from dibs.client.embedded import EmbeddedTransport
+from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
-from dibs.core.identity import LOCAL
 from dibs.core.lease_outcomes import Frozen, Raised, Thawed
 from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Outcome
@@ -37,9 +37,9 @@ from dibs.core.records import LOCK_PREFIX, META_KEY, REGISTER_KEY, LockRecord, M
 from dibs.core.service.credentials import CredentialRegister, credential_key
 from dibs.core.upkeep.sweep import is_swept
 from dibs.engine.archive import export
+from dibs.engine.archive_import import AlreadyImported, floor_after, import_archive, number_after
 from dibs.engine.coordinator import run_all, run_one
 from dibs.engine.credentials import every_credential
-from dibs.engine.intake import AlreadyImported, floor_after, intake, number_after
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
 from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
 from dibs.stores.codec import FORMAT
@@ -83,12 +83,12 @@ def export_to_file(store: Store, path: str, *, freeze: bool) -> Document:
 def import_from(store: Store, source: BinaryIO, *, adds: bool) -> Document:
     """Bring in the archive that `source` gives. It is read twice: a pipe is written to a temporary file first."""
     if source.seekable():
-        return intake(store, source, adds=adds).dump()
+        return import_archive(store, source, adds=adds).dump()
     with tempfile.TemporaryFile(prefix="dibs-import-") as spool:
         with _written("The temporary copy of what is imported"):
             copyfileobj(source, spool, 1 << 20)
             spool.flush()
-        return intake(store, spool, adds=adds).dump()
+        return import_archive(store, spool, adds=adds).dump()
 
 
 def thaw(store: Store) -> Document:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
+from dibs.core.caller_rights import ADMIN, LEAST_ROLE, ROLES
 from dibs.core.limits import ACL_ENTRY_BYTES_MAX, NAME_BYTES_MAX, REQUEST_KEY_CHARS_MAX
 from dibs.wire import answer_fields
 from dibs.wire.answer_fields import ANSWERS, PARTS, AnswerField

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from dibs.agents.harness import hook_events as kinds
+from dibs.agents.harness.agent_identity import WINDSURF, Agent
 from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
-from dibs.agents.harness.identity import WINDSURF, Agent
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
 from dibs.base.cheap import Callable, Mapping
 from dibs.base.checkout import first_line, git_folder_of, root_around
@@ -187,7 +187,7 @@ class AgentGuard:
                 by_root.setdefault(root, []).append(each)
         notices = ""
         for root, commands in by_root.items():
-            from dibs.agents.git import tree_guard
+            from dibs.agents.git import git_guard
 
             assert self._event.agent is not None
             checkout = self._checkout(root, self._event.agent)
@@ -196,8 +196,8 @@ class AgentGuard:
             refused, level = "", checkout.settings.guard
             try:
                 if level != OFF:
-                    refused, free = tree_guard.stash_finding(commands, checkout)
-                    refused = refused or tree_guard.tree_finding(commands, checkout)
+                    refused, free = git_guard.stash_finding(commands, checkout)
+                    refused = refused or git_guard.overwrite_finding(commands, checkout)
                     notices = notices or free
             finally:
                 self._close(checkout)
@@ -368,15 +368,15 @@ class AgentGuard:
         meanwhile is not lost."""
         if not _is_written_since(os.path.join(checkout.repository.own, "index"), begin.at_ns):
             return []
-        from dibs.agents.git import tree_guard
+        from dibs.agents.git import git_guard
 
         if begin.entries is not None:
-            tree_guard.note_pushed(checkout, begin.entries)
-        lost = tree_guard.lost_files(checkout, begin.at_ns, changed)
+            git_guard.note_pushed(checkout, begin.entries)
+        lost = git_guard.lost_files(checkout, begin.at_ns, changed)
         if not lost:
             return []
-        tree_guard.note_lost(checkout, lost)
-        return [tree_guard.lost_text(lost)]
+        git_guard.note_lost(checkout, lost)
+        return [git_guard.lost_text(lost)]
 
     def _stopped(self, checkout: Checkout) -> None:
         """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
@@ -400,7 +400,7 @@ class AgentGuard:
     def _close(self, checkout: Checkout) -> None:
         self._wanted |= checkout.wanted()
         if os.path.isdir(os.path.join(checkout.repository.own, "dibs", "lost")) and remark(self._event, "heard").stdout:
-            from dibs.agents.git.tree_guard import take_lost
+            from dibs.agents.git.git_guard import take_lost
 
             self._lost += filter(None, [take_lost(checkout)])
         checkout.close()

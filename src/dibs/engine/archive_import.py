@@ -139,7 +139,9 @@ def number_after(known: int, now_ms: int) -> int:
     return max(known + 1, now_ms * 1_000)
 
 
-def intake(store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms) -> Imported:
+def import_archive(
+    store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms
+) -> Imported:
     """Bring the archive in `file`, which can be read twice, into `store`."""
     contents = _Contents(file)
     known = max(contents.meta.token_floor, contents.highest)
@@ -149,7 +151,7 @@ def intake(store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callabl
     if floor > TOKEN_FLOOR_MAX:
         raise InvalidInput(f"The fencing tokens of this file go beyond {TOKEN_FLOOR_MAX}.")
     try:
-        return _Intake(store, contents, adds=adds).run(file, floor, now_ms)
+        return _Import(store, contents, adds=adds).run(file, floor, now_ms)
     except _TakenOver:
         raise InvalidInput(
             "Another import into this store began after this one, and continues. This one stopped; what it wrote is "
@@ -161,7 +163,7 @@ class AlreadyImported(InvalidInput):
     """The store has what is in the file, and all of it: an import was repeated after its end."""
 
 
-class _Intake:
+class _Import:
     def __init__(self, store: Store, contents: _Contents, *, adds: bool) -> None:
         self._store = store
         self._contents = contents

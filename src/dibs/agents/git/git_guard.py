@@ -104,10 +104,10 @@ def note_pushed(checkout: Checkout, before: Sequence[str]) -> None:
         stash_entries.note_owner(common, new[0], checkout.agent, label_of({}, checkout.root))
 
 
-# The work tree.
+# Changed files.
 
 
-def tree_finding(commands: Sequence[GitCommand], checkout: Checkout) -> str:
+def overwrite_finding(commands: Sequence[GitCommand], checkout: Checkout) -> str:
     """A refusal of commands that overwrite changed files of other agents; empty if there are none."""
     found = [(command, reach) for command in commands if (reach := _reach(command)) is not None]
     others = checkout.held_by_others() if found else []
