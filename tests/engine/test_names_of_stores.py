@@ -112,7 +112,7 @@ def test_who_repeats_a_move_after_its_end_is_told_so_and_the_store_is_not_frozen
         return commit(expect, puts, events)
 
     new.commit = noted  # type: ignore[method-assign]
-    with pytest.raises(AlreadyImported, match=r"already, and complete.*\n.*Do not thaw"):
+    with pytest.raises(AlreadyImported, match=r"already, and complete.*\n.*Do not unfreeze"):
         moved(old, new, adds=adds)
     assert frozen == []
     assert names(new) == ("b", ("a",))

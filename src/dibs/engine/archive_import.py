@@ -59,6 +59,7 @@ from dibs.core.upkeep.moved import Renumbering, moved, relabelled, without_histo
 from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import run_one
 from dibs.engine.queries import scan_records
+from dibs.engine.token_floor import floor_after, number_after
 from dibs.engine.webhooks import registered
 from dibs.stores.port import CommitTooLarge, Conflict, Store, maintenance_of
 
@@ -125,18 +126,6 @@ class _Contents:
 
 class _TakenOver(Exception):
     """Another import has replaced our mark."""
-
-
-def floor_after(known: int, now_ms: int) -> int:
-    """A floor above every token that the store can have given out since the copy: a job's number rises by one with each
-    owner, so it stays far below the time in milliseconds. That also puts it above an earlier move's floor."""
-    return max(known + 1, now_ms)
-
-
-def number_after(known: int, now_ms: int) -> int:
-    """The same for the numbers of events. There are more of them: the time in microseconds, which a store of a million
-    events a second would reach (on etcd one of a thousand commits, whose numbers rise by 1,024 each)."""
-    return max(known + 1, now_ms * 1_000)
 
 
 def import_archive(
@@ -279,7 +268,7 @@ class _Import:
         if isinstance(meta, Meta) and self._contents.header.frozen and self._contents.meta.store_id in meta.moved_from:
             raise AlreadyImported(
                 "This copy is in the store already, and complete. Nothing was changed.\n"
-                "Start servers on it. Do not thaw the store that the copy is from."
+                "Start servers on it. Do not unfreeze the store that the copy is from."
             )
         own = _in_effect(seen.records[META_KEY].record, seen.now_ms)
         theirs = _in_effect(self._contents.meta, seen.now_ms)
