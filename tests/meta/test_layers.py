@@ -28,6 +28,7 @@ IMPURE = frozenset(
 )
 # The parts of the core that hold values. All its other modules are rules.
 CORE_VALUES = {
+    "class_of",
     "commands",
     "draft",
     "durations",
