@@ -93,7 +93,7 @@ class _Contents:
         self.meta, self.webhooks = Meta(), WebhookRegister()
         self.highest = 0  # of all fencing tokens
         self.usage: dict[str, Usage] = {}  # by payer
-        self.namespaces: dict[str, str] = {}  # and what of them is in the file
+        self.namespaces: dict[str, str] = {}  # each with what of it is in the file
         first = last = events = 0
         for entry in reader.entries():
             if isinstance(entry, Event):
@@ -195,8 +195,7 @@ class _Import:
         return Imported(records=count, events=len(old), floor=floor, adds=self._adds)
 
     def _quotas(self) -> dict[str, str]:
-        """The quotas (`charge`) of the file that count, and what they are here: a principal that both have has one
-        count."""
+        """The `charge` of holds in the file, and what it is in this store: a principal that both know has one count."""
         keys = [USAGE_PREFIX + payer for payer in self._contents.usage]
         own = self._store.read(keys).records
         found = {}
@@ -208,8 +207,8 @@ class _Import:
     def _placed(
         self, records: Mapping[str, Stored], old: array[int], new: array[int], begins: int | None
     ) -> dict[str, Stored]:
-        """The records of webhooks, with positions among the events of this store. `begins`: the number after which
-        all that came or comes with this import has its own; None: events kept theirs."""
+        """The records of webhooks, with positions among the events of this store. `begins`: the number above which
+        events are numbered anew from this import on; None: they kept their numbers."""
         theirs, last = self._contents.last_seq, max(self._store.newest_seq(), begins or 0)
         if self._adds:
             return {key: without_history(record, last) for key, record in records.items()}
@@ -295,7 +294,7 @@ class _Import:
                 )
 
     def _namespaces(self, closures: Iterable[Closure]) -> set[str]:
-        """Those of the store's sessions, closures and webhooks."""
+        """The namespaces of the store's sessions, closures and webhooks."""
         sessions = [each for _, each in scan_records(self._store, SESSION_PREFIX, live=True)]
         found = {each.ns for each in sessions if isinstance(each, SessionRecord)}
         return found | {each.ns for each in closures} | {each.ns for each in registered(self._store).entries}

@@ -20,8 +20,8 @@ from dibs.cli.framework.spec import Command, Option
 from dibs.core.durations import parse_duration
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
-# How long a hook may take. Harnesses wait 10 s (`harness/configuration.py`) and then take silence for leave; Codex
-# gives the end of a session 3 s.
+# How long a hook may take. Harnesses wait 10 s (`harness/configuration.py`), and then go on as if the hook had allowed
+# it. At the end of a session, Codex waits 3 s.
 _MS_MAX = 8_000
 _END_MS_MAX = 2_500
 _AGAIN_S = 0.25

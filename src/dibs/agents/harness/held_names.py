@@ -288,7 +288,7 @@ _TAKES_VALUE = frozenset[str]().union(
     ("-W", "-X"),
     ("--import", "--require", "--loader", "--experimental-loader", "--conditions", "--env-file"),
 )
-# Code that only reads the file which it names. What is left of a text without it is looked at.
+# Code that only reads the file which it names. It is taken out of a text before names are looked for.
 _READS = re.compile(
     r"""
       \b(?: open | read\w* | loadtxt | file_get_contents | exists(?:Sync)? | isfile | getsize | statSync )

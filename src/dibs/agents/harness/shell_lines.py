@@ -190,7 +190,7 @@ def _unsure(part: str) -> list[Word]:
 
 
 class _Unreadable(Exception):
-    """A quote or a bracket does not end."""
+    """A quote or a bracket is not closed."""
 
 
 class _Reader:
