@@ -16,7 +16,7 @@ import pytest
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreReplaced, StoreUnavailable
 from dibs.stores import fork_safety
-from dibs.stores.sqlite import SqliteStore, rows
+from dibs.stores.sqlite import SqliteStore, opener, rows
 from dibs.stores.sqlite import file_identity as identity
 from dibs.stores.sqlite import store as store_module
 from dibs.stores.sqlite.file_identity import identity_of
@@ -341,7 +341,7 @@ def test_checkpoints_of_others_are_not_taken_for_an_older_copy(
 def looks_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How often a store opens the file below its log, from now on."""
     opened: list[str] = []
-    real = identity.connect
+    real = opener.connect
 
     def connect(path: str, wait_ms: int, how: str = "mode=rw") -> sqlite3.Connection:
         if "immutable" in how:
