@@ -2,7 +2,8 @@
 
 The router, the list of routes on the page and the OpenAPI document are made from the declarations, which stand in
 `server/routes/operations.py` and in plugins. The id of an operation is its verb: its request fields are in
-`request_fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in `answer_fields.ANSWERS`. Pure.
+`request_fields.py`, its rights in `core/caller_rights.LEAST_ROLE`. Answers are named as in `answer_fields.ANSWERS`.
+Pure.
 """
 
 from __future__ import annotations
