@@ -41,3 +41,15 @@ def test_numbers_of_events_go_on_from_the_clock() -> None:
     raise_floor(store, 10)
     token(store, "after")
     assert store.newest_seq() > began_us
+
+
+def test_a_server_that_is_killed_in_between_does_both_at_its_next_start() -> None:
+    class Dying(MemoryStore):
+        def number_from(self, seq: int) -> None:
+            super().number_from(seq)
+            raise KeyboardInterrupt
+
+    store = Dying(ManualClock())
+    with pytest.raises(KeyboardInterrupt):
+        raise_floor(store, 10)
+    assert not has_floor(store, 10)

@@ -25,10 +25,10 @@ def number_after(known: int, now_ms: int) -> int:
 
 def raise_floor(store: Store, floor: int) -> int:
     """Raise the floor, and return the one that applies from now on. Numbers of events go on from the clock: an old copy
-    may have been put back by other means than ours."""
+    may have been put back by other means than ours. They come first: whoever finds the floor as high needs neither."""
+    maintenance_of(store).number_from(number_after(store.newest_seq(), wall_ms()))
     outcome = run_one(store, RaiseFloor(floor=floor))
     assert isinstance(outcome, Raised)
-    maintenance_of(store).number_from(number_after(store.newest_seq(), wall_ms()))
     return outcome.floor
 
 
