@@ -45,7 +45,7 @@ from dibs.server.settings import ServerSettings
 from dibs.stores import codec
 from dibs.stores.port import Store, StoreProxy
 from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite.opener import BELOW_LOOK_MS
+from dibs.stores.sqlite.file_identity import BELOW_LOOK_MS
 
 OPERATIONS = ("acquire", "renew", "get", "release")
 PARTS = ("parse", "decide", "encode", "store read", "store commit", "answer")

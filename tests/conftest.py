@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.core.decide import CHECKS
 from dibs.testing.decisions import check
 from tests import stalls
@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent in of_faults:
             item.add_marker(pytest.mark.full)
-    for item in items if ways.IS_PORTABLE else ():
+    for item in items if platforms.IS_PORTABLE else ():
         for mark in item.iter_markers("linux"):
             item.add_marker(pytest.mark.skip(reason=f"Linux only: {mark.args[0]}"))
     for item in items:

@@ -1,4 +1,4 @@
-"""export, import, thaw: as typed, and with real pipes, kills and full disks."""
+"""export, import: as typed, and with real pipes, kills and full disks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_a_store_is_exported_and_what_is_in_it_is_said(terminal: Terminal) -> No
     assert terminal("export", "-q").err == ""
 
 
-@pytest.mark.parametrize("words", [("export",), ("export", "--freeze"), ("thaw",), ("backup", "copy.db")])
+@pytest.mark.parametrize(
+    "words", [("export",), ("export", "--freeze"), ("export", "--unfreeze"), ("backup", "copy.db")]
+)
 def test_a_store_that_is_not_there_is_not_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
@@ -93,19 +95,19 @@ def test_doctor_says_that_a_store_is_frozen_and_how_that_ends(terminal: Terminal
     ran = terminal("doctor")
     assert ran.exit == 69
     assert "BAD  frozen     dibs export froze it" in ran.out
-    assert "run: dibs thaw" in ran.out
-    terminal("thaw")
+    assert "run: dibs export --unfreeze" in ran.out
+    terminal("export", "--unfreeze")
     assert "frozen" not in terminal("doctor").out
 
 
-def test_nothing_is_claimed_in_a_store_that_was_exported_with_freeze_until_it_is_thawed(
+def test_nothing_is_claimed_in_a_store_that_was_exported_with_freeze_until_it_is_unfrozen(
     terminal: Terminal,
 ) -> None:
     archive_of(terminal, "--freeze")
     said = refused(terminal("claim", "issue-1842"), exit_code=69)
     assert "being moved" in said
-    assert terminal("thaw").out == "The store can be used again.\n"
-    assert terminal("thaw").out == "The store was not frozen.\n"
+    assert terminal("export", "--unfreeze").out == "The store can be used again.\n"
+    assert terminal("export", "--unfreeze").out == "The store was not frozen.\n"
     terminal.claim("issue-1842")
 
 
@@ -118,15 +120,22 @@ def test_an_import_into_a_store_that_is_not_empty_changes_nothing(terminal: Term
     assert terminal("heartbeat", "issue-1842", "--lease", lease).exit == 0
 
 
+@pytest.mark.parametrize("more", [("--freeze",), ("--to", "copy.jsonl")], ids=str)
+def test_a_store_is_unfrozen_without_a_copy(terminal: Terminal, more: tuple[str, ...]) -> None:
+    terminal("export", "--freeze")
+    assert "--unfreeze makes no copy" in refused(terminal("export", "--unfreeze", *more))
+    refused(terminal("claim", "issue-1842"), exit_code=69)
+
+
 @pytest.mark.fault("F-338")
-def test_a_move_that_fails_says_how_to_thaw(terminal: Terminal, tmp_path: Path) -> None:
+def test_a_move_that_fails_says_how_to_unfreeze_the_store(terminal: Terminal, tmp_path: Path) -> None:
     terminal.claim("issue-1842")
     copy = archive_of(terminal, "--freeze")
-    assert "`dibs thaw` lets its store be used again" in refused(terminal("import", stdin=copy))
+    assert "`dibs export --unfreeze` lets its store be used again" in refused(terminal("import", stdin=copy))
     old = f"sqlite:{tmp_path}/old store.db"
     assert dibs("claim", "a", "--url", old, home=tmp_path).returncode == 0
     told = dibs("export", "--freeze", "--url", old, home=tmp_path).stderr.decode()
-    assert f"dibs thaw --url '{old}'" in told
+    assert f"dibs export --unfreeze --url '{old}'" in told
     with open("/dev/full", "w") as full:
         words = [sys.executable, "-m", "dibs", "export", "--freeze", "--url", old]
         env = {**environment_without_dibs(), "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
@@ -134,12 +143,12 @@ def test_a_move_that_fails_says_how_to_thaw(terminal: Terminal, tmp_path: Path) 
             words, stdout=full, stderr=subprocess.PIPE, env=env, timeout=WAIT_S_MAX, check=False, text=True
         )
     assert done.returncode == 69
-    assert f"dibs thaw --url '{old}'" in done.stderr
+    assert f"dibs export --unfreeze --url '{old}'" in done.stderr
 
 
 @pytest.mark.fault("F-374")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_move_that_is_interrupted_says_how_to_thaw(tmp_path: Path, number: int) -> None:
+def test_a_move_that_is_interrupted_says_how_to_unfreeze_the_store(tmp_path: Path, number: int) -> None:
     old = f"sqlite:{tmp_path}/old.db"
     jobs = [f"job-{index}" for index in range(16)]
     assert dibs("claim-all", *jobs, "--metadata", "m" * 1000, "--url", old, home=tmp_path).returncode == 0
@@ -154,7 +163,7 @@ def test_a_move_that_is_interrupted_says_how_to_thaw(tmp_path: Path, number: int
         _, told = child.communicate(timeout=WAIT_S_MAX)
     os.close(reading)
     assert child.returncode == 128 + number
-    assert f"The store may be frozen; to use it again: dibs thaw --url {old}" in told
+    assert f"The store may be frozen; to use it again: dibs export --unfreeze --url {old}" in told
 
 
 def test_an_import_says_what_came_in(terminal: Terminal, tmp_path: Path) -> None:
@@ -224,9 +233,9 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
     url = f"sqlite:{tmp_path}/new.db"
     program = (
         "import os, sys\n"
-        "from dibs.engine import intake\n"
+        "from dibs.engine import archive_import\n"
         "from dibs.stores.sqlite import SqliteStore\n"
-        "intake.PART_RECORDS = 5\n"
+        "archive_import.PART_RECORDS = 5\n"
         "real, count = SqliteStore.commit, [0]\n"
         "def commit(*given):\n"
         "    count[0] += 1\n"
@@ -247,7 +256,7 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
     refused = dibs("claim", "issue-1", "--url", url, home=tmp_path)
     assert refused.returncode == 69
     assert b"is not complete" in refused.stderr
-    assert dibs("thaw", url, home=tmp_path).returncode == 64
+    assert dibs("export", "--unfreeze", url, home=tmp_path).returncode == 64
     assert dibs("export", url, home=tmp_path).returncode == 64
     done = dibs("import", url, "--from", str(copy), home=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -47,7 +47,6 @@ LINES: dict[str, tuple[str, ...]] = {
     "open": ("closed", "a"),
     "pool set": ("c", "d", "--slots", "2"),
     "pool remove": ("pool", "c"),
-    "token-floor": ("999",),
     "backup": ("{folder}/copy.db",),
     "restore": ("{folder}/copy.db",),
     "name": ("a",),
@@ -83,8 +82,8 @@ WRONG = {
 }
 # Commands that only look, or that work on something other than the store, are tried with what no command takes.
 ACTING = (
-    "run elect claim claim-any claim-all heartbeat release transfer hold session break free close open pool token-floor"
-    " webhook lock token"
+    "run elect claim claim-any claim-all heartbeat release transfer hold session break free close open pool webhook"
+    " lock token"
 ).split()
 
 

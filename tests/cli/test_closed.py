@@ -16,8 +16,8 @@ from dibs.cli.framework.parse import UsageError
 from dibs.core.commands import Close, Open
 from dibs.core.limits import CLOSURES_MAX
 from dibs.core.records import META_KEY, Meta
+from dibs.engine.archive_import import import_archive
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.intake import intake
 from dibs.stores.memory import MemoryStore
 from dibs.wire.parts import moment_ms, timestamp
 
@@ -61,7 +61,7 @@ def test_an_import_brings_closures_and_leaves_a_name_that_is_closed_there_alread
     copy = terminal("export").out.encode()
     store = MemoryStore(lambda: moment_ms("2025-11-15T02:20"))
     Coordinator(store).one(Close(ns="default", name="deploy/", principal="op", reason="its own", length_ms=60_000))
-    intake(store, BytesIO(copy), wall_ms=lambda: 0)
+    import_archive(store, BytesIO(copy), wall_ms=lambda: 0)
     meta = store.read((META_KEY,)).records[META_KEY].record
     assert isinstance(meta, Meta)
     assert [(each.name, each.reason) for each in meta.closures] == [("deploy/", "its own"), ("other", "migration")]
@@ -74,9 +74,9 @@ def test_an_import_does_not_bring_more_closures_than_a_store_may_have(terminal: 
     store = MemoryStore(lambda: moment_ms("2025-11-15T02:20"))
     Coordinator(store).one(Close(ns="default", name="own", principal="op", reason="why", length_ms=60_000))
     with pytest.raises(InvalidInput, match="have 51 closures, and a store may have 50"):
-        intake(store, BytesIO(copy), wall_ms=lambda: 0)
+        import_archive(store, BytesIO(copy), wall_ms=lambda: 0)
     Coordinator(store).one(Open(ns="default", name="own", principal="op"))
-    intake(store, BytesIO(copy), wall_ms=lambda: 0)
+    import_archive(store, BytesIO(copy), wall_ms=lambda: 0)
 
 
 @pytest.mark.promise("closed")

@@ -16,6 +16,7 @@ from dibs.core.commands import Acquire
 from dibs.core.outcomes import Queued
 from dibs.core.records import META_KEY
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.token_floor import raise_floor
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.contract_base import key_of, lock, put
 from tests.server.harness import running, wait_until
@@ -65,8 +66,8 @@ def filled(terminal: Terminal) -> None:
     run("claim", "path:src/a.py", "--ttl", "10m")
     run("token", "create", "bob", "--max-held", "5")
     run("webhook", "add", "https://example.org/hook")
-    run("token-floor", "5")
     store = SqliteStore(terminal.env["DIBS_URL"].removeprefix("sqlite://"))
+    raise_floor(store, 5)
     waiting = Acquire(
         ns="default", name="well", owner="waits", principal="p", fresh_lease_id=new_id(), ttl_ms=600_000, wait=True
     )

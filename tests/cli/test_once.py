@@ -61,7 +61,7 @@ def test_a_step_in_doubt_is_not_run(owned: Terminal, tmp_path: Path) -> None:
     assert (told.exit, told.out) == (IN_DOUBT, "")
     assert told.err == (
         "dibs: in doubt: tag, begun just now by one (token 1): exit 137. Nothing was run.\n"
-        "Look whether it happened. Then --again runs it; --probe COMMAND decides (exit 0: it happened).\n"
+        "Look whether it happened; if not, --again runs it. --probe COMMAND looks for you (exit 0: it happened).\n"
     )
     assert not (tmp_path / "ran").exists()
     assert once(owned, "true", actor="two").exit == IN_DOUBT  # and it stays so

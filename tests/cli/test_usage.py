@@ -224,7 +224,7 @@ def test_whoever_gives_no_proof_is_told_each_that_the_claim_may_have(
     assert terminal(*words, "--actor", "agent-7").exit == 0
 
 
-@pytest.mark.parametrize("command", ["export", "import", "thaw", "migrate", "doctor"])
+@pytest.mark.parametrize("command", ["export", "import", "migrate", "doctor"])
 def test_a_store_is_named_by_url_and_the_argument_is_another_way_to_write_it(terminal: Terminal, command: str) -> None:
     one, other = "sqlite:///srv/one.db", "sqlite:///srv/other.db"
     ran = terminal(command, "--url", one, other)

@@ -289,7 +289,7 @@ def test_who_waits_goes_on_while_the_store_is_frozen(
     terminal("export", "--freeze")
     waiter = Typing(terminal, *words, "-q", "--wait", "60s", "--owner", "w")
     assert paused.wait(WAIT_S_MAX)
-    terminal("thaw")
+    terminal("export", "--unfreeze")
     assert waiter.ran().exit == 0
     assert terminal("owner", "job", "-q").out == "w\n"
 
@@ -302,7 +302,7 @@ def test_an_actor_goes_on_while_the_store_is_frozen(
     terminal("export", "--freeze")
     waiter = Typing(terminal, *words, "-q", "--wait", "60s", "--actor", "w")
     assert paused.wait(WAIT_S_MAX)
-    terminal("thaw")
+    terminal("export", "--unfreeze")
     assert waiter.ran().exit == 0
     assert terminal("owner", "job", "-q").out == "w\n"
 

@@ -136,7 +136,7 @@ def test_a_hand_over_wakes_a_waiter_of_another_process(path: str, store: SqliteS
 
 
 def test_who_cannot_be_woken_looks_by_itself(store: SqliteStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dibs.base.ways.IS_LINUX", False)
+    monkeypatch.setattr("dibs.base.platforms.IS_LINUX", False)
     first = Coordinator(store).one(ask("first"))
     assert isinstance(first, Granted)
     outcomes: list[object] = []

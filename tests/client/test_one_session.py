@@ -16,8 +16,8 @@ from dibs.base.errors import FATE_UNKNOWN
 from dibs.client.flow import Pause, status_of
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
+from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import Inspect
-from dibs.core.identity import LOCAL
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.wire.documents import Reply, reply_to

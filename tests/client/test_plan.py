@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.client.plan import RETRY_MS, RenewalPlan, ttl_ms_min
+from dibs.client.renewal_plan import RETRY_MS, RenewalPlan, ttl_ms_min
 
 pytestmark = pytest.mark.promise("loss:told")
 

@@ -36,7 +36,7 @@ from dibs.core.commands import (
     Sweep,
     Transfer,
 )
-from dibs.core.holds import tree_claims
+from dibs.core.holds import path_claims
 from dibs.core.limits import TICKET_MS, WANT_MS
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.engine.coordinator import Coordinator
@@ -487,7 +487,7 @@ def apart(names: list[str]) -> tuple[str, ...]:
 @pytest.mark.promise("session", "all-or-nothing", "audit", "idem:acquire", "token:rises", "proof")
 @pytest.mark.timeout(3_600 if SOAK else 600)
 def test_every_answer_about_lines_and_sessions_is_the_one_the_model_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 1)
+    monkeypatch.setattr(path_claims, "TREE_PAGE_CLAIMS", 1)
     run_state_machine_as_test(Predicted, settings=SETTINGS)
 
 
@@ -608,5 +608,5 @@ class Loose(Life):
 @pytest.mark.promise("session", "all-or-nothing", "audit", "token:rises")
 @pytest.mark.timeout(3_600 if SOAK else 600)
 def test_what_must_always_be_so_is_so_however_late_anybody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 1)
+    monkeypatch.setattr(path_claims, "TREE_PAGE_CLAIMS", 1)
     run_state_machine_as_test(Loose, settings=SETTINGS)

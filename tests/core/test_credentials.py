@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core import events
+from dibs.core.caller_rights import LEAST_ROLE, ROLES, Limits, may
 from dibs.core.commands import Sweep
-from dibs.core.identity import LEAST_ROLE, ROLES, Limits, may
 from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_TOMBSTONE_MS
 from dibs.core.records import REGISTER_KEY
 from dibs.core.service.credentials import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from dibs.core.caller_rights import ADMIN, Caller, Limits
 from dibs.core.holds.max_hold import capped_ms, ends_at_ms, is_reached, max_hold_ms, reason_of
-from dibs.core.identity import ADMIN, Caller, Limits
 
 
 @pytest.mark.promise("max-hold")

@@ -9,8 +9,8 @@ import pytest
 from dibs.base.ids import new_id
 from dibs.client.embedded import EmbeddedTransport
 from dibs.client.transport import Ask
+from dibs.core.caller_rights import Caller
 from dibs.core.commands import Sweep
-from dibs.core.identity import Caller
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TOMBSTONE_MS
 from dibs.core.records import session_key
 from dibs.engine.coordinator import Coordinator

@@ -22,7 +22,7 @@ from dibs.core.commands import (
     SetAcl,
     Sweep,
 )
-from dibs.core.holds import tree_claims
+from dibs.core.holds import path_claims
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, TICKET_MS
 from dibs.core.records import SHARED
 from dibs.core.waiting import queue
@@ -224,7 +224,7 @@ def test_lines_that_are_cut_are_served_by_sweeps_as_the_plain_model_serves_them(
     """Random claims in a deep tree and beside it, shared or not, of one name or several, of the living and the dead."""
     if seed % 2:
         monkeypatch.setattr(queue, "LEAVE_AT_ONCE_MAX", 1 + seed)
-    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 1 + seed // 2)
+    monkeypatch.setattr(path_claims, "TREE_PAGE_CLAIMS", 1 + seed // 2)
     chance = random.Random(seed)
     world = World()
     parts = ("a", "b", "c")

@@ -17,8 +17,8 @@ from dibs.client.exchange import CLAIM_REPLIES, is_of_kind
 from dibs.client.transport import Ask
 from dibs.compat.octostore import elections
 from dibs.core import events
+from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import Inspect
-from dibs.core.identity import LOCAL
 from dibs.core.outcomes import Status
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import Activity, live_tickets

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dibs.cli.commands.serve import OPTIONS as SERVE
-from dibs.client.setting_authors import NEVER, SETTINGS
+from dibs.client.setting_sources import NEVER, SETTINGS
 from dibs.core import limits
 from dibs.core.durations import format_duration
 from dibs.stores.codec import FORMS

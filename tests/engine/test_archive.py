@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import (
     Acquire,
     Freeze,
@@ -22,16 +23,15 @@ from dibs.core.commands import (
     Thaw,
 )
 from dibs.core.events import IMPORTED, OUTAGE
-from dibs.core.identity import LOCAL
 from dibs.core.lease_outcomes import Frozen, Renewed
 from dibs.core.outcomes import AlreadyDone, Granted, Queued, Status
 from dibs.core.records import META_KEY, Meta, lock_key
 from dibs.core.service.credentials import CreateToken
 from dibs.core.session_outcomes import SessionState
 from dibs.engine.archive import export
+from dibs.engine.archive_import import import_archive
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import CredentialDirectory, credentials
-from dibs.engine.intake import intake
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.engine.webhooks.dispatcher import WebhookLedger
 from dibs.stores.codec import encode
@@ -136,7 +136,7 @@ def clock_of(store: MemoryStore) -> ManualClock:
 def test_what_was_held_waited_for_done_and_noted_is_the_same_in_the_other_store(
     source: MemoryStore, any_target: Store
 ) -> None:
-    done = intake(any_target, file_of(text_of(source)))
+    done = import_archive(any_target, file_of(text_of(source)))
     assert done.events == len(source.events(0, 100))
     status = ask(any_target, Inspect(ns=NS, name="held"))
     assert isinstance(status, Status)
@@ -165,7 +165,7 @@ def test_what_was_held_waited_for_done_and_noted_is_the_same_in_the_other_store(
 def test_a_lease_has_its_chance_after_the_move_and_not_more(source: MemoryStore, target: MemoryStore) -> None:
     text = text_of(source)
     clock_of(source).advance(10**9)  # the file lies about for as long as it likes
-    intake(target, file_of(text))
+    import_archive(target, file_of(text))
     clock_of(target).advance(50_000 - 1)
     held = ask(target, Inspect(ns=NS, name="held"))
     assert isinstance(held, Status)
@@ -177,7 +177,7 @@ def test_a_lease_has_its_chance_after_the_move_and_not_more(source: MemoryStore,
 
 def test_the_same_archive_comes_out_again(source: MemoryStore, target: MemoryStore) -> None:
     first = text_of(source)
-    intake(target, file_of(first))
+    import_archive(target, file_of(first))
     keys = [
         [line["key"] for line in map(json.loads, text.splitlines()) if "key" in line and line["key"] != META_KEY]
         for text in (first, text_of(target))
@@ -189,7 +189,7 @@ def test_the_same_archive_comes_out_again(source: MemoryStore, target: MemorySto
 def test_tokens_rise_from_a_source_that_went_on_after_the_copy(source: MemoryStore, target: MemoryStore) -> None:
     text = text_of(source, freeze=False)
     assert isinstance(granted := ask(source, acquire("new")), Granted)
-    intake(target, file_of(text))
+    import_archive(target, file_of(text))
     there = ask(target, acquire("new"))
     assert isinstance(there, Granted)
     assert there.lease.token > max(granted.lease.token, 1_700_000_000_000)
@@ -202,7 +202,7 @@ def test_tokens_rise_if_the_copy_of_a_frozen_store_is_imported_a_second_time(sou
     assert isinstance(ask(source, acquire("new")), Frozen)
     for day in range(2):  # the first new store is lost, and the copy is used again
         target = MemoryStore(ManualClock(wall_ms=1_700_000_000_000))
-        intake(target, file_of(text), wall_ms=partial(int, 1_800_000_100_000 + day * 86_400_000))
+        import_archive(target, file_of(text), wall_ms=partial(int, 1_800_000_100_000 + day * 86_400_000))
         for number in range(5):
             granted = ask(target, acquire("new", fresh_lease_id=f"lease-{number}"))
             assert isinstance(granted, Granted)
@@ -222,7 +222,7 @@ def test_tokens_end_when_they_were_to_end_however_late_a_copy_is_imported() -> N
     text = text_of(source)
     clock.advance(100 * day_ms)
     target = MemoryStore(ManualClock(wall_ms=clock.wall_ms()))
-    intake(target, file_of(text))
+    import_archive(target, file_of(text))
     now_ms = target.read(()).now_ms
     assert {each.name for each in credentials(target) if not each.is_over(now_ms)} == {"long", "endless"}
     assert credentials(target) == credentials(source)
@@ -239,7 +239,7 @@ def test_a_store_with_webhooks_and_tokens_of_its_own_gets_those_of_the_file_as_w
         ask(store, CreateToken(digest=ns.encode().hex(), name=ns, by="root"))
     directory = CredentialDirectory(target)
     directory.look()
-    intake(target, file_of(text_of(source)), adds=adds)
+    import_archive(target, file_of(text_of(source)), adds=adds)
     for shown in (WebhookAdmin(target, LOCAL, NS).mine(), WebhookLedger(target, "server").webhooks()):
         assert len(shown) == 2
     directory.look()
@@ -251,13 +251,13 @@ def test_a_store_with_webhooks_and_tokens_of_its_own_gets_those_of_the_file_as_w
 def test_more_webhooks_than_a_store_may_have_are_refused_before_it_is_touched(
     source: MemoryStore, target: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.engine.intake.WEBHOOKS_MAX", 2)
+    monkeypatch.setattr("dibs.engine.archive_import.WEBHOOKS_MAX", 2)
     for store, count in ((source, 2), (target, 1)):
         for _ in range(count):
             WebhookAdmin(store, LOCAL, NS).ask("webhook-create", "", {"url": "https://hook.test/"})
     text = text_of(source)
     with pytest.raises(InvalidInput, match="3 webhooks"):
-        intake(target, file_of(text))
+        import_archive(target, file_of(text))
     assert isinstance(ask(target, acquire("mine")), Granted)
 
 
@@ -270,7 +270,7 @@ def test_a_webhook_that_is_added_begins_at_the_end_and_reports_what_it_is_not_se
     for number in range(20):
         ask(source, acquire(f"more-{number}"))
         ask(target, acquire(f"mine-{number}", ns="theirs"))
-    intake(target, file_of(text_of(source)), adds=True)
+    import_archive(target, file_of(text_of(source)), adds=True)
     ((_, progress, _),) = WebhookLedger(target, "server").webhooks()
     assert progress.at == target.newest_seq() - 2  # before the import, and the outage that it was
     assert [(lane.job, lane.last) for lane in progress.lanes] == [("", progress.at)]
@@ -292,7 +292,7 @@ def test_an_import_goes_in_smaller_parts_into_a_store_that_takes_less_at_once(ta
     source = MemoryStore(ManualClock())
     for number in range(100):
         ask(source, acquire(f"job-{number}", metadata="\N{PARROT}" * 1_000))
-    done = intake(Small(target), file_of(text_of(source)))
+    done = import_archive(Small(target), file_of(text_of(source)))
     assert (done.records, done.events) == (100, 100)
     told = [event.job for event in source.events(0, 200)]
     assert [event.job for event in target.events(0, 200)] == [*told, "", ""]
@@ -309,20 +309,20 @@ def test_a_file_that_was_cut_off_anywhere_changes_nothing(source: MemoryStore, t
     text = text_of(source)
     for end in (0, 1, len(text) // 3, len(text) // 2, len(text) - 2, text.rindex("\n", 0, -1) + 1):
         with pytest.raises(InvalidInput, match=r"cut off|not JSON|input is empty"):
-            intake(target, file_of(text[:end]))
+            import_archive(target, file_of(text[:end]))
     assert not target.scan("")
 
 
 def test_a_file_that_was_changed_is_refused(source: MemoryStore, target: MemoryStore) -> None:
     text = text_of(source)
     with pytest.raises(InvalidInput, match="changed or damaged"):
-        intake(target, file_of(text.replace('"a1"', '"b1"', 1)))
+        import_archive(target, file_of(text.replace('"a1"', '"b1"', 1)))
     with pytest.raises(InvalidInput, match="continues after its end"):
-        intake(target, file_of(text + text))
+        import_archive(target, file_of(text + text))
     with pytest.raises(InvalidInput, match="newer dibs"):
-        intake(target, file_of(text.replace('"dibs_archive":10', '"dibs_archive":11', 1)))
+        import_archive(target, file_of(text.replace('"dibs_archive":10', '"dibs_archive":11', 1)))
     with pytest.raises(InvalidInput, match="not made by dibs export"):
-        intake(target, file_of('{"hello": 1}\n'))
+        import_archive(target, file_of('{"hello": 1}\n'))
     assert not target.scan("")
 
 
@@ -352,13 +352,13 @@ def test_a_record_that_dibs_cannot_have_written_is_refused(
         change(next(line for line in lines if line.get("key") == lock_key(NS, "held")))
 
     with pytest.raises(InvalidInput, match=r"Line \d+ of the file|changed or damaged"):
-        intake(target, file_of(remade(text_of(source), one)))
+        import_archive(target, file_of(remade(text_of(source), one)))
     assert not target.scan("")
 
 
 def test_a_file_with_one_key_twice_is_refused(source: MemoryStore, target: MemoryStore) -> None:
     with pytest.raises(InvalidInput, match="its key does not come after the one before it"):
-        intake(target, file_of(remade(text_of(source), lambda lines: lines.insert(2, lines[1]))))
+        import_archive(target, file_of(remade(text_of(source), lambda lines: lines.insert(2, lines[1]))))
     assert not target.scan("")
 
 
@@ -366,21 +366,21 @@ def test_a_store_that_is_not_empty_is_left_alone(source: MemoryStore, target: Me
     ask(target, acquire("mine", ns="theirs"))
     before = target.scan("lock/")
     with pytest.raises(InvalidInput, match="not empty"):
-        intake(target, file_of(text_of(source)))
+        import_archive(target, file_of(text_of(source)))
     assert target.scan("lock/") == before
     assert isinstance(ask(target, acquire("more", ns="theirs")), Granted)
 
 
 def test_namespaces_are_added_to_a_store_that_has_none_of_them(source: MemoryStore, target: MemoryStore) -> None:
     ask(target, acquire("mine", ns="theirs"))
-    done = intake(target, file_of(text_of(source)), adds=True)
+    done = import_archive(target, file_of(text_of(source)), adds=True)
     assert done.events == 0
     for ns, name in (("theirs", "mine"), (NS, "held")):
         status = ask(target, Inspect(ns=ns, name=name))
         assert isinstance(status, Status)
         assert status.lock.holders
     with pytest.raises(InvalidInput, match="jobs in a namespace that the store has as well: default"):
-        intake(target, file_of(text_of(source)), adds=True)
+        import_archive(target, file_of(text_of(source)), adds=True)
     assert isinstance(ask(target, acquire("more", ns="theirs")), Granted)
 
 
@@ -389,21 +389,21 @@ def test_namespaces_are_added_to_a_store_that_has_none_of_them(source: MemorySto
 def test_an_import_that_was_killed_is_noticed_and_can_be_repeated(
     source: MemoryStore, adds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.engine.intake.PART_RECORDS", 3)
+    monkeypatch.setattr("dibs.engine.archive_import.PART_RECORDS", 3)
     text = text_of(source)
     for commits in range(20):
         target = MemoryStore(ManualClock(wall_ms=1_700_000_000_000))
         if adds:
             ask(target, acquire("mine", ns="theirs"))
         try:
-            intake(Dying(target, commits), file_of(text), adds=adds)
+            import_archive(Dying(target, commits), file_of(text), adds=adds)
         except KeyboardInterrupt:
             meta = target.read((META_KEY,)).records[META_KEY].record
             mark = meta.frozen if isinstance(meta, Meta) else None
             assert mark is not None or commits == 0
             if mark is not None:
                 assert isinstance(ask(target, acquire("held")), Frozen)
-            intake(target, file_of(text), adds=adds)
+            import_archive(target, file_of(text), adds=adds)
         else:
             assert commits > 4
         held = ask(target, Inspect(ns=NS, name="held"))
@@ -417,10 +417,10 @@ def test_after_a_killed_import_another_file_begins_with_an_empty_store(
     source: MemoryStore, target: MemoryStore
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        intake(Dying(target, 3), file_of(text_of(source)))
+        import_archive(Dying(target, 3), file_of(text_of(source)))
     other = MemoryStore(ManualClock())
     ask(other, acquire("only"))
-    intake(target, file_of(text_of(other)))
+    import_archive(target, file_of(text_of(other)))
     assert [key for key, _ in target.scan("lock/")] == [lock_key(NS, "only")]
 
 
@@ -429,16 +429,16 @@ def test_a_killed_import_that_added_is_repeated_with_its_own_file_only(
 ) -> None:
     ask(target, acquire("mine", ns="theirs"))
     with pytest.raises(KeyboardInterrupt):
-        intake(Dying(target, 3), file_of(text_of(source)), adds=True)
+        import_archive(Dying(target, 3), file_of(text_of(source)), adds=True)
     other = MemoryStore(ManualClock())
     ask(other, acquire("only", ns="third"))
     for adds in (True, False):
         with pytest.raises(InvalidInput, match="Repeat that one first"):
-            intake(target, file_of(text_of(other)), adds=adds)
+            import_archive(target, file_of(text_of(other)), adds=adds)
     with pytest.raises(InvalidInput, match="not complete"):
         text_of(target)
     assert isinstance(ask(target, Thaw(id=None)), Frozen)
-    intake(target, file_of(text_of(source)), adds=True)
+    import_archive(target, file_of(text_of(source)), adds=True)
     assert isinstance(ask(target, Inspect(ns="theirs", name="mine")), Status)
 
 
@@ -451,11 +451,11 @@ def test_of_two_imports_at_once_one_goes_on(source: MemoryStore, target: MemoryS
         def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
             self.commits += 1
             if self.commits == 4:
-                intake(target, file_of(text))
+                import_archive(target, file_of(text))
             return self.inner.commit(expect, puts, events)
 
     with pytest.raises(InvalidInput, match="Another import"):
-        intake(Overtaken(target), file_of(text))
+        import_archive(Overtaken(target), file_of(text))
     assert kinds_of(target) == kinds_of(source)
     assert isinstance(ask(target, acquire("new")), Granted)
 
@@ -512,7 +512,7 @@ def test_a_server_that_writes_while_the_file_is_read_does_not_show_in_it(tmp_pat
     text = "".join(lines)
     assert "zzz-later" not in text
     target = MemoryStore(ManualClock())
-    done = intake(target, file_of(text))
+    done = import_archive(target, file_of(text))
     assert (done.records, done.events) == (1_500, 1_500)
     store.close()
     other.close()
@@ -520,7 +520,7 @@ def test_a_server_that_writes_while_the_file_is_read_does_not_show_in_it(tmp_pat
 
 def test_the_mark_of_a_source_is_not_moved(source: MemoryStore, target: MemoryStore) -> None:
     ask(source, Freeze(id="mine"))
-    intake(target, file_of(text_of(source)))
+    import_archive(target, file_of(text_of(source)))
     meta = target.read((META_KEY,)).records[META_KEY].record
     assert isinstance(meta, Meta)
     assert meta.frozen is None

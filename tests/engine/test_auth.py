@@ -11,7 +11,7 @@ import pytest
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
 from dibs.base.ids import proof_key_id
-from dibs.core.identity import Caller
+from dibs.core.caller_rights import Caller
 from dibs.engine import auth
 from dibs.engine.auth import TokenGuard, ensure_token_file, principal_name, read_tokens
 from dibs.wire.requests import token_badge

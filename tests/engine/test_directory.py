@@ -10,7 +10,7 @@ import pytest
 
 from dibs.base.errors import AuthenticationFailed, StoreUnavailable
 from dibs.base.ids import proof_key_id
-from dibs.core.identity import Caller, Limits
+from dibs.core.caller_rights import Caller, Limits
 from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_RELOAD_MS, CREDENTIAL_STALE_MS_MAX
 from dibs.core.service.credentials import CreateToken, RevokeToken, RotateToken
 from dibs.engine.auth import TokenGuard

@@ -16,9 +16,9 @@ from dibs.core.limits import MOVES_KEPT, TICKET_MS
 from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import LockRecord, Meta
 from dibs.engine.archive import export
+from dibs.engine.archive_import import AlreadyImported, import_archive
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.decider import Decider
-from dibs.engine.intake import AlreadyImported, intake
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.core.make import KEY, acquire, renew
@@ -46,7 +46,7 @@ def copy_of(store: Store, *, freeze: bool) -> bytes:
 
 
 def moved(old: Store, new: Store, **how: Any) -> None:
-    intake(new, io.BytesIO(copy_of(old, freeze=True)), **how)
+    import_archive(new, io.BytesIO(copy_of(old, freeze=True)), **how)
 
 
 def store_called(name: str, clock: ManualClock | None = None) -> MemoryStore:
@@ -72,7 +72,7 @@ def test_a_store_that_had_no_name_gets_one_after_the_move() -> None:
 @pytest.mark.promise("servers:one-store")
 def test_a_copy_of_a_store_that_lives_on_names_nobody() -> None:
     old, new = store_called("a"), store_called("b")
-    intake(new, io.BytesIO(copy_of(old, freeze=False)))
+    import_archive(new, io.BytesIO(copy_of(old, freeze=False)))
     assert names(new) == ("b", ())
 
 
@@ -112,7 +112,7 @@ def test_who_repeats_a_move_after_its_end_is_told_so_and_the_store_is_not_frozen
         return commit(expect, puts, events)
 
     new.commit = noted  # type: ignore[method-assign]
-    with pytest.raises(AlreadyImported, match=r"already, and complete.*\n.*Do not thaw"):
+    with pytest.raises(AlreadyImported, match=r"already, and complete.*\n.*Do not unfreeze"):
         moved(old, new, adds=adds)
     assert frozen == []
     assert names(new) == ("b", ("a",))

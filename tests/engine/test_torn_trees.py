@@ -11,7 +11,7 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable
 from dibs.core.commands import Acquire, Break, Release, Sweep, Transfer
-from dibs.core.holds import tree_claims
+from dibs.core.holds import path_claims
 from dibs.core.lease_outcomes import Transferred
 from dibs.core.outcomes import Granted, Held, Queued
 from dibs.core.records import lock_key, tree_key
@@ -148,7 +148,7 @@ def test_a_claim_in_the_tree_without_an_owner_is_gone_when_somebody_overlaps_it(
 @pytest.mark.promise("tree")
 @pytest.mark.parametrize(("before", "records"), [(4, 4), (6, 5)], ids=["of the tree itself", "of a page"])
 def test_however_a_split_is_torn_no_claim_is_hidden(before: int, records: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 4)
+    monkeypatch.setattr(path_claims, "TREE_PAGE_CLAIMS", 4)
     names = [f"path:{number}" for number in range(12)]
     for whole in range(records):
         world = World()
@@ -172,7 +172,7 @@ def test_however_a_split_is_torn_no_claim_is_hidden(before: int, records: int, m
 @pytest.mark.parametrize("seed", range(tries(12, 2_000)))
 def test_after_any_torn_steps_no_two_owners_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", chance.choice((1, 2, 4, 64)))
+    monkeypatch.setattr(path_claims, "TREE_PAGE_CLAIMS", chance.choice((1, 2, 4, 64)))
     world, gone, waits = World(), list[tuple[str, str]](), list[Queued]()
     for _ in range(60):
         world.now_ms += 1

@@ -7,12 +7,12 @@ import io
 import pytest
 
 from dibs.base.clock import wall_ms
+from dibs.core.caller_rights import LOCAL
 from dibs.core.events import Event
-from dibs.core.identity import LOCAL
 from dibs.core.service.delivery import DeliveryPlan
 from dibs.engine.archive import export
+from dibs.engine.archive_import import import_archive
 from dibs.engine.event_log import read_page
-from dibs.engine.intake import intake
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.engine.webhooks.dispatcher import WebhookLedger
 from dibs.stores.memory import MemoryStore
@@ -33,7 +33,7 @@ def test_an_import_brings_webhooks_along_and_what_was_pruned_before_it_was_sent_
     old.prune(keep=kept, before_ms=0)
     lines: list[str] = []
     export(old, lines.append)
-    intake(new, io.BytesIO("".join(lines).encode()))
+    import_archive(new, io.BytesIO("".join(lines).encode()))
     [(webhook, progress, letters)] = WebhookLedger(new, "server").webhooks()
     assert made.body is not None
     assert webhook.id == made.body["id"]

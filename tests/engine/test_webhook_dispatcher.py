@@ -12,9 +12,9 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.base.ids import new_id
+from dibs.core.caller_rights import ADMIN, LOCAL, Caller
 from dibs.core.commands import Acquire, Release
 from dibs.core.events import Event
-from dibs.core.identity import ADMIN, LOCAL, Caller
 from dibs.core.limits import WEBHOOK_DOUBTED_IN_FLIGHT_MAX
 from dibs.core.records import WEBHOOK_DUTY_KEY, dead_letters_key, progress_key
 from dibs.core.service.credentials import CreateToken, RevokeToken

@@ -42,14 +42,14 @@ MOVES = [("sqlite", "postgresql"), ("sqlite", "etcd"), ("postgresql", "sqlite"),
 # It writes one part of what it brings, and is killed.
 KILLED_IMPORT = """
 import os, signal, sys
-from dibs.engine import intake
+from dibs.engine import archive_import
 from dibs.stores.registry import open_store
-put = intake._Intake._put
+put = archive_import._Import._put
 def put_once(self, puts):
     put(self, puts)
     os.kill(os.getpid(), signal.SIGKILL)
-intake._Intake._put = put_once
-intake.intake(open_store(sys.argv[1]), open(sys.argv[2], "rb"))
+archive_import._Import._put = put_once
+archive_import.import_archive(open_store(sys.argv[1]), open(sys.argv[2], "rb"))
 """
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.agents import answers
+from dibs.agents import tool_fields
 from dibs.agents.tools import TOOLS
 from dibs.cli.commands import hold
 from dibs.cli.framework.registry import load
@@ -110,7 +110,7 @@ GOT = {
     "Lease of Python": {each.name for each in fields(dibs.Lease)},
     "Claim of Python": {name for name in dir(dibs.Claim) if not name.startswith("_")},
     "dibs hold --json": {"name", "fencing_token", *hold._GRANTED},
-    "claim_job of MCP": {each.name for each in answers.CLAIM_ANSWER},
+    "claim_job of MCP": {each.name for each in tool_fields.CLAIM_ANSWER},
     "dibs history": set(ANSWERS["event"]),
     "dibs list --wide": shown_in_a_list(),
 }

@@ -33,21 +33,19 @@ CORE_VALUES = {
     "draft",
     "durations",
     "events",
-    "identity",
-    "keys",
+    "caller_rights",
     "lease_outcomes",
     "limits",
     "names",
     "outcomes",
     "overlap",
-    "tree_index",
+    "path_index",
     "records",
-    "references",
 }
 # The parts of dibs.contrib that need a library of that name.
 CONTRIB_LIBRARIES = {"apscheduler", "celery", "django", "pytest", "tooz"}
 # The parts of the stores that are no store.
-STORES_SHARED = {"port", "registry", "codec", "forks", "formats", "outside", "waiters"}
+STORES_SHARED = {"port", "registry", "codec", "fork_safety", "formats", "untrusted_records", "waiters"}
 
 
 def within(module: str, package: str) -> bool:
@@ -210,7 +208,7 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
         ("dibs.agents.backend", "from dibs.stores.memory import MemoryStore"),
         ("dibs.agents.mcp", "from dibs.engine.coordinator import Coordinator"),
         ("dibs.agents.repository.settings", "from dibs.cli.framework.context import Call"),
-        ("dibs.agents.tracker.github", "from dibs.agents.harness.identity import Agent"),
+        ("dibs.agents.tracker.github", "from dibs.agents.harness.agent_identity import Agent"),
         ("dibs.contrib.celery", "from dibs.stores.memory import MemoryStore"),
         ("dibs.contrib.celery", "from dibs.contrib import django"),
     ],

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.client.embedded import EmbeddedTransport
 from dibs.client.transport import Ask
 from dibs.system import table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = int(WAIT_S_MAX)
 # What left its process group is found by `dibs run` on Linux only. Elsewhere, commands of tests stay in their group.
-LEAVES_GROUP = not ways.IS_PORTABLE
+LEAVES_GROUP = not platforms.IS_PORTABLE
 SETSID = "setsid " if LEAVES_GROUP else ""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.system.session_mark import process_mark
 from tests.processes.machine import LEAVES_GROUP, PATIENCE_SECONDS, Machine, finished, first_line, guards_of
 from tests.programs import ServerProcess, slowness, wait_until
@@ -187,11 +187,11 @@ def test_without_guards_and_store_the_wrapper_stops_the_command_itself(
 def test_when_all_guards_are_killed_the_job_is_kept_while_anything_of_the_command_lives(
     machine: Machine, tmp_path: Path
 ) -> None:
-    with work(machine, tmp_path, "--ttl", "20s" if ways.IS_LINUX else "8s") as begun:
+    with work(machine, tmp_path, "--ttl", "20s" if platforms.IS_LINUX else "8s") as begun:
         waiter = next_owner(machine)
         begun.hit(run=STOP, second=STOP, guardian=STOP)  # so that none of them acts when the first is gone
         begun.hit(guardian=KILL, second=KILL, run=KILL)
-        if ways.IS_LINUX:
+        if platforms.IS_LINUX:
             wait_until(lambda: len(begun.living) == 2, "the command itself went with its guardian")
         for _ in range(5):
             assert machine.run("claim", "job")[0] == 1

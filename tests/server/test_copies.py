@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import wall_ms
+from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import OpenSession
-from dibs.core.identity import LOCAL
 from dibs.core.outcomes import Granted
-from dibs.engine.intake import intake
+from dibs.engine.archive_import import import_archive
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.stores.memory import MemoryStore
 from tests.server.harness import Server, running, wait_until
@@ -58,7 +58,7 @@ def test_what_is_added_is_counted_and_its_webhooks_are_served_without_a_restart(
         assert isinstance(claim(other, "mine", ns="own"), Granted)
         if has_webhook:
             WebhookAdmin(other, LOCAL, "own").ask("webhook-create", "", {"url": "https://own.test/"})
-        intake(other, io.BytesIO(source()), adds=True)
+        import_archive(other, io.BytesIO(source()), adds=True)
         expected = {"dibs_held": HELD + 1, "dibs_sessions": 1, "dibs_waiting": WAITING}
         wait_until(lambda: {name: gauge(server, name) for name in expected} == expected, "the gauges are wrong")
         wait_until(lambda: "carol" in server.guard.principals(), "the tokens of the copy are not known")

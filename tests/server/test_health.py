@@ -205,7 +205,7 @@ def test_a_frozen_store_is_not_ready_and_says_how_that_ends(server: Server, stor
         answer = server.ask("GET", path)
         assert (answer.status, answer.json["status"]) == (503, "degraded")
         assert "frozen" in answer.json["details"]
-        assert "run: dibs thaw" in answer.json["details"]
+        assert "run: dibs export --unfreeze" in answer.json["details"]
     assert server.ask("GET", "/healthz").status == 200, "a restart would not help"
     assert b"\ndibs_store_writable 0.0\n" in server.ask("GET", "/metrics/prometheus").body
     coordinator.one(Thaw(id=None))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.compat.octostore.contract import OctoStoreContract
-from dibs.core.identity import Caller, Limits
+from dibs.core.caller_rights import Caller, Limits
 from dibs.core.limits import ADMIN_GUESSES_MAX, REGISTRATIONS_MAX
 from dibs.engine.auth import RateLimited, RequestRates
 from dibs.server.http.admission import counted_as

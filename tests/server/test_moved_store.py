@@ -10,8 +10,8 @@ import pytest
 from dibs.client.store_admin import thaw
 from dibs.core.commands import Identify
 from dibs.engine.archive import export
+from dibs.engine.archive_import import import_archive
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.intake import intake
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.programs import wait_until
@@ -44,7 +44,7 @@ def names(server: Server) -> tuple[str, str | None]:
 
 def test_a_server_that_starts_on_a_moved_store_says_so_and_takes_requests_for_the_old_one(tmp_path: Path) -> None:
     new = MemoryStore(ManualClock())
-    intake(new, copy_of(old_store()))
+    import_archive(new, copy_of(old_store()))
     with running(tmp_path, store=new) as server:
         assert names(server) == (server.engine.store_id, "old")
         for number, name in enumerate(("old", server.engine.store_id)):
@@ -59,7 +59,7 @@ def test_a_server_that_was_up_before_the_import_takes_the_first_request_for_the_
         own = server.engine.store_id
         assert server.acquire("job", headers={"X-Dibs-Store": "old"}).status == 421
         assert isinstance(server.store, MemoryStore)
-        intake(server.store, copy_of(old_store()))
+        import_archive(server.store, copy_of(old_store()))
         answer = server.acquire("job", headers={"X-Dibs-Store": "old"})
         assert answer.json["status"] == "acquired"
         assert (answer.headers["x-dibs-store"], answer.headers["x-dibs-moved-from"]) == (own, "old")
@@ -68,7 +68,7 @@ def test_a_server_that_was_up_before_the_import_takes_the_first_request_for_the_
 def test_a_server_hears_of_an_import_into_its_store_by_itself(tmp_path: Path) -> None:
     with running(tmp_path, real_time=True) as server:
         assert isinstance(server.store, MemoryStore)
-        intake(server.store, copy_of(old_store()))
+        import_archive(server.store, copy_of(old_store()))
         wait_until(lambda: names(server) == (server.engine.store_id, "old"), "it knows what it goes on from")
 
 
@@ -85,7 +85,7 @@ def test_a_server_whose_store_is_thawed_has_the_new_name_and_answers_to_the_old_
         assert names(server)[0] != own
         assert server.acquire("job", headers={"X-Dibs-Store": own}).json["status"] == "acquired"
         other = MemoryStore(ManualClock())
-        intake(other, copy)
+        import_archive(other, copy)
         (tmp_path / "other").mkdir()
         with running(tmp_path / "other", store=other) as second:
             assert second.acquire("job", headers={"X-Dibs-Store": names(server)[0]}).status == 421

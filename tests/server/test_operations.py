@@ -11,7 +11,7 @@ import pytest
 from dibs.agents.http_endpoint import MCP
 from dibs.client.requests import VERBS
 from dibs.compat.action_llama.routes import Gateway
-from dibs.core.identity import LEAST_ROLE
+from dibs.core.caller_rights import LEAST_ROLE
 from dibs.server import http_server
 from dibs.server.http.response import answer_for_error
 from dibs.server.routes.table import Router

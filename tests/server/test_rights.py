@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core.identity import Caller
+from dibs.core.caller_rights import Caller
 from dibs.core.limits import USE_NOTED_MS
 from dibs.engine.credentials import CredentialDirectory
 from dibs.engine.metrics import Metrics

@@ -1,4 +1,4 @@
-"""Who may ask what: every route and every MCP tool, by every role, held to the one table in `core/identity.py`."""
+"""Who may ask what: every route and every MCP tool, by every role, held to the one table in `core/caller_rights.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from dibs.agents.http_endpoint import MCP
 from dibs.agents.tools import TOOLS
 from dibs.compat.action_llama.routes import Gateway
-from dibs.core.identity import AGENT, LEAST_ROLE, ROLES, VIEWER, may
+from dibs.core.caller_rights import AGENT, LEAST_ROLE, ROLES, VIEWER, may
 from dibs.server import http_server
 from dibs.server.settings import ServerSettings
 from dibs.wire.fields import REQUESTS

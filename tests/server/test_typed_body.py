@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dibs.base.errors import DibsError
+from dibs.core.caller_rights import Caller, Limits
 from dibs.core.commands import AcquireTerms
-from dibs.core.identity import Caller, Limits
 from dibs.server.http.parse import VERBS, parse_json, typed_document
 from dibs.wire.fields import REQUESTS
 from dibs.wire.requests import command_for, shape, wait_ms

@@ -14,8 +14,8 @@ from dibs.core.commands import Acquire, OpenSession, Release, Renew
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Queued
 from dibs.engine.archive import export
+from dibs.engine.archive_import import import_archive
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.intake import intake
 from dibs.stores.registry import open_store
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_a_store_goes_from_engine_to_engine_and_stays_what_it_was(
     for url in route[1:]:
         store.close()
         store = open_store(url)
-        intake(store, io.BytesIO(text.encode()))
+        import_archive(store, io.BytesIO(text.encode()))
         if url != route[-1]:
             text = text_of(store)
             assert keys_of(text) == keys_of(first), url

@@ -18,17 +18,17 @@ from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
 from dibs.client.store_admin import backup, miscounted, restore, thaw
+from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import Acquire, BeginCount, Close, OpenSession, Release
-from dibs.core.identity import LOCAL
 from dibs.core.lease_outcomes import ClosureSet
 from dibs.core.outcomes import Granted, Queued, QuotaExceeded
 from dibs.core.records import META_KEY, Meta, lock_key
 from dibs.core.service.credentials import CreateToken, Credential, RevokeToken, RotateToken, credential_key
 from dibs.engine.archive import export
+from dibs.engine.archive_import import import_archive
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import credentials
 from dibs.engine.event_log import read_page
-from dibs.engine.intake import intake
 from dibs.engine.webhooks import WebhookAdmin, registered
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.memory import MemoryStore
@@ -154,10 +154,10 @@ def killed_before_its_last_write(store: Store, text: bytes, *, adds: bool = Fals
             return self.inner.commit(*given)
 
     tried = MemoryStore(wall_ms)
-    intake(Counting(tried), io.BytesIO(text), adds=adds)
+    import_archive(Counting(tried), io.BytesIO(text), adds=adds)
     for commits in range(Counting.commits - 1, 0, -1):  # stores need not commit as often as one in memory
         try:
-            intake(Dying(store, commits), io.BytesIO(text), adds=adds)
+            import_archive(Dying(store, commits), io.BytesIO(text), adds=adds)
         except KeyboardInterrupt:
             return
     raise AssertionError("it was not killed")
@@ -194,7 +194,7 @@ def old(tmp_path: Path) -> Iterator[Old]:
 def imported(old: Old, open_new: Callable[[], Store]) -> Store:
     new, text = open_new(), archive_of(old.store)
     old.live_on()
-    intake(new, io.BytesIO(text))
+    import_archive(new, io.BytesIO(text))
     return new
 
 
@@ -203,7 +203,7 @@ def thawed_and_imported(old: Old, open_new: Callable[[], Store]) -> Store:
     new, text = open_new(), archive_of(old.store, freeze=True)
     thaw(old.store)
     old.live_on()
-    intake(new, io.BytesIO(text))
+    import_archive(new, io.BytesIO(text))
     return new
 
 
@@ -214,7 +214,7 @@ def added(old: Old, open_new: Callable[[], Store]) -> Store:
     close_jobs(new, "mine", ns="own")
     token(new, "own")
     old.live_on()
-    intake(new, io.BytesIO(text), adds=True)
+    import_archive(new, io.BytesIO(text), adds=True)
     return new
 
 
@@ -222,7 +222,7 @@ def killed_and_repeated(old: Old, open_new: Callable[[], Store]) -> Store:
     new, text = open_new(), archive_of(old.store)
     old.live_on()
     killed_before_its_last_write(new, text)
-    intake(new, io.BytesIO(text))
+    import_archive(new, io.BytesIO(text))
     return new
 
 
@@ -232,7 +232,7 @@ def added_killed_and_repeated(old: Old, open_new: Callable[[], Store]) -> Store:
     assert isinstance(as_bob(new, "bob-here", ns="own"), Granted)
     old.live_on()
     killed_before_its_last_write(new, text, adds=True)
-    intake(new, io.BytesIO(text), adds=True)
+    import_archive(new, io.BytesIO(text), adds=True)
     return new
 
 
@@ -247,7 +247,7 @@ def after_another_was_killed(old: Old, open_new: Callable[[], Store]) -> Store:
         assert isinstance(as_bob(other, f"foreign-{number}"), Granted)
     old.live_on()
     killed_before_its_last_write(new, archive_of(other))
-    intake(new, io.BytesIO(text))
+    import_archive(new, io.BytesIO(text))
     return new
 
 
@@ -357,7 +357,7 @@ def test_a_namespace_of_which_both_have_anything_is_not_added(what: str, there: 
             ask(store, session)
     before = target.scan("")
     with pytest.raises(InvalidInput, match=f"has {what} in a namespace that the store has as well: default"):
-        intake(target, io.BytesIO(archive_of(source)), adds=True)
+        import_archive(target, io.BytesIO(archive_of(source)), adds=True)
     assert [each for each in target.scan("") if each[0] != META_KEY] == [each for each in before if each[0] != META_KEY]
     assert isinstance(claim(target, "mine", ns="own"), Granted)
 
@@ -372,7 +372,7 @@ def test_what_is_over_in_a_namespace_does_not_keep_it_from_being_added() -> None
     assert isinstance(meta.record, Meta)
     over = [each.replace(until_ms=1) for each in meta.record.closures]
     source.commit({META_KEY: meta.version}, {META_KEY: meta.record.replace(closures=tuple(over))}, ())
-    intake(target, io.BytesIO(archive_of(source)), adds=True)
+    import_archive(target, io.BytesIO(archive_of(source)), adds=True)
     assert isinstance(claim(target, "deploy/web"), Granted)
 
 
@@ -398,7 +398,7 @@ def test_a_thousand_tokens_are_published_in_one_write(open_new: Callable[[], Sto
     text = archive_of(source)
     killed_before_its_last_write(target, text)
     assert valid_tokens(target) == set()
-    intake(target, io.BytesIO(text))
+    import_archive(target, io.BytesIO(text))
     assert valid_tokens(target) == tokens
 
 
@@ -409,7 +409,7 @@ def test_whenever_imports_are_killed_the_one_that_completes_is_all_that_is_there
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies of several stores, in random order, each killed at a random write."""
-    monkeypatch.setattr("dibs.engine.intake.PART_RECORDS", 3)
+    monkeypatch.setattr("dibs.engine.archive_import.PART_RECORDS", 3)
     chance = random.Random(seed)
     copies = []
     for number in range(3):
@@ -430,13 +430,13 @@ def test_whenever_imports_are_killed_the_one_that_completes_is_all_that_is_there
     for _ in range(chance.randrange(1, 8)):
         number = chance.randrange(3)
         try:
-            intake(Dying(target, chance.randrange(12)), io.BytesIO(copies[number][1]))
+            import_archive(Dying(target, chance.randrange(12)), io.BytesIO(copies[number][1]))
         except KeyboardInterrupt:
             continue
         break
     else:
         number = chance.randrange(3)
-        intake(target, io.BytesIO(copies[number][1]))
+        import_archive(target, io.BytesIO(copies[number][1]))
     source = copies[number][0]
     assert valid_tokens(target) == {"own", f"token-{number}"}
     assert closures(target) == {(NS, f"closed-{number}/")}

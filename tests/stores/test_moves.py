@@ -11,12 +11,12 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.base.ids import new_id
+from dibs.core.caller_rights import LOCAL
 from dibs.core.events import Event
-from dibs.core.identity import LOCAL
 from dibs.core.limits import METADATA_CHARS_MAX
 from dibs.engine.archive import export
+from dibs.engine.archive_import import import_archive
 from dibs.engine.event_log import EventFilter, read_page
-from dibs.engine.intake import intake
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
@@ -122,7 +122,7 @@ def test_what_a_webhook_was_not_sent_before_the_move_is_sent_after_it_and_nothin
     before = Target(refused=frozenset(f"job-{number}" for number in range(5)))
     deliver(old, before, lambda: len(before.told) == 25 and before.tried == before.refused)
     tell(old, range(151, 201))  # not looked at by any server
-    intake(new, text_of(old))
+    import_archive(new, text_of(old))
     after = Target()
     deliver(new, after, lambda: len(after.told) == 75 and bool(after.gaps))
     assert sorted(before.told + after.told) == list(range(101, 201))
@@ -143,7 +143,7 @@ def test_what_was_pruned_before_it_was_sent_is_reported_as_a_gap_after_the_move(
     WebhookAdmin(old, LOCAL, NS).ask("webhook-create", "", {"url": "https://hook.test/"})
     tell(old, range(11, 111))
     old.prune(keep=40, before_ms=0)
-    intake(new, text_of(old))
+    import_archive(new, text_of(old))
     target = Target()
     deliver(new, target, lambda: len(target.told) == 40 and bool(target.gaps))
     assert sorted(target.told) == list(range(71, 111))
@@ -161,7 +161,7 @@ def test_a_follower_gets_what_follows_its_position_or_is_told_of_a_gap(
     old.prune(keep=30, before_ms=0)
     positions = {event.seq: event.token for event in old.events(0, 100)}
     tell(new, range(1_000, 1_000 + own))
-    intake(new, text_of(old))
+    import_archive(new, text_of(old))
     last = new.newest_seq()
     wanted = None if job is None else EventFilter(ns=NS, name=job)
     gaps = 0
@@ -191,7 +191,7 @@ def test_numbers_go_on_after_the_move_of_a_store_whose_history_is_all_pruned(
     tell(old, range(31, 41))
     position = old.newest_seq()
     old.prune(keep=0, before_ms=0)
-    intake(new, text_of(old))
+    import_archive(new, text_of(old))
     tell(new, range(41, 51))
     assert read_page(new, position - 1, 100).oldest is not None
     page = read_page(new, position, 100)
@@ -213,7 +213,7 @@ def test_a_webhook_goes_on_at_the_right_event_however_many_bytes_the_texts_of_ev
         old.commit({}, {}, [told(token).replace(job=f"job-{token}", metadata=long) for token in tokens])
     before = Target(refused=frozenset(["job-7", "job-100"]))
     deliver(old, before, lambda: len(before.told) == 238)
-    intake(new, text_of(old))
+    import_archive(new, text_of(old))
     after = Target()
     deliver(new, after, lambda: len(after.told) >= 2 and bool(after.gaps))
     assert sorted(after.told) == [7, 100]

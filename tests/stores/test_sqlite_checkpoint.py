@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
 from dibs.stores.sqlite import SqliteStore, checkpoint, opener
@@ -163,7 +163,7 @@ def test_a_log_is_worth_a_notice_if_it_is_long_and_could_not_be_moved(length: in
     assert (checkpoint.Checkpointer("dibs.db", PAGES)._about(length, left) is not None) == told
 
 
-@pytest.mark.skipif(not ways.IS_LINUX, reason="elsewhere a waiter looks from time to time")
+@pytest.mark.skipif(not platforms.IS_LINUX, reason="elsewhere a waiter looks from time to time")
 def test_who_waits_for_a_record_is_woken_and_nobody_else() -> None:
     store_id = new_id()
     with checkpoint.Wakeup(store_id, "mine") as mine, checkpoint.Wakeup(store_id, "another") as another:

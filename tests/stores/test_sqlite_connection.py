@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.port import Busy, Conflict, RecordCorrupt
 from dibs.stores.sqlite import SqliteStore, checkpoint, connection, opener, rows
@@ -374,7 +374,7 @@ def test_who_deletes_a_record_wakes_those_who_wait_for_it_in_this_store(
 
 
 def test_another_system_has_no_names_to_wake_by_and_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "IS_LINUX", False)
+    monkeypatch.setattr(platforms, "IS_LINUX", False)
     monkeypatch.setattr(socket, "socket", None)  # nobody may make one
     checkpoint.wake("store", [A])
     slept: list[float] = []

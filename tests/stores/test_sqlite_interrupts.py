@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, connection, opener, rows
+from dibs.stores.sqlite import SqliteStore, connection, file_identity, opener, rows
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import key_of, lock, put
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.full
 
 INTERRUPTS = 300
 AGAIN_S = 1.0  # an interrupt in somebody's __del__ is ignored: without another one the loop would never end
-OURS = tuple(module.__file__ for module in (connection, opener, rows, store_module))
+OURS = tuple(module.__file__ for module in (connection, file_identity, opener, rows, store_module))
 
 
 @pytest.fixture

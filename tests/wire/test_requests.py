@@ -8,6 +8,7 @@ import pytest
 
 from dibs.base.errors import DibsError, InvalidInput, InvalidName, InvalidTtl, NotAllowed, Unprocessable
 from dibs.core import limits
+from dibs.core.caller_rights import LOCAL, Caller
 from dibs.core.commands import (
     Acquire,
     Break,
@@ -22,7 +23,6 @@ from dibs.core.commands import (
     SetAcl,
     Transfer,
 )
-from dibs.core.identity import LOCAL, Caller
 from dibs.wire.requests import command_for, namespace_for, shape, token_badge, wait_ms
 from dibs.wire.values import ticket_text
 

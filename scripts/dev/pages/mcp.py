@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.agents.answers import HTTP, JOB_OWNER, OF_EVERY, PARTS
+from dibs.agents.tool_fields import HTTP, JOB_OWNER, OF_EVERY, PARTS
 from dibs.agents.tools import TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dibs.agents.answers import ToolField
+    from dibs.agents.tool_fields import ToolField
     from dibs.agents.tools import Tool
 
     # The tool or part that has the field, its name, its type and its meaning.

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from dibs.agents.words import YOU
+from dibs.agents.tool_answers import YOU
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
@@ -177,7 +177,7 @@ class ToolBackend:
     # Names
 
     async def one_name(self, job: str) -> str:
-        """The job's one name, or the name as it is written if it is in use so."""
+        """The job's one name; or the name as it is written, if a job is held under that."""
         return await self.run(name_in_use((await self.one_names([job]))[0], job))
 
     async def one_names(self, jobs: Sequence[str]) -> list[str]:
@@ -428,7 +428,7 @@ class ToolBackend:
             for each in kept:
                 is_held = (each.name, each.fencing_token) in held
                 if not is_held and not each.ending and self._kept.get(each.name) is each:
-                    await self._still_ours(each)  # it is not; this finds out why
+                    await self._still_ours(each)  # the answer says why it is lost
         except DibsError:  # no answer: a loss is noticed by the heartbeat
             return
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from dibs.agents import words
-from dibs.agents.answers import IGNORED, NAMES, NUMBER, TEXT, TRUTH, ToolField
+from dibs.agents import tool_answers
 from dibs.agents.backend import ToolBackend
+from dibs.agents.tool_fields import IGNORED, NAMES, NUMBER, TEXT, TRUTH, ToolField
 from dibs.agents.tools import TOOLS, Tool
 from dibs.base.errors import DibsError, InvalidName, with_order_to_stop
 from dibs.base.jsontext import Document
@@ -246,7 +246,7 @@ class Methods:
                 values["jobs"] = await backend.one_names(values["jobs"])
             answer = await tool.do(backend, tool.asked(values))
         except DibsError as error:
-            return await _failed(words.trouble(error), backend)
+            return await _failed(tool_answers.trouble(error), backend)
         except Exception:
             log.exception("%s failed in a way it should not", tool.name)
             return await _failed("dibs had an internal error; see its log. Do not begin the work.", backend)
@@ -318,7 +318,7 @@ async def _resource(backend: ToolBackend, uri: str, form: AnswerForm) -> Documen
     try:
         document = await read(backend, uri)
     except DibsError as error:
-        raise ProtocolError(INVALID_PARAMS, words.trouble(error)) from None
+        raise ProtocolError(INVALID_PARAMS, tool_answers.trouble(error)) from None
     if document is None:
         known = f"There is no such resource. There are: {ROOT}, {JOB}, {HISTORY}."
         raise ProtocolError(form.missing, known, {"uri": uri[:NAME_BYTES_MAX]})

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from dibs.agents import answers, words
-from dibs.agents.answers import ToolField
+from dibs.agents import tool_answers, tool_fields
 from dibs.agents.backend import ToolBackend
+from dibs.agents.tool_fields import ToolField
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.base.jsontext import Document
@@ -55,7 +55,7 @@ class Tool:
         return " ".join(part for part in (self.about, self.about_kept if kept else self.about_loose) if part)
 
     def taken(self, *, kept: bool) -> list[ToolField]:
-        here = answers.STDIO if kept else answers.HTTP
+        here = tool_fields.STDIO if kept else tool_fields.HTTP
         return [field for field in self.takes if field.over in (None, here)]
 
     def asked(self, given: Document) -> SimpleNamespace:
@@ -76,8 +76,8 @@ def tool(
     "answer is claimed=false, status=held, with the owner, since when and its last sign of life: skip it, or "
     "call again with wait_seconds to wait in line. status=done: it was finished, and "
     "the answer has the result: skip it.",
-    answers.CLAIM_JOB,
-    answers.CLAIM_ANSWER,
+    tool_fields.CLAIM_JOB,
+    tool_fields.CLAIM_ANSWER,
     about_kept=f"{_KEPT} Claiming a job that you have is answered with the same claim.",
     about_loose=f"{_LOOSE} A repeated call is a second claim, and is refused, unless it has the same request_key.",
 )
@@ -91,8 +91,8 @@ async def claim_job(backend: ToolBackend, asked: Any) -> Document:
     "that agents share. If none is free, the answer is claimed=false with one entry in refused for each job. "
     "status=held: others have those that are not done; wait_seconds tries again, "
     "or stop and say so. status=done: all are done.",
-    answers.CLAIM_ANY_JOB,
-    answers.CLAIM_ANSWER,
+    tool_fields.CLAIM_ANY_JOB,
+    tool_fields.CLAIM_ANSWER,
     idempotent=False,
     about_kept="Renewed as with claim_job. Jobs that you have are skipped.",
     about_loose="Keep the lease_id and renew the claim, as with claim_job.",
@@ -106,8 +106,8 @@ async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
     "Claim several jobs together",
     "Claim all of several jobs or none, in one atomic step, such as the files of one change. With "
     "wait_seconds it waits in line for all of them and holds none meanwhile, so it cannot deadlock. Release each.",
-    answers.CLAIM_ALL_JOBS,
-    answers.CLAIM_ANSWER,
+    tool_fields.CLAIM_ALL_JOBS,
+    tool_fields.CLAIM_ANSWER,
     idempotent=False,
     about_kept="Renewed as with claim_job.",
     about_loose="One lease_id proves them all. Otherwise as claim_job.",
@@ -123,10 +123,10 @@ async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any) -
     try:
         leases, again = await backend.claim(verb, jobs, terms)
     except NotClaimed as error:
-        return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
+        return tool_answers.not_claimed(error, jobs[0] if verb == "acquire" else None)
     if verb == "acquire-all":
-        return words.all_claimed(leases, kept=backend.keeps)
-    return words.claimed(leases[0], kept=backend.keeps, again=again)
+        return tool_answers.all_claimed(leases, kept=backend.keeps)
+    return tool_answers.claimed(leases[0], kept=backend.keeps, again=again)
 
 
 @tool(
@@ -134,8 +134,8 @@ async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any) -
     "Store a checkpoint for the next owner, and check that the job is still yours. If yours=false, stop "
     "the work at once: somebody else may have begun it. Call it with effect_key before a step that must not be "
     "repeated, such as a comment or a release: the answer says whether it was done. Then say how it ended.",
-    answers.HEARTBEAT_JOB,
-    answers.HEARTBEAT_ANSWER,
+    tool_fields.HEARTBEAT_JOB,
+    tool_fields.HEARTBEAT_ANSWER,
     about_kept="You need it only to store progress: the claim is renewed without it.",
     about_loose="It renews the lease: call it well before expires_in_seconds is over.",
 )
@@ -149,8 +149,8 @@ async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
             raise InvalidInput("effect_status and effect_result need effect_key.")
         lease, effect = await backend.heartbeat(asked.job, asked.lease_id, step, asked.checkpoint, asked.metadata)
     except LeaseLost as lost:
-        return words.lost(lost, asked.job, "yours")
-    return words.renewed(lease, asked.checkpoint, effect, kept=backend.has(asked.job, asked.lease_id))
+        return tool_answers.lost(lost, asked.job, "yours")
+    return tool_answers.renewed(lease, asked.checkpoint, effect, kept=backend.has(asked.job, asked.lease_id))
 
 
 @tool(
@@ -159,8 +159,8 @@ async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
     "(done_seconds): later claims get your result instead. If the work failed, use failed=true and the reason: "
     "the next agent sees it, and nobody gets the job for retry_after_seconds. With neither (always for path:, "
     "repo:, branch:) the next agent has it at once.",
-    answers.RELEASE_JOB,
-    answers.RELEASE_ANSWER,
+    tool_fields.RELEASE_JOB,
+    tool_fields.RELEASE_ANSWER,
     destructive=True,
 )
 async def release_job(backend: ToolBackend, asked: Any) -> Document:
@@ -178,16 +178,16 @@ async def release_job(backend: ToolBackend, asked: Any) -> Document:
             how = {"done": asked.done_seconds if asked.done else None, "result": asked.result}
             await backend.release(asked.job, asked.lease_id, checkpoint=asked.checkpoint, **how)
     except LeaseLost as lost:
-        return words.lost(lost, asked.job, "released")
-    return words.released(asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds)
+        return tool_answers.lost(lost, asked.job, "released")
+    return tool_answers.released(asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds)
 
 
 @tool(
     "Who has a job",
     "The state of a job: its owner, since when, for how long, the checkpoint; or that it is free, or "
     "done, with the result. This claims nothing: somebody else may claim it before you act.",
-    answers.GET_JOB_OWNER,
-    answers.JOB_ANSWER,
+    tool_fields.GET_JOB_OWNER,
+    tool_fields.JOB_ANSWER,
     reads=True,
     renews_loose=True,
     about_loose="With your lease_id it also renews your lease.",
@@ -200,18 +200,18 @@ async def get_job_owner(backend: ToolBackend, asked: Any) -> Document:
             yours = True
         except LeaseLost:  # the status says who has it now
             pass
-    return words.status_answer(await backend.status(asked.job), yours=yours)
+    return tool_answers.status_answer(await backend.status(asked.job), yours=yours)
 
 
 @tool(
     "List claimed jobs",
     "All jobs that are held now, with owner, time and checkpoint. Jobs that are free or done are not listed.",
-    answers.LIST_CLAIMED_JOBS,
-    answers.JOBS_ANSWER,
+    tool_fields.LIST_CLAIMED_JOBS,
+    tool_fields.JOBS_ANSWER,
     reads=True,
 )
 async def list_claimed_jobs(backend: ToolBackend, asked: Any) -> Document:
-    return words.listed(await backend.listing(asked.prefix), asked.prefix, asked.limit)
+    return tool_answers.listed(await backend.listing(asked.prefix), asked.prefix, asked.limit)
 
 
 @tool(
@@ -219,8 +219,8 @@ async def list_claimed_jobs(backend: ToolBackend, asked: Any) -> Document:
     "Wait until nobody has a job, for instance because your work needs its result. Claims nothing and "
     "takes no place in line: to get the job itself, use claim_job. status=held: somebody still has it after "
     "wait_seconds; call it again to continue.",
-    answers.WAIT_FOR_JOB,
-    answers.JOB_ANSWER,
+    tool_fields.WAIT_FOR_JOB,
+    tool_fields.JOB_ANSWER,
     reads=True,
 )
 async def wait_for_job(backend: ToolBackend, asked: Any) -> Document:
@@ -236,8 +236,8 @@ async def wait_for_job(backend: ToolBackend, asked: Any) -> Document:
             if status is None or left_ms <= 0:
                 raise
         else:
-            if not words.is_taken(status) or left_ms <= 0:
-                return words.status_answer(status, yours=backend.has(asked.job))
+            if not tool_answers.is_taken(status) or left_ms <= 0:
+                return tool_answers.status_answer(status, yours=backend.has(asked.job))
         await asyncio.sleep(min(pause_ms, max(left_ms, 0), status.remaining_ms or pause_ms) / 1000)
         pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 
@@ -247,8 +247,8 @@ async def wait_for_job(backend: ToolBackend, asked: Any) -> Document:
     "Give a job you hold to another agent, in one atomic step. The answer has a new lease_id: pass it to "
     "that agent as proof of its claim. Stop working on the job. If anybody may take it, use release_job "
     "instead.",
-    answers.HAND_OVER_JOB,
-    answers.HAND_OVER_ANSWER,
+    tool_fields.HAND_OVER_JOB,
+    tool_fields.HAND_OVER_ANSWER,
     destructive=True,
     idempotent=False,
 )
@@ -265,10 +265,10 @@ async def hand_over_job(backend: ToolBackend, asked: Any) -> Document:
             checkpoint=asked.checkpoint,
         )
     except LeaseLost as lost:
-        return words.lost(lost, asked.job, "handed_over")
+        return tool_answers.lost(lost, asked.job, "handed_over")
     except NotClaimed as refused:
-        return words.hand_over_refused(refused, asked.job)
-    return words.handed_over(lease)
+        return tool_answers.hand_over_refused(refused, asked.job)
+    return tool_answers.handed_over(lease)
 
 
 TOOLS = tuple([each for each in globals().values() if isinstance(each, Tool)])  # all of them, in this order

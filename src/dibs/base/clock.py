@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import time
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.base.cheap import Any
 
 # macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC_RAW counts suspend (CLOCK_UPTIME_RAW does not, nor does Python's
 # time.monotonic there). Elsewhere monotonic time is the best there is.
-_STEADY_ID: int = time.CLOCK_BOOTTIME if ways.IS_LINUX else getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)
+_STEADY_ID: int = (
+    time.CLOCK_BOOTTIME if platforms.IS_LINUX else getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)
+)
 
 # How far this process's steady clock is ahead of the machine's: one number, once it was looked at.
 _zero_ns: list[int] = []
@@ -43,7 +45,7 @@ def wall_ms() -> int:
 def boot_id() -> str:
     """Names what steady time is counted from: this boot of this machine. Where the kernel does not say how far a time
     namespace is off, it is a clock of its own."""
-    if not ways.IS_LINUX:
+    if not platforms.IS_LINUX:
         return _boot_id_elsewhere()
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
@@ -59,7 +61,7 @@ _FIRST_TIME_NAMESPACE = "time:[4026531834]"
 
 
 def _find_zero() -> int:
-    namespace = _time_namespace() if ways.IS_LINUX else None
+    namespace = _time_namespace() if platforms.IS_LINUX else None
     zero_ns = (_offset_ns(namespace) or 0) if namespace is not None else 0
     _zero_ns[:] = [zero_ns]
     return zero_ns
@@ -102,7 +104,7 @@ def _boot_id_elsewhere() -> str:
     which moves with every correction of the wall clock."""
     if not _elsewhere:
         session = ""
-        if ways.IS_MACOS:
+        if platforms.IS_MACOS:
             from ctypes import CDLL
 
             session = boot_session(CDLL(None, use_errno=True))

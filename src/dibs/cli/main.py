@@ -93,9 +93,7 @@ def run(
             exit_code = exit_code or INTERNAL
             done = "the claim was given back" if unconfirmed else "the command itself was carried out"
             _write(stderr, f"dibs: the answer could not be written ({trouble.strerror}); {done}.")
-        if exit_code == INTERNAL:  # the caller does not know what it got
-            unconfirmed.give_back()
-        unconfirmed.confirm()
+        unconfirmed.settle(is_known=exit_code != INTERNAL)
     except KeyboardInterrupt:
         unconfirmed.give_back()
         raise

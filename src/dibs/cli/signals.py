@@ -83,8 +83,11 @@ class UnconfirmedClaims:
             finally:
                 transport.close()
 
-    def confirm(self) -> None:
-        """The answer was printed: nothing is given back any more, and signals are blocked until the process ends."""
+    def settle(self, *, is_known: bool) -> None:
+        """The command is over. `is_known`: the caller knows what it got; otherwise all is given back. From then on
+        nothing is given back any more, and signals are blocked until the process ends."""
+        if not is_known:
+            self.give_back()
         if self._claims:
             self._hold_signals()
             self._claims = []

@@ -12,8 +12,8 @@ from dibs.base.cheap import Any, Callable, Iterator, Sequence, signal
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.client.transport import ANYWHERE, Ask, JobNamespaces, Jobs, OneNamespace, Streamed, close_all
+from dibs.core.caller_rights import LOCAL, Caller
 from dibs.core.commands import Command, EndSession, Sweep
-from dibs.core.identity import LOCAL, Caller
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
 from dibs.core.names import check_name
 from dibs.core.outcomes import Granted, Held, Outcome, Queued, Refused, Status

@@ -76,7 +76,7 @@ def read_settings(path: str) -> bytes | None:
 
 
 # The user's own settings: `dibs/config.toml` in the folder for configuration. Flags and variables take precedence over
-# it. Which settings it may have, and what a repository may say, is in `client/setting_authors.py`.
+# it. Which settings it may have, and what a repository may say, is in `client/setting_sources.py`.
 
 
 def user_config(env: Mapping[str, str]) -> dict[str, str]:
@@ -86,7 +86,7 @@ def user_config(env: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     if not table:
         return found
-    from dibs.client.setting_authors import USER_KEYS
+    from dibs.client.setting_sources import USER_KEYS
 
     for key, value in table.items():
         if key not in USER_KEYS:

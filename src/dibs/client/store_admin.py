@@ -1,4 +1,4 @@
-"""Administration of a store: sweep, facts, probe, floor. For `gc`, `doctor` and `token-floor`.
+"""Administration of a store: copies, sweep, facts, probe. For `export`, `import`, `backup`, `restore`, `gc`, `doctor`.
 
 One of the few client modules that may import stores and the engine. Everything here raises what the store raises.
 """
@@ -28,19 +28,20 @@ from dibs.base.files import to_disk
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document, encode
 from dibs.client.embedded import EmbeddedTransport
+from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
-from dibs.core.identity import LOCAL
-from dibs.core.lease_outcomes import Frozen, Raised, Thawed
+from dibs.core.lease_outcomes import Frozen, Thawed
 from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Outcome
 from dibs.core.records import LOCK_PREFIX, META_KEY, REGISTER_KEY, LockRecord, Meta, Stored, lock_key
 from dibs.core.service.credentials import CredentialRegister, credential_key
 from dibs.core.upkeep.sweep import is_swept
 from dibs.engine.archive import export
+from dibs.engine.archive_import import AlreadyImported, import_archive
 from dibs.engine.coordinator import run_all, run_one
 from dibs.engine.credentials import every_credential
-from dibs.engine.intake import AlreadyImported, floor_after, intake, number_after
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
+from dibs.engine.token_floor import floor_after, number_after, raise_floor
 from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
 from dibs.stores.codec import FORMAT
 from dibs.stores.port import EVENT_PREFIX, Opening, Store, maintenance_of
@@ -51,7 +52,7 @@ from dibs.stores.sqlite.opener import connect
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
 
-# Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
+# Moving and copying a store: `export`, `import`, `backup`, `restore`.
 
 PRIVATE = 0o600
 STORE_FORMAT = FORMAT  # what this dibs writes
@@ -83,15 +84,16 @@ def export_to_file(store: Store, path: str, *, freeze: bool) -> Document:
 def import_from(store: Store, source: BinaryIO, *, adds: bool) -> Document:
     """Bring in the archive that `source` gives. It is read twice: a pipe is written to a temporary file first."""
     if source.seekable():
-        return intake(store, source, adds=adds).dump()
+        return import_archive(store, source, adds=adds).dump()
     with tempfile.TemporaryFile(prefix="dibs-import-") as spool:
         with _written("The temporary copy of what is imported"):
             copyfileobj(source, spool, 1 << 20)
             spool.flush()
-        return intake(store, spool, adds=adds).dump()
+        return import_archive(store, spool, adds=adds).dump()
 
 
 def thaw(store: Store) -> Document:
+    """Let a store that was frozen for a move be used again."""
     outcome = run_one(store, Thaw(id=None, fresh_id=new_id()))
     if isinstance(outcome, Frozen):
         raise InvalidInput("An import into this store is not complete. Repeat the import until it is.")
@@ -382,15 +384,6 @@ def holds_anything(store: Store) -> bool:
         if isinstance(lock, LockRecord)
         for each in lock.holders
     )
-
-
-def raise_floor(store: Store, floor: int) -> int:
-    """Raise the floor under all fencing tokens. Returns the floor that applies from now on. An old copy may have been
-    put back by other means than ours, so numbers of events go on from the clock, too."""
-    outcome = run_one(store, RaiseFloor(floor=floor))
-    assert isinstance(outcome, Raised)
-    maintenance_of(store).number_from(number_after(store.newest_seq(), wall_ms()))
-    return outcome.floor
 
 
 def migrate(url: str | None) -> Document:

@@ -13,7 +13,7 @@ _CLASSES: dict[str, type[Stored]] = {}
 
 
 def class_of(key: str) -> type[Stored]:
-    """Return the record class of a key (`keys.py`), which a store needs to decode its bytes."""
+    """Return the record class of a key (`records.py`), which a store needs to decode its bytes."""
     kind = key.split("/", 1)[0]
     if not _CLASSES:
         from dibs.core import records

@@ -22,7 +22,7 @@ Who may have it, and until when: `holds/`
     capacity.py   how many may own a job at once: modes, slots, units, pools
     related.py    a session, its parent and its children
     closures.py   maintenance stops: jobs that nobody is granted for a while
-    tree_claims.py  the claims of a tree, in pages
+    path_claims.py  the claims of a tree of paths, in pages
     expiry.py     when a hold is over: deadlines, the one way in which a hold ends; attempts, parking
     outage_credit.py  how much later a deadline is for outages
     max_hold.py   `max_hold`: a deadline that nothing moves
@@ -48,10 +48,10 @@ What a service needs beyond claims: `service/`
     webhooks.py   making and removing webhooks, and which server delivers
     delivery.py   what a webhook is sent, in which order, and when it is tried again
 
-What is kept and said, beside this file: `records.py`, `events.py`, `commands.py`, `outcomes.py`, `lease_outcomes.py`,
-`session_outcomes.py`;
-`draft.py` is a decision in progress. `names.py` says what a name may be, `overlap.py` which names of a tree overlap,
-`tree_index.py` finds those quickly; `limits.py` says how long, how many and how large, `identity.py` who may do what.
+Beside this file: `records.py` has what is kept, `commands.py` what is asked, `outcomes.py`, `lease_outcomes.py` and
+`session_outcomes.py` what is answered, `events.py` what happened. `draft.py` is a decision in progress. `names.py` says
+what a name may be, `overlap.py` which paths overlap, and `path_index.py` finds those quickly. `limits.py` says how
+long, how many and how large, `caller_rights.py` who may do what.
 """
 
 from __future__ import annotations

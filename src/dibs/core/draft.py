@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from dibs.core.tree_index import Overlap, TreeQueue
+    from dibs.core.path_index import Overlap, TreeQueue
 
     Found = TypeVar("Found", bound=Stored)
 
@@ -188,7 +188,7 @@ class Draft:
         claims = self.tree(ns, page).claims
         known = self._overlaps.get((ns, page))
         if known is None or known.claims is not claims:
-            from dibs.core.tree_index import Overlap  # most jobs are in no tree
+            from dibs.core.path_index import Overlap  # most jobs are in no tree
 
             known = self._overlaps[ns, page] = Overlap(claims)
         return known
@@ -198,7 +198,7 @@ class Draft:
         line = self.tree(ns).line
         known = self._tree_queues.get(ns)
         if known is None or known.line is not line:
-            from dibs.core.tree_index import TreeQueue
+            from dibs.core.path_index import TreeQueue
 
             known = self._tree_queues[ns] = TreeQueue(line)
         return known

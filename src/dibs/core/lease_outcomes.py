@@ -172,7 +172,7 @@ class NotClosed(JobOutcome):
 
 
 class Opened(JobOutcome):
-    """The closure of this name is over. `closure`: another one that closes the job still."""
+    """The closure of this name is over. `closure`: another one, by which the job is still closed."""
 
     was_closed: bool
     closure: Closure | None = None

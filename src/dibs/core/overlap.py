@@ -3,7 +3,7 @@
 `path:` and `repo:` names form a tree (`names.in_tree`). A `repo:` name overlaps every name of its namespace. Two paths
 overlap if one is the other or above it: a folder and a file inside it do, two files of one folder do not, and a name
 that merely begins with the same letters is no folder. Claims on names that overlap exclude each other
-(`holds/exclusion.py`) and wait in one line (`waiting/queue.py`). `tree_index.py` finds them quickly among thousands.
+(`holds/exclusion.py`) and wait in one line (`waiting/queue.py`). `path_index.py` finds them quickly among thousands.
 """
 
 from __future__ import annotations

@@ -410,7 +410,8 @@ class TreeEntry(Record):
 
 
 class Tree(Kept):
-    """The `path:` and `repo:` claims of a namespace and their line; or one page of many claims (`tree_claims.py`)."""
+    """The `path:` and `repo:` claims of a namespace, and their queue; or one page of many claims
+    (`holds/path_claims.py`)."""
 
     ns: str = ""  # empty in a tree with pages: 0.2.0 does not know them, and must not take it for a tree without claims
     ns_of_pages: str = ""

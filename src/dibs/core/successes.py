@@ -23,7 +23,8 @@ class Success(Record):
 
 
 class LastRun(Record):
-    """The last success on record. Without one, `since_ms` is where the record begins. `owner` has the job now."""
+    """The last success on record. Without one, `since_ms` is where the record begins. `owner` is who has
+    the job now."""
 
     now_ms: int
     name: str

@@ -6,8 +6,8 @@
     {"end": {"records": 3, "events": 1, "checksum": "..."}}
 
 The file is JSON lines in ASCII. Records are ordered by key, events by number. The checksum covers every byte before the
-last line: a file that was cut off or changed is noticed before anything of it is used. `intake.py` brings a file into a
-store. Only the store port is used, so this works between any two stores.
+last line: a file that was cut off or changed is noticed before anything of it is used. `archive_import.py` brings a
+file into a store. Only the store port is used, so this works between any two stores.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from dibs.core.records import META_KEY, FreezeMark, Meta, Stored
 from dibs.engine.coordinator import run_one
 from dibs.stores import formats
 from dibs.stores.codec import FORMAT
-from dibs.stores.outside import key_of, wrong_field
 from dibs.stores.port import Store, StoreMoment, maintenance_of
+from dibs.stores.untrusted_records import key_of, wrong_field
 
 T = TypeVar("T", bound=Record)
 Write = Callable[[str], object]

@@ -23,7 +23,7 @@ from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsE
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id, new_secret, proof_key_id, proof_of
 from dibs.base.logger import log
-from dibs.core.identity import ADMIN, AGENT, Caller
+from dibs.core.caller_rights import ADMIN, AGENT, Caller
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
 from dibs.core.service.signed_identity import IdentityRule, NoteIdentity

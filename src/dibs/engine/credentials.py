@@ -21,9 +21,9 @@ from dibs.base.ids import new_secret, proof_key_id
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
 from dibs.core import limits
+from dibs.core.caller_rights import Caller, require
 from dibs.core.commands import PlainCommand
 from dibs.core.events import RIGHTS_CHANGES, Event
-from dibs.core.identity import Caller, require
 from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.core.service import credentials as rules
 from dibs.engine.coordinator import run_one

@@ -52,8 +52,8 @@ def _with(gap: Silence | None, from_ms: int, until_ms: int) -> Silence:
 
 
 class Liveness(EngineThread):
-    """Since when this server has not been able to serve, and since when it has. For any thread. It ticks on a thread of
-    its own, so that a store that is slow is not taken for a process that was stopped.
+    """Knows since when this server can serve, and when it could not. For any thread. It ticks on a thread of its own,
+    so that a slow store is not taken for a process that was stopped.
 
     All times are of its steady clock. Times of the store are counted back from one that was just read."""
 
@@ -173,8 +173,9 @@ class Liveness(EngineThread):
         return self._gap is not None
 
     def gap(self, store_now_ms: int) -> tuple[int, int]:
-        """Return when the gap began and ended, on the store's clock; there is one. A failure lasts until a beat is
-        committed. What is still not answered may have been asked before it, and nobody could renew since then."""
+        """Return when the gap began and ended, on the store's clock; `has_gap` must have said that there is one. A
+        failure lasts until a beat is committed. A call that is still not answered may have begun before the gap, and
+        nobody could renew since then."""
         with self._lock:
             now_ms, gap = self.steady(), self._gap
             assert gap is not None

@@ -33,10 +33,10 @@ LEASE_S: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 1
 BATCH_SIZES: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 CLAIMS = (Acquire, AcquireAny, AcquireAll)
 UNCOUNTED_MAX = 250
-# What came of checking a signed token (`identity/tokens.py`).
+# What came of checking a signed token (`oidc/tokens.py`).
 IDENTITY_CHECKS = ("accepted", "malformed", "issuer", "unknown_key", "signature", "time", "no_rule", "no_keys")
 ABANDONED = "abandoned"
-WAIT = "wait"  # a claim that may wait in the queue, as a verb
+WAIT = "wait"  # counted as the verb of a claim that may wait in the queue
 OTHER = "other"  # no verb of ours: an unknown address, or no request at all
 
 
@@ -55,7 +55,7 @@ class Histogram:
         self.total += value
 
     def observe_all(self, values: list[float]) -> None:
-        """Sorts the list."""
+        """Count many values. The list is sorted afterwards."""
         values.sort()
         reached = 0
         for index, bound in enumerate(self.bounds):
@@ -100,7 +100,7 @@ class RequestCounts:
             self.counted()
 
     def counted(self) -> RequestCounts:
-        """To be read: the same, with all requests so far."""
+        """Return these counts, brought up to date: with all requests so far."""
         for index, new in enumerate(self._new):
             if new:
                 self.classes[index] += len(new)
@@ -193,11 +193,11 @@ class Metrics:
         self.write_failed_us = stopwatch_us()
 
     def kept_back(self, result: Result) -> None:
-        """The answer of a claim that was decided is not given, because its caller waits in the queue."""
+        """Do not count this answer to a claim: its caller waits in the queue, and is answered later."""
         self._waited[type(result)] -= 1
 
     def answered(self, result: Result) -> None:
-        """A caller that waited is answered, and not by a command of its own."""
+        """Count the answer to a caller that waited. It comes from another caller's command."""
         self._waited[type(result)] += 1
 
     # Reading.

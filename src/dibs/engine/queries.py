@@ -104,7 +104,9 @@ def why_frozen(meta: Stored | None) -> str | None:
         return None
     if mark.incomplete:
         return "an import is not complete, so nothing can be claimed. Repeat the import"
-    return "dibs export froze it, so nothing can be claimed. If its copy is not in use, run: dibs thaw STORE"
+    return (
+        "dibs export froze it, so nothing can be claimed. If its copy is not in use, run: dibs export --unfreeze STORE"
+    )
 
 
 # Read-only queries about queues: who waits for which job, at which position, and who is in the way.

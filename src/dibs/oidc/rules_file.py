@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from dibs.base.errors import InvalidInput
 from dibs.base.files import read_ordinary
 from dibs.base.record import Record
-from dibs.core.identity import AGENT
+from dibs.core.caller_rights import AGENT
 from dibs.core.limits import IDENTITY_FILE_BYTES_MAX, IDENTITY_RULES_MAX
 from dibs.core.service.signed_identity import IdentityRule, check_rule, names_in
 from dibs.wire.credentials import LIMIT_FIELDS

@@ -27,7 +27,7 @@ from dibs.base.errors import DibsError, Unavailable
 from dibs.base.logger import log
 from dibs.base.terminal import plain
 from dibs.core import limits
-from dibs.core.identity import Caller
+from dibs.core.caller_rights import Caller
 from dibs.core.service.signed_identity import IdentityRule, NoteIdentity, judge, texts_of, warnings_about
 from dibs.engine.metrics import IDENTITY_CHECKS
 from dibs.oidc.issuers import ALGORITHMS, Issuer, IssuerKey, KeysUnavailable

@@ -50,7 +50,7 @@ class EventReading(Handle):
         return event_from(document)
 
     def _heed(self, reply: Reply) -> None:
-        """Raises what a reply says, unless it passes and the caller has patience."""
+        """Raise what a reply says. A server that cannot answer now is waited for, as long as the caller wants."""
         if reply.status == 200:
             self._is_begun, self._away_ms = True, None
             return

@@ -22,7 +22,7 @@ from dibs.base.jsontext import Document
 from dibs.base.logger import log
 from dibs.client.flow import Flow
 from dibs.client.pending import PendingClaim
-from dibs.client.plan import CEILING_REACHED, RenewalPlan
+from dibs.client.renewal_plan import CEILING_REACHED, RenewalPlan
 from dibs.client.transport import Ask, is_over
 from dibs.core.durations import format_duration
 from dibs.sdk.answers import Lease

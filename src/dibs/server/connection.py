@@ -260,7 +260,7 @@ class HttpConnection:
         state.metrics.connections_open += 1
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
-        # What cannot leave at once is noticed, so that nothing more is written, and no request begun, before it has.
+        # A byte that cannot be sent at once pauses writing: until it is sent, nothing is written, no request begun.
         transport.set_write_buffer_limits(high=1, low=0)
         self._since_s = self.loop.time()
         self._timer = self.loop.call_later(min(REQUEST_S, self.keep_alive_s), self._look)
@@ -311,7 +311,7 @@ class HttpConnection:
             self.waiting.cancel()
 
     def turn_out(self) -> None:
-        """End it at once: the admission needs its place."""
+        """End the connection at once, to make room for another client."""
         self.state.metrics.turned_away += 1
         if self.is_connected:
             self.transport.abort()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from dibs.base.reply import Reply
-from dibs.core.identity import Caller
+from dibs.core.caller_rights import Caller
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import HttpError
 from dibs.wire.operations import Operation

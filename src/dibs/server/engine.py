@@ -10,7 +10,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
 from dibs.core import events as kinds
-from dibs.core.commands import Identify, RaiseFloor
+from dibs.core.commands import Identify
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
@@ -22,6 +22,7 @@ from dibs.engine.metrics import Metrics
 from dibs.engine.queries import Successes
 from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
+from dibs.engine.token_floor import has_floor, raise_floor
 from dibs.engine.waiters import Waiters
 from dibs.engine.webhooks import TargetPolicy, registered
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
@@ -97,8 +98,8 @@ class Engine:
         self.successes.begin(self.store)
         self.tally.count_page(self.store)
         self.decider.beat_if_due()
-        if self._token_floor:
-            run_one(self.store, RaiseFloor(floor=self._token_floor))
+        if self._token_floor and not has_floor(self.store, self._token_floor):  # not at each start: it makes a gap
+            raise_floor(self.store, self._token_floor)
         self.learn_name()
         self.decider.liveness.start()
         self.batcher.start()

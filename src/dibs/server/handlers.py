@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, Unavailable
 from dibs.base.reply import Reply
 from dibs.core import limits
+from dibs.core.caller_rights import AGENT, LEAST_ROLE, NO_LIMITS, Caller, require
 from dibs.core.commands import Acquire, AcquireAll, Command
-from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
 from dibs.core.outcomes import Outcome
 from dibs.core.service.signed_identity import NoteIdentity

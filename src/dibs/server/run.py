@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     raise MissingExtra(f"dibs serve needs {error.name}. Run: pip install 'dibs-lease[server]'") from None
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.engine.credentials import CredentialDirectory
 from dibs.engine.webhooks import TargetPolicy
 from dibs.server.connection import RequestObserver
@@ -345,7 +345,7 @@ def connections_max(wanted: int) -> int:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS names no bound; old versions refuse that number, new ones accept it and keep to a bound of their own.
-    for more in (min(hard, FILES_OF_MACOS),) if ways.IS_MACOS else (hard, FILES_OF_MACOS):
+    for more in (min(hard, FILES_OF_MACOS),) if platforms.IS_MACOS else (hard, FILES_OF_MACOS):
         if soft != hard and (soft < more or more == resource.RLIM_INFINITY):
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))

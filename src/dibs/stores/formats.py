@@ -42,11 +42,6 @@ FORMATS = (
 _BY_NUMBER = {(row.kind, row.number): row for row in FORMATS}
 
 
-def read_numbers(kind: str) -> list[int]:
-    """The numbers of the formats of a kind that this dibs reads."""
-    return [row.number for row in FORMATS if row.kind == kind and row.is_read]
-
-
 def refuse_unread(kind: str, number: int, where: str) -> None:
     """Raise StoreTooNew or StoreTooOld, with what to do, unless this dibs reads that format."""
     row = _BY_NUMBER.get((kind, number))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.system.processes import LinuxProcesses, ProcessTable
 
 _chosen: list[ProcessTable] = []
@@ -16,15 +16,15 @@ def table() -> ProcessTable:
 
 
 def _table() -> ProcessTable:
-    if ways.IS_LINUX:
+    if platforms.IS_LINUX:
         return LinuxProcesses()
-    if ways.IS_MACOS:
+    if platforms.IS_MACOS:
         from dibs.system.macos_processes import loaded
 
         found = loaded()
         if found is not None:
             return found
-    if ways.IS_MACOS or ways.IS_PORTABLE:
+    if platforms.IS_MACOS or platforms.IS_PORTABLE:
         from dibs.system.ps_processes import PsProcesses
 
         return PsProcesses()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.base.files import content
 
 # A file that becomes readable when a process ends. Only Linux has one; elsewhere the process is looked at again.
@@ -14,7 +14,7 @@ from dibs.base.files import content
 
 def process_handle(pid: int) -> int | None:
     """A handle on the process, if the system gives one. None proves nothing."""
-    if not ways.IS_LINUX:
+    if not platforms.IS_LINUX:
         return None
     try:
         return os.pidfd_open(pid)

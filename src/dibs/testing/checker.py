@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dibs.core import events as kinds
+from dibs.core.caller_rights import Limits
 from dibs.core.commands import (
     AcquireTerms,
     Break,
@@ -27,7 +28,6 @@ from dibs.core.commands import (
     Withdraw,
 )
 from dibs.core.events import Event
-from dibs.core.identity import Limits
 from dibs.core.lease_outcomes import Numbered, Renewed, Transferred
 from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, REMEMBERED_MAX
 from dibs.core.outcomes import Granted, GrantedAll, Held, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status

@@ -20,7 +20,8 @@ from dibs.testing.contract_base import (
 )
 
 ODD_NAMES = (
-    *"a|a/b|a/b/c|a b|a%b|a%2Fb|a_b|a*b|a'b|a\"b|a\\b|A|ab|b|path:src/auth.rs|github://acme/app/issues/42".split("|"),
+    *("a", "a/b", "a/b/c", "a b", "a%b", "a%2Fb", "a_b", "a*b", "a'b", 'a"b', "a\\b", "A", "ab", "b"),
+    *("path:src/auth.rs", "github://acme/app/issues/42"),
     *("é", "e\u0301", "\ud7ff", "\ue000", "\uffee", "😀", "😀/👩\u200d💻", "\U0010ffff", "\U0010ffff\U0010ffff"),
 )
 

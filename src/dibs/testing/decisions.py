@@ -19,7 +19,7 @@ from dibs.core.claims.acquire import ABOUT_THE_ASK
 from dibs.core.commands import Command
 from dibs.core.draft import Decision, Draft, Missing, View
 from dibs.core.holds.expiry import live_now, shown, ticket_over
-from dibs.core.holds.tree_claims import unclaimed
+from dibs.core.holds.path_claims import unclaimed
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Outcome, Queued
 from dibs.core.records import Holder, LockRecord, SessionRecord, Stored, Ticket, lock_key

@@ -18,7 +18,7 @@ from dibs.client.requests import waits_ms
 from dibs.client.transport import Ask
 from dibs.client.urls import ServerAddress
 from dibs.core import commands
-from dibs.core.identity import AGENT, OPERATOR, Caller
+from dibs.core.caller_rights import AGENT, OPERATOR, Caller
 from dibs.engine.waiters import Waiter
 from dibs.testing.checker import LIMITED, LIMITS, Finding
 from dibs.testing.features import FEATURES, Pair

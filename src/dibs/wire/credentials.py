@@ -9,7 +9,7 @@ from dibs.base.errors import InvalidInput, NotAllowed
 from dibs.base.ids import token_key
 from dibs.base.jsontext import Document
 from dibs.base.record import Record
-from dibs.core.identity import AGENT, ROLES, Caller, Limits
+from dibs.core.caller_rights import AGENT, ROLES, Caller, Limits
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
 from dibs.core.service.credentials import CreateToken, Credential

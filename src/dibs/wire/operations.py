@@ -2,7 +2,8 @@
 
 The router, the list of routes on the page and the OpenAPI document are made from the declarations, which stand in
 `server/routes/operations.py` and in plugins. The id of an operation is its verb: its request fields are in
-`request_fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in `answer_fields.ANSWERS`. Pure.
+`request_fields.py`, its rights in `core/caller_rights.LEAST_ROLE`. Answers are named as in `answer_fields.ANSWERS`.
+Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
+from dibs.core.caller_rights import ADMIN, LEAST_ROLE, ROLES
 from dibs.core.limits import ACL_ENTRY_BYTES_MAX, NAME_BYTES_MAX, REQUEST_KEY_CHARS_MAX
 from dibs.wire import answer_fields
 from dibs.wire.answer_fields import ANSWERS, PARTS, AnswerField

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dibs.core import limits
-from dibs.core.identity import AGENT, ROLES
+from dibs.core.caller_rights import AGENT, ROLES
 
 # Who sees the fields of a request, as long as the job or session is on record.
 EVERYBODY = "everybody who may look at the namespace"

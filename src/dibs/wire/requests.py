@@ -13,8 +13,8 @@ from dibs.base.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.base.ids import is_id, new_id
 from dibs.base.jsontext import Document
 from dibs.core import commands, limits
+from dibs.core.caller_rights import ADMIN, NO_LIMITS, OPERATOR, Caller, require
 from dibs.core.holds.max_hold import max_hold_ms
-from dibs.core.identity import ADMIN, NO_LIMITS, OPERATOR, Caller, require
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_name, check_namespace, in_tree
 from dibs.core.records import EFFECT_BEGUN, EFFECT_DONE, EFFECT_FAILED, EFFECT_IN_DOUBT, EXCLUSIVE
 from dibs.wire import values

@@ -7,8 +7,8 @@ from dibs.base.errors import InvalidInput, InvalidTtl, Unprocessable
 from dibs.base.ids import is_id, new_id, token_key
 from dibs.base.jsontext import Document, is_unicode
 from dibs.core import limits
+from dibs.core.caller_rights import Caller
 from dibs.core.durations import check_ttl_ms
-from dibs.core.identity import Caller
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS, REQUESTS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput
 from dibs.base.jsontext import Document, encode
 from dibs.core import events as kinds
+from dibs.core.caller_rights import Caller
 from dibs.core.events import LOCK_CHANGES, Event
-from dibs.core.identity import Caller
 from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
 from dibs.core.service.webhooks import EVERY, GAP, TEST, DeadLetter, Webhook, WebhookProgress
 from dibs.wire.lease_documents import named_event

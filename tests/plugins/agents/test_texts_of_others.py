@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dibs.agents import words
+from dibs.agents import tool_answers
 from dibs.agents.git import agent_guard
 from dibs.base.errors import JobHeld, LeaseLost
 from dibs.base.terminal import QUOTED_CHARS_MAX, quoted
@@ -83,13 +83,13 @@ def _told() -> list[str]:
         {**file, "status": "forbidden", "details": EVIL},
     ]
     return [
-        words.claimed(lease, kept=True)["message"],
-        *[words.status_answer(status_from(each))["message"] for each in (HELD, free, parked, done)],
-        words.not_claimed(JobHeld("x", HELD), "job")["message"],
-        words.not_claimed(JobHeld("x", overlap), "job")["message"],
-        words.not_claimed(JobHeld("x", {"refused": [HELD, done]}), None)["message"],
-        words.not_claimed(JobHeld(EVIL, {}), "job")["message"],
-        words.lost(LeaseLost("job", 1, EVIL), "job", "yours")["message"],
+        tool_answers.claimed(lease, kept=True)["message"],
+        *[tool_answers.status_answer(status_from(each))["message"] for each in (HELD, free, parked, done)],
+        tool_answers.not_claimed(JobHeld("x", HELD), "job")["message"],
+        tool_answers.not_claimed(JobHeld("x", overlap), "job")["message"],
+        tool_answers.not_claimed(JobHeld("x", {"refused": [HELD, done]}), None)["message"],
+        tool_answers.not_claimed(JobHeld(EVIL, {}), "job")["message"],
+        tool_answers.lost(LeaseLost("job", 1, EVIL), "job", "yours")["message"],
         *[agent_guard._refusal_text([each]) for each in in_way],
         *[agent_guard._command_text({**each, "name": EVIL, "namespace": EVIL}, "make") for each in in_way],
         agent_guard._text(agent_guard._WARNINGS, [file]),
@@ -123,10 +123,12 @@ def test_a_strangers_text_in_a_field_is_cut_and_on_one_line() -> None:
     texts_of_others = dict.fromkeys(("owner", "metadata", "checkpoint", "result"), HIDDEN)
     held = {**HELD, **texts_of_others, "previous": {"how": "failed", "at": AT, "fencing_token": 1, **texts_of_others}}
     answers = [
-        words.status_answer(status_from(held)),
-        words.not_claimed(JobHeld("x", held), "job"),
-        words.not_claimed(JobHeld("x", {"refused": [held, {**held, "status": "done", "done": texts_of_others}]}), None),
-        words.listed([status_from(held)] * 3, "", 2),
+        tool_answers.status_answer(status_from(held)),
+        tool_answers.not_claimed(JobHeld("x", held), "job"),
+        tool_answers.not_claimed(
+            JobHeld("x", {"refused": [held, {**held, "status": "done", "done": texts_of_others}]}), None
+        ),
+        tool_answers.listed([status_from(held)] * 3, "", 2),
     ]
     for answer in answers:
         previous = answer.pop("previous", None)
@@ -136,4 +138,4 @@ def test_a_strangers_text_in_a_field_is_cut_and_on_one_line() -> None:
         if previous is not None:  # who takes over reads all of it
             assert previous["checkpoint"].isprintable()
             assert "y" * 3_000 in previous["checkpoint"]
-    assert words.status_answer(status_from({**held, "metadata": None}))["metadata"] is None
+    assert tool_answers.status_answer(status_from({**held, "metadata": None}))["metadata"] is None

@@ -102,6 +102,32 @@ def test_a_lock_of_another_is_refused_with_who_and_since_when(
         assert shell(name, KEY) == (1, {"ok": False, "reason": "held by A"})
 
 
+class FullDisk(io.StringIO):
+    """Takes nothing."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.fault("F-676")
+@pytest.mark.parametrize("is_file", [False, True], ids=["memory", "file"])
+def test_a_lock_whose_answer_cannot_be_written_is_given_back(shell: Shell, tmp_path: Path, is_file: bool) -> None:
+    """The exit code says that it failed, so its caller does not work, and does not unlock it."""
+    env = shell.env | ({"DIBS_URL": f"sqlite://{tmp_path}/locks.db"} if is_file else {})
+    opener = None if is_file else shell.transport
+    assert run("rlock", [KEY], env, FullDisk(), opener, shell.pid) == 12
+    out = io.StringIO()
+    assert run("rlock", [KEY], {**env, "DIBS_OWNER": "another"}, out, opener, shell.pid) == 0, out.getvalue()
+
+
+def test_a_lock_that_was_its_own_before_stays_if_the_second_answer_cannot_be_written(
+    shell: Shell, identity: dict[str, dict[str, str]]
+) -> None:
+    shell("rlock", KEY, **identity["A"])
+    assert run("rlock", [KEY], shell.env | identity["A"], FullDisk(), shell.transport, shell.pid) == 12
+    assert shell("rlock", KEY, **identity["B"])[0] == 1
+
+
 def test_a_lock_that_nobody_has_is_not_found(shell: Shell, identity: dict[str, dict[str, str]]) -> None:
     for name in ("runlock", "rlock-heartbeat"):
         assert shell(name, KEY, **identity["A"]) == (2, {"ok": False, "reason": "lock not found"})

@@ -20,7 +20,7 @@ import dibs
 from dibs.base.clock import wall_ms
 from dibs.oidc.tokens import SignedTokens
 from dibs.stores.memory import MemoryStore
-from tests.issuer import issuing
+from tests.plugins.oidc.issuer import issuing
 from tests.programs import ROOT, WAIT_S_MAX, clean_env, pause, wait_until
 from tests.server.harness import running as serving
 from tests.stores.git.harness import Remote

@@ -121,7 +121,7 @@ def test_a_hook_refuses_before_its_client_gives_up_and_the_next_ask_keeps_the_pl
     asking = Asking(two, "make test", "4s")
     exit_code, text = asking.answer()
     assert (exit_code, time.monotonic() - begun < WAIT_S_MAX) == (2, True)
-    assert "your turn is not yet" in text
+    assert "it is not your turn yet" in text
     assert "claude-1111" in text
     assert "number 1 in line" in text
     assert "Ask again" in text

@@ -11,8 +11,8 @@ import pytest
 
 from dibs.agents.git.guard_transport import GuardTransport
 from dibs.agents.git.holders import forget_holder, has_company, note_holder
+from dibs.agents.harness.agent_identity import Agent
 from dibs.agents.harness.held_names import candidates, named
-from dibs.agents.harness.identity import Agent
 from dibs.agents.harness.shell_writes import written
 from tests.programs import dibs_here
 

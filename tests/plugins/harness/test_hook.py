@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents.git.guard_transport import GuardTransport
-from dibs.agents.harness.identity import HARNESSES
+from dibs.agents.harness.agent_identity import HARNESSES
 from tests.programs import DIBS, WAIT_S_MAX, dibs, dibs_here
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from dibs.agents import shipped_files
+from dibs.agents.harness.agent_identity import HARNESSES
 from dibs.agents.harness.configuration import COMMAND, FILES, HOOK_FILES, entry, servers_key, with_hooks
-from dibs.agents.harness.identity import HARNESSES
-from dibs.agents.harness.json_text import value_of
+from dibs.agents.harness.json_edit import value_of
 from tests.cli.conftest import Terminal
 
 OTHERS: dict[str, Any] = {

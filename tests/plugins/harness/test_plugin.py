@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from dibs import __version__
+from dibs.agents.harness.agent_identity import CLAUDE
 from dibs.agents.harness.configuration import SERVER, with_hooks
-from dibs.agents.harness.identity import CLAUDE
 
 ROOT = Path(__file__).parents[3]
 PLUGIN = ROOT / "plugin"

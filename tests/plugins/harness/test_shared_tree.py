@@ -12,7 +12,7 @@ import pytest
 from dibs.agents.git import stash_entries
 from dibs.agents.git.guard_transport import GuardTransport
 from dibs.agents.git.stash_entries import StashOwner
-from dibs.agents.harness.identity import Agent
+from dibs.agents.harness.agent_identity import Agent
 from dibs.base.clock import wall_ms
 from dibs.core.limits import AGENT_TTL_MS
 from dibs.system.session_mark import process_mark

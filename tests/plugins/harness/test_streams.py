@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.agents.harness.identity import HARNESSES
+from dibs.agents.harness.agent_identity import HARNESSES
 
 if TYPE_CHECKING:
     from tests.plugins.harness.conftest import AgentProcess, Yard

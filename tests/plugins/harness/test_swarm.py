@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.harness.identity import HARNESSES
+from dibs.agents.harness.agent_identity import HARNESSES
 from tests.build import tries
 from tests.programs import WAIT_S_MAX
 

@@ -12,33 +12,19 @@ import pytest
 
 from dibs.cli.main import run
 from dibs.oidc.tokens import SignedTokens
-from tests.issuer import Issuer, issuing, raw
+from tests.plugins.oidc.issuer import Issuer, raw
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-GOOD = """
+RULES = """
 [[identity]]
 issuer = "{issuer}"
 audience = "dibs"
 match = {{ repository = "acme/app", ref = "refs/heads/main" }}
 principal = "ci-{{repository}}"
 """
-
-
-@pytest.fixture
-def issuer() -> Iterator[Issuer]:
-    with issuing() as found:
-        yield found
-
-
-@pytest.fixture
-def rules(issuer: Issuer, tmp_path: Path) -> Path:
-    path = tmp_path / "identity.toml"
-    path.write_text(GOOD.format(issuer=issuer.url))
-    return path
 
 
 def typed(*words: str, stdin: str = "", **env: str) -> tuple[int, str, str]:

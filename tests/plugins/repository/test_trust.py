@@ -14,8 +14,8 @@ import pytest
 from dibs.agents.repository import settings as repository_settings
 from dibs.agents.repository.settings import policy_of
 from dibs.agents.repository.work_tree import Repository
-from dibs.client import setting_authors
-from dibs.client.setting_authors import ALWAYS, CLONE, NEVER, SETTINGS, TRACKED, TRUSTED, USER
+from dibs.client import setting_sources
+from dibs.client.setting_sources import ALWAYS, CLONE, NEVER, SETTINGS, TRACKED, TRUSTED, USER
 from dibs.client.settings import Settings
 from dibs.client.urls import server_address
 from tests.programs import DIBS, WAIT_S_MAX, Ran, clean_env, dibs_here
@@ -98,7 +98,7 @@ def test_every_setting_that_a_repository_s_file_may_have_is_in_the_table() -> No
         "names": tuple(job_names_keys()),
     }
     for table, keys in tables.items():
-        assert set(keys) == set(setting_authors.keys_of(table)) - {"prefix"}, table
+        assert set(keys) == set(setting_sources.keys_of(table)) - {"prefix"}, table
 
 
 def job_names_keys() -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from dibs.base.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.base.git_program import GitResult
 from dibs.base.redact import without_secrets
-from dibs.core.holds import tree_claims
+from dibs.core.holds import path_claims
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, Held
 from dibs.core.records import Tree
@@ -394,7 +394,7 @@ def test_a_path_of_which_half_was_written_is_not_granted_before_the_tree_has_it(
 def test_pages_of_a_tree_are_there_before_the_tree_names_them(
     remote: Remote, monkeypatch: pytest.MonkeyPatch, url: str, torn: int
 ) -> None:
-    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 2)
+    monkeypatch.setattr(path_claims, "TREE_PAGE_CLAIMS", 2)
     clone = remote.clone("one")
     store, other = store_at(clone, url), store_at(clone, url)
     names = ["path:1", "path:2", "path:3"]
@@ -406,7 +406,7 @@ def test_pages_of_a_tree_are_there_before_the_tree_names_them(
 
 
 def test_pages_that_no_tree_names_are_removed(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 2)
+    monkeypatch.setattr(path_claims, "TREE_PAGE_CLAIMS", 2)
     clone = remote.clone("one")
     store, other = store_at(clone), store_at(clone)
     granted(store, "path:1")

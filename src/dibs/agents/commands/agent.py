@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git.agent_guard import BEFORE, AgentGuard, TurnTimer
+from dibs.agents.harness.agent_identity import HARNESSES
 from dibs.agents.harness.clients import forget, note
 from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal, remark
-from dibs.agents.harness.identity import HARNESSES
+from dibs.agents.hook_trouble import note_trouble
 from dibs.agents.notices import is_new
-from dibs.agents.trouble import note_trouble
 from dibs.base.cheap import FrameType, signal
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.jsontext import decode
@@ -20,8 +20,8 @@ from dibs.cli.framework.spec import Command, Option
 from dibs.core.durations import parse_duration
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
-# How long a hook may take. Harnesses wait 10 s (`harness/configuration.py`) and then take silence for leave; Codex
-# gives the end of a session 3 s.
+# How long a hook may take. Harnesses wait 10 s (`harness/configuration.py`), and then go on as if the hook had allowed
+# it. At the end of a session, Codex waits 3 s.
 _MS_MAX = 8_000
 _END_MS_MAX = 2_500
 _AGAIN_S = 0.25

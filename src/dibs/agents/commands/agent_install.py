@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from dibs.agents.harness import configuration
-from dibs.agents.harness.identity import HARNESSES as CLIENTS
+from dibs.agents.harness.agent_identity import HARNESSES as CLIENTS
+from dibs.agents.hook_trouble import last_trouble
 from dibs.agents.repository.file_paths import check_stays_inside
 from dibs.agents.shipped_files import CHANGED, CURRENT, OLDER, skill_text, skills_installed, state_of
-from dibs.agents.trouble import last_trouble
 from dibs.base.cheap import Callable, Iterator
 from dibs.base.errors import InvalidInput
 from dibs.base.files import SHARED, content, replace_file, state_folder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.agents.git.tracker import claim_page, guard_of
+from dibs.agents.commands.issue_checks import claim_page, guard_of
 from dibs.agents.repository.job_names import JobNames
 from dibs.agents.tracker.port import NoAnswer, refused_several
 from dibs.base.checkout import current_folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.harness.identity import agents_of
+from dibs.agents.harness.agent_identity import agents_of
 from dibs.agents.repository import trust as listed
 from dibs.agents.repository.settings import policy_of
 from dibs.agents.repository.work_tree import Repository

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from dibs.agents.harness import hook_events as kinds
+from dibs.agents.harness.agent_identity import WINDSURF, Agent
 from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
-from dibs.agents.harness.identity import WINDSURF, Agent
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
 from dibs.base.cheap import Callable, Mapping
 from dibs.base.checkout import first_line, git_folder_of, root_around
@@ -40,7 +40,7 @@ _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW
 # What is said of a file that is not ours to write, by the status of the first refusal; "" for all others.
 _REFUSALS = {
     "held": "Not written: another worker is changing this file. It has it claimed with dibs.",
-    "deadlock": "Not written: another worker has this file, and wants one that you have. Neither of you can go on so.",
+    "deadlock": "Not written: another worker has this file, and wants one that you have. Neither of you could go on.",
     "": "Not written: dibs lets nobody change this file now.",
 }
 # The same of a command that names such a file.
@@ -70,8 +70,8 @@ BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 
 
 class TurnTimer:
-    """The time that a hook may stand in line: less than its client waits for it, which takes silence for leave.
-    `extend` moves the hook's own deadline."""
+    """The time that a hook may wait in line: less than its client waits for the hook. A client that has no answer by
+    then lets the agent go on. `extend` moves the hook's own deadline."""
 
     def __init__(self, limit_ms: int = 0, extend: Callable[[int], None] | None = None) -> None:
         self._until_ms = steady_ms() + limit_ms - _MARGIN_MS
@@ -145,8 +145,8 @@ class AgentGuard:
         return with_remark(self._event, answer, git.text) if git.text else answer
 
     def _before_named(self) -> HookAnswer:
-        """Refuse a command that names a file which another has claimed, unless it is known to read only. An agent that
-        is alone in its checkout is not asked."""
+        """Refuse a command that names a file which another has claimed, unless it is known to read only. For an
+        agent that is alone in its checkout the store is not asked."""
         here, agent = os.path.realpath(self._folder), self._event.agent
         root = root_around({}, here)
         if not root or agent is None or not os.path.isdir(os.path.join(git_folder_of(root), "dibs", "holders")):
@@ -171,7 +171,7 @@ class AgentGuard:
             files = named(found, held, os.path.realpath(root), here, checkout.same)
         finally:
             self._close(checkout)
-        # Whose they are the store tells: a claim of what is the agent's own, or its parent's, is granted.
+        # The store knows whose they are: it grants a claim on what the agent has itself, or its parent.
         return self._before(tuple(os.path.join(root, file) for file in files), _NAMED)
 
     def _before_git(self) -> HookAnswer:
@@ -187,7 +187,7 @@ class AgentGuard:
                 by_root.setdefault(root, []).append(each)
         notices = ""
         for root, commands in by_root.items():
-            from dibs.agents.git import tree_guard
+            from dibs.agents.git import git_guard
 
             assert self._event.agent is not None
             checkout = self._checkout(root, self._event.agent)
@@ -196,8 +196,8 @@ class AgentGuard:
             refused, level = "", checkout.settings.guard
             try:
                 if level != OFF:
-                    refused, free = tree_guard.stash_finding(commands, checkout)
-                    refused = refused or tree_guard.tree_finding(commands, checkout)
+                    refused, free = git_guard.stash_finding(commands, checkout)
+                    refused = refused or git_guard.overwrite_finding(commands, checkout)
                     notices = notices or free
             finally:
                 self._close(checkout)
@@ -206,8 +206,8 @@ class AgentGuard:
         return remark(self._event, notices)
 
     def _before_command(self) -> tuple[HookAnswer | None, str]:
-        """Claim what guards the command here. Not for Windsurf, which does not say when a command ends. Returns a
-        refusal, and which steps of the jobs are in doubt."""
+        """Claim the jobs that guard the command here. Not for Windsurf, which does not say when a command ends. Returns
+        a refusal, and which steps of the jobs are in doubt."""
         root = root_around({}, os.path.realpath(self._folder))
         agent = self._event.agent
         assert agent is not None
@@ -228,8 +228,8 @@ class AgentGuard:
         return refusal(self._event, _command_text(refused[0], words)), ""
 
     def _after_command(self, checkout: Checkout) -> None:
-        """Let go of what the command was claimed as. When the agent stops, none of its commands runs. Nobody says when
-        one ends that runs in the background, so that lasts until the agent stops."""
+        """Release the jobs that the command was claimed as. No event says when a command in the background ends, so its
+        jobs are released when the agent stops: then none of its commands runs any more."""
         if self._event.goes_on:
             return
         is_over = self._event.kind != kinds.AFTER_TOOL
@@ -356,7 +356,7 @@ class AgentGuard:
             files = checkout.held()
             held = {checkout.key(file) for file in files}
             in_way = checkout.claim([file for file in new if checkout.key(file) not in held], each=True)
-            # What is committed is somebody else's turn.
+            # A file that was committed is free for others.
             done = [file for file in files if _is_changed(checkout.key(file), committed)]
             checkout.release([file for file in done if not _is_changed(checkout.key(file), keys)])
         shown = [each for each in in_way if each["level"] != OFF]
@@ -368,15 +368,15 @@ class AgentGuard:
         meanwhile is not lost."""
         if not _is_written_since(os.path.join(checkout.repository.own, "index"), begin.at_ns):
             return []
-        from dibs.agents.git import tree_guard
+        from dibs.agents.git import git_guard
 
         if begin.entries is not None:
-            tree_guard.note_pushed(checkout, begin.entries)
-        lost = tree_guard.lost_files(checkout, begin.at_ns, changed)
+            git_guard.note_pushed(checkout, begin.entries)
+        lost = git_guard.lost_files(checkout, begin.at_ns, changed)
         if not lost:
             return []
-        tree_guard.note_lost(checkout, lost)
-        return [tree_guard.lost_text(lost)]
+        git_guard.note_lost(checkout, lost)
+        return [git_guard.lost_text(lost)]
 
     def _stopped(self, checkout: Checkout) -> None:
         """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
@@ -400,7 +400,7 @@ class AgentGuard:
     def _close(self, checkout: Checkout) -> None:
         self._wanted |= checkout.wanted()
         if os.path.isdir(os.path.join(checkout.repository.own, "dibs", "lost")) and remark(self._event, "heard").stdout:
-            from dibs.agents.git.tree_guard import take_lost
+            from dibs.agents.git.git_guard import take_lost
 
             self._lost += filter(None, [take_lost(checkout)])
         checkout.close()
@@ -435,7 +435,7 @@ class _Begin:
 
 
 def _note_begin(path: str, folder: str, command: str) -> None:
-    """If that fails, only what the command changed is not known afterwards."""
+    """Note the state before a command. If that fails, it is not known afterwards what the command changed."""
     root = root_around({}, os.path.realpath(folder))
     words = ["-"]
     if root:
@@ -599,8 +599,8 @@ def _command_text(refused: Document, words: str) -> str:
     if "position" in refused:
         ahead = f", and you are number {refused['position']} in line" if refused["position"] else ""
         return (
-            f"Not run: your turn is not yet. In this repository one worker at a time runs `{plain(words)}`, as the job "
-            f"{quoted(job)}: {_state(refused)}{has}{ahead}.\nAsk again: run the same command again. Within "
+            f"Not run: it is not your turn yet. In this repository one worker at a time runs `{plain(words)}`, as the "
+            f"job {quoted(job)}: {_state(refused)}{has}{ahead}.\nAsk again: run the same command again. Within "
             f"{span(TICKET_MS)} you keep your place."
         )
     return (

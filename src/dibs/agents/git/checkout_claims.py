@@ -15,7 +15,7 @@ import os
 
 from dibs.agents.git.guard_transport import guarded
 from dibs.agents.git.holders import forget_holder, names_in, note_holder
-from dibs.agents.harness.identity import Agent
+from dibs.agents.harness.agent_identity import Agent
 from dibs.agents.repository.file_paths import (
     CHECKOUT_DIGITS,
     checkout_id,
@@ -79,9 +79,9 @@ class Checkout:
         self._users.close()
 
     def is_own(self, job: str) -> bool:
-        """Tell whether a name is at the repository's place: a resource is, as it is for every command in the work tree.
-        A job is where the user's own commands look for it. But that is a word of the tracked file about everybody's
-        jobs, so it counts in a repository that the user trusts; else its jobs are its own, too."""
+        """Tell whether a name is in the repository's namespace. A resource is, as it is for every command in the work
+        tree. A job is where the user's own commands look for it, if the user trusts the repository: its tracked file
+        names jobs that everybody has. Otherwise its jobs are its own, too."""
         return is_resource(self._naming.of(job)) or not self.repository.is_trusted
 
     def _place(self, *, own: bool) -> tuple[Call, ActorSession]:
@@ -126,7 +126,7 @@ class Checkout:
             [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
             for refused in self._ask_each(names)
         ]
-        # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
+        # A file that somebody has in another checkout is claimed in this one alone.
         elsewhere = [
             at for at, refused in enumerate(found) if refused and all(each["level"] != DENY for each in refused)
         ]
@@ -204,7 +204,7 @@ class Checkout:
                     break
         if refused and not place:
             return refused
-        # Without a TTL: what was got lasts as long as the session from now on. Else this says how it stands now.
+        # Asked again without a TTL: what was granted lasts as long as the session then, and a refusal is up to date.
         return [{**each, **place} for each in self._ask(call, session, names)[0]]
 
     def _names(self, file: str) -> tuple[str, str]:
@@ -321,7 +321,7 @@ class Checkout:
 
     def held(self) -> list[str]:
         names = [str(hold["name"]) for hold in self._holds()]
-        # As they were written, where the claim that everybody sees tells it.
+        # The claim that everybody sees has the file as it was written.
         written = {self.key(name[5:]): name[5:] for name in names if not name.startswith("path:@")}
         here = [self.file_of(name) for name in names if name.startswith(f"path:@{self.id}/")]
         return [written.get(key, key) for key in here]
@@ -449,6 +449,6 @@ def _release(call: Call, session: ActorSession, names: list[str]) -> None:
 
 
 def _in_batches(call: Call, asks: list[Ask], most: int) -> Iterator[Reply]:
-    """The replies to requests, so many of them asked at once: what is done stays done if the hook's time is over."""
+    """The replies to requests, of which `most` are sent at once. If the hook's time is over, those before are done."""
     for first in range(0, len(asks), most):
         yield from call.transport().ask_all(asks[first : first + most])

@@ -214,10 +214,11 @@ def _clean(words: Sequence[str], exists: Callable[[str], bool]) -> Reach | None:
 
 
 def _commit(words: Sequence[str], exists: Callable[[str], bool]) -> Reach | None:
-    valued = """
-        --message --file --author --date --template --reuse-message --reedit-message --fixup --squash --cleanup
-        --trailer --pathspec-from-file
-        """.split()
+    valued = (
+        *("--message", "--file", "--author", "--date", "--template"),
+        *("--reuse-message", "--reedit-message", "--fixup", "--squash"),
+        *("--cleanup", "--trailer", "--pathspec-from-file"),
+    )
     given = _Words(words, valued, "mFCct", "Su")
     if given.has("-a", "--all") and not given.has("--dry-run"):
         return Reach(verb="commit -a", kind=COMMIT)

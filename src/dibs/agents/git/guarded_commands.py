@@ -14,57 +14,66 @@ from dibs.base.checkout import branch_of
 
 # Options whose value is the next word, by program: `git -C . push` is a push. Of a program that is not here, the word
 # after any option may be its value.
-_NPM = frozenset(
-    "-w --workspace --prefix -C --dir --cwd --registry --userconfig --tag --otp --loglevel --filter -F".split()
+_NPM = (
+    *("-w", "-C", "-F"),
+    *("--workspace", "--prefix", "--dir", "--cwd", "--registry"),
+    *("--userconfig", "--tag", "--otp", "--loglevel", "--filter"),
 )
-_PKILL = frozenset(
-    "-u -U -s --signal -g -G -P -t -r -o -y --ns --euid --uid --user --pgroup --parent --terminal".split()
+_PKILL = (
+    *("-u", "-U", "-s", "-g", "-G", "-P", "-t", "-r", "-o", "-y"),
+    *("--signal", "--ns", "--euid", "--uid", "--user", "--pgroup", "--parent", "--terminal"),
 )
-_OPTIONS: dict[str, frozenset[str]] = {
-    "git": frozenset(
-        """
-        -C -c --git-dir --work-tree --namespace --exec-path --super-prefix --config-env --attr-source --list-cmds
-        """.split()
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "git": (
+        *("-C", "-c"),
+        *("--git-dir", "--work-tree", "--namespace", "--exec-path"),
+        *("--super-prefix", "--config-env", "--attr-source", "--list-cmds"),
     ),
     **dict.fromkeys(
         ("kubectl", "oc", "helm", "k9s", "kustomize"),
-        frozenset(
-            """
-            -n --namespace --context --cluster --user --kubeconfig -s --server --token --as --as-group -v --v
-            --request-timeout --cache-dir --certificate-authority --client-certificate --client-key --tls-server-name
-            --kube-context --kube-apiserver --kube-token --registry-config --repository-config --repository-cache
-            """.split()
+        (
+            *("-n", "-s", "-v"),
+            *("--namespace", "--context", "--cluster", "--user", "--kubeconfig", "--server"),
+            *("--token", "--as", "--as-group", "--v", "--request-timeout", "--cache-dir"),
+            *("--certificate-authority", "--client-certificate", "--client-key"),
+            *("--tls-server-name", "--kube-context", "--kube-apiserver", "--kube-token"),
+            *("--registry-config", "--repository-config", "--repository-cache"),
         ),
     ),
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "lerna", "nx", "turbo"), _NPM),
     **dict.fromkeys(
         ("docker", "podman", "docker-compose"),
-        frozenset(
-            """
-            -H --host -c --context -l --log-level --config --tlscacert --tlscert --tlskey -f --file -p --project-name
-            --profile --env-file --project-directory --connection --url --root --runroot --builder
-            """.split()
+        (
+            *("-H", "-c", "-l", "-f", "-p"),
+            *("--host", "--context", "--log-level", "--config", "--tlscacert", "--tlscert"),
+            *("--tlskey", "--file", "--project-name", "--profile", "--env-file"),
+            *("--project-directory", "--connection", "--url", "--root", "--runroot", "--builder"),
         ),
     ),
     **dict.fromkeys(
         ("make", "gmake", "ninja"),
-        frozenset("-C -f -I -o -W -k --directory --file --makefile --include-dir --old-file --new-file".split())
-        - {"-k"},
+        (
+            *("-C", "-f", "-I", "-o", "-W"),
+            *("--directory", "--file", "--makefile", "--include-dir", "--old-file", "--new-file"),
+        ),
     ),
-    "just": frozenset("-f --justfile -d --working-directory --dotenv-path --set --shell".split()),
-    "cargo": frozenset("--manifest-path --target-dir -Z --config --color -C --target --profile".split()),
-    "go": frozenset(("-C",)),
-    "gh": frozenset("-R --repo --hostname".split()),
-    "aws": frozenset("--profile --region --output --endpoint-url --query --ca-bundle --color".split()),
-    "gcloud": frozenset(
-        "--project --account --configuration --format --verbosity --impersonate-service-account".split()
+    "just": ("-f", "--justfile", "-d", "--working-directory", "--dotenv-path", "--set", "--shell"),
+    "cargo": ("--manifest-path", "--target-dir", "-Z", "--config", "--color", "-C", "--target", "--profile"),
+    "go": ("-C",),
+    "gh": ("-R", "--repo", "--hostname"),
+    "aws": ("--profile", "--region", "--output", "--endpoint-url", "--query", "--ca-bundle", "--color"),
+    "gcloud": (
+        *("--project", "--account", "--configuration", "--format"),
+        *("--verbosity", "--impersonate-service-account"),
     ),
-    "az": frozenset("--subscription --output -o --query".split()),
-    **dict.fromkeys(("terraform", "tofu", "pulumi"), frozenset("-C --cwd -s --stack --chdir".split())),
-    **dict.fromkeys(("poetry", "pdm", "hatch", "uv"), frozenset("-C --directory -P --project -e --env".split())),
-    "mvn": frozenset("-f --file -pl --projects -P --activate-profiles -s --settings -D".split()),
-    **dict.fromkeys(("gradle", "gradlew"), frozenset("-p --project-dir -b --build-file -c --settings-file -x".split())),
-    "systemctl": frozenset("-H --host -M --machine -t --type -p --property -n --lines".split()),
+    "az": ("--subscription", "--output", "-o", "--query"),
+    **dict.fromkeys(("terraform", "tofu", "pulumi"), ("-C", "--cwd", "-s", "--stack", "--chdir")),
+    **dict.fromkeys(("poetry", "pdm", "hatch", "uv"), ("-C", "--directory", "-P", "--project", "-e", "--env")),
+    "mvn": ("-f", "--file", "-pl", "--projects", "-P", "--activate-profiles", "-s", "--settings", "-D"),
+    **dict.fromkeys(
+        ("gradle", "gradlew"), ("-p", "--project-dir", "-b", "--build-file", "-c", "--settings-file", "-x")
+    ),
+    "systemctl": ("-H", "--host", "-M", "--machine", "-t", "--type", "-p", "--property", "-n", "--lines"),
     **dict.fromkeys(("pkill", "killall", "pgrep"), _PKILL),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.harness.identity import Agent
+from dibs.agents.harness.agent_identity import Agent
 from dibs.base.clock import wall_ms
 from dibs.core.limits import AGENT_TTL_MS
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.harness.identity import Agent
+from dibs.agents.harness.agent_identity import Agent
 from dibs.base.clock import wall_ms
 from dibs.base.files import SHARED, content, replace_file
 from dibs.base.jsontext import decode, encode

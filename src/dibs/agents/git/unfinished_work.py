@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 
 from dibs.agents.git.checkout_claims import Checkout, agent_of
-from dibs.agents.harness.identity import Agent
+from dibs.agents.harness.agent_identity import Agent
 from dibs.base.cheap import Mapping
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.harness.identity import VARIABLES, Agent, agents_of
+from dibs.agents.harness.agent_identity import VARIABLES, Agent, agents_of
 from dibs.agents.shell_actor import forked_shells, look, runner
 from dibs.base.cheap import Iterable, Mapping
 from dibs.base.clock import wall_ms

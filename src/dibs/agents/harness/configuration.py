@@ -7,8 +7,8 @@ was put there by somebody, for instance with the address of a server: it stays.
 
 from __future__ import annotations
 
-from dibs.agents.harness import json_text
-from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, OPENCODE, WINDSURF
+from dibs.agents.harness import json_edit
+from dibs.agents.harness.agent_identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, OPENCODE, WINDSURF
 from dibs.base.jsontext import Document, encode
 
 EMPTY = "{}\n"
@@ -66,12 +66,12 @@ def servers_key(harness: str) -> str:
 
 def with_server(text: str, harness: str) -> str:
     key = servers_key(harness)
-    return text if NAME in _part(text, key) else json_text.put(text, (key, NAME), entry(harness))
+    return text if NAME in _part(text, key) else json_edit.put(text, (key, NAME), entry(harness))
 
 
 def without_server(text: str, harness: str) -> str:
     key = servers_key(harness)
-    return json_text.remove(text, (key, NAME)) if _part(text, key).get(NAME) == entry(harness) else text
+    return json_edit.remove(text, (key, NAME)) if _part(text, key).get(NAME) == entry(harness) else text
 
 
 def with_server_toml(text: str) -> str:
@@ -173,28 +173,28 @@ def plugin() -> str:
 
 def with_hooks(text: str, harness: str) -> str:
     made = without_hooks(text)
-    if harness in (COPILOT, CURSOR) and "version" not in json_text.value_of(made):
-        made = json_text.put(made, ("version",), 1)
+    if harness in (COPILOT, CURSOR) and "version" not in json_edit.value_of(made):
+        made = json_edit.put(made, ("version",), 1)
     for event, tools in _EVENTS[harness].items():
         if not isinstance(_part(made, "hooks").get(event, []), list):
             raise ValueError(f"the hooks of {event} are no list")
-        made = json_text.append(made, ("hooks", event), _entry(harness, event, tools))
-    return text if json_text.value_of(made) == json_text.value_of(text) else made
+        made = json_edit.append(made, ("hooks", event), _entry(harness, event, tools))
+    return text if json_edit.value_of(made) == json_edit.value_of(text) else made
 
 
 def without_hooks(text: str) -> str:
     while (path := _path_of_ours(_part(text, "hooks"))) is not None:
-        text = json_text.remove(text, ("hooks", *path))
+        text = json_edit.remove(text, ("hooks", *path))
     return text
 
 
 def is_empty(text: str) -> bool:
     """Tell whether a file says nothing that anybody would miss."""
-    return not {*json_text.value_of(text)} - {"version"} and "//" not in text and "/*" not in text
+    return not {*json_edit.value_of(text)} - {"version"} and "//" not in text and "/*" not in text
 
 
 def _part(text: str, key: str) -> Document:
-    document = json_text.value_of(text)
+    document = json_edit.value_of(text)
     part = document.get(key, {}) if isinstance(document, dict) else None
     if not isinstance(part, dict):
         raise ValueError("it has another form than expected")
@@ -228,7 +228,7 @@ def _command(harness: str, event: str) -> str:
     return f"command -v dibs >/dev/null || {absent}; exec {COMMAND} --client {harness}{limit}"
 
 
-def _path_of_ours(hooks: Document) -> json_text.Path | None:
+def _path_of_ours(hooks: Document) -> json_edit.Path | None:
     for event, entries in hooks.items():
         for at, entry in enumerate(entries if isinstance(entries, list) else ()):
             inner = entry.get("hooks") if isinstance(entry, dict) else None

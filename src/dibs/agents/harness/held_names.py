@@ -21,38 +21,51 @@ from dibs.agents.harness.shell_writes import arguments
 from dibs.base.cheap import Callable, Sequence
 
 # Programs that write none of the files that are their arguments, or that only run them.
-_READERS = frozenset(
-    """
-    : . [ [[ alias bg break cd command compgen complete continue declare dirs disown echo enable eval exit export false
-    fc fg getopts hash jobs let local popd printf print pushd pwd read readarray mapfile readonly return set shift shopt
-    source suspend test times trap true type typeset ulimit umask unalias unset wait yes sleep seq expr date env
-    printenv
-
-    cat bat batcat less more most head tail tac rev nl pr fold fmt expand unexpand column col colrm cut paste join comm
-    uniq tr wc tsort look strings od xxd hexdump hexyl base32 base64 iconv zcat zless zmore glow mdcat jq jless gron xq
-    csvlook csvcut csvgrep csvstat view pdftotext pdfinfo diff diff3 cmp sdiff colordiff delta difft diffstat vimdiff
-    grep egrep fgrep zgrep rg rga ag ack ugrep git-grep find fd fdfind locate ls exa eza lsd tree du df stat file
-    readlink realpath basename dirname pathchk md5 md5sum sha1sum sha224sum sha256sum sha384sum sha512sum shasum b2sum
-    cksum sum size nm objdump readelf otool ldd lsof fuser cloc tokei scc ctags getfacl lsattr chmod chown chgrp chattr
-    mkdir rmdir mkfifo mktemp tar zip unzip zipinfo gpg open xdg-open code cursor
-
-    pytest py.test tox nox coverage unittest jest vitest mocha ava tap cypress playwright karma jasmine rspec phpunit
-    ctest bats newman k6 hyperfine mypy pyright pyre flake8 pylint pyflakes pycodestyle pydocstyle bandit vulture radon
-    deptry tsc svelte-check vue-tsc jshint jsonlint yamllint shellcheck hadolint actionlint ansible-lint tflint luacheck
-    phpstan psalm phpcs checkstyle clang-tidy clang-check cppcheck protolint kubeconform kubeval gitleaks trivy snyk
-    vale
-    detect-secrets pip pip3 pipx conda mamba poetry pdm hatch rye pixi brew apt apt-get dnf yum apk pacman gem composer
-    bundle cmake ninja meson bazel mvn gradle gradlew dotnet swift javac java scalac kotlinc ghc sphinx-build mkdocs
-    uvicorn gunicorn flask streamlit nodemon serve http-server live-server storybook entr next vite webpack rollup
-    esbuild ty pyrefly basedpyright pytype dmypy madge cspell lizard pipdeptree lychee fastapi django-admin
-    gdb lldb valgrind perf ltrace pygmentize highlight tree-sitter cscope universal-ctags doxygen pdoc plantuml
-
-    ps pgrep pkill kill killall pidof top htop free uptime uname hostname id who whoami which whereis what man info
-    systemctl journalctl service ping dig host nslookup nc ssh scp sftp mail psql mysql sqlite3 mongosh redis-cli
-    screen fzf inotifywait b3sum ffprobe mediainfo identify gsutil rclone split csplit m4 cpp bc xgettext msgfmt idea
-    emacsclient subl docker docker-compose podman kubectl helm kustomize oc aws az gcloud gh glab heroku vercel netlify
-    fly flyctl ansible-playbook dibs claude codex gemini copilot opencode clear tput
-    """.split()
+_READERS = frozenset[str]().union(
+    # Commands of the shell itself, and what is as simple.
+    (":", ".", "[", "[[", "alias", "bg", "break", "cd", "command", "compgen", "complete", "continue", "declare"),
+    ("dirs", "disown", "echo", "enable", "eval", "exit", "export", "false", "fc", "fg", "getopts", "hash"),
+    ("jobs", "let", "local", "popd", "printf", "print", "pushd", "pwd", "read", "readarray", "mapfile"),
+    ("readonly", "return", "set", "shift", "shopt", "source", "suspend", "test", "times", "trap", "true"),
+    ("type", "typeset", "ulimit", "umask", "unalias", "unset", "wait", "yes", "sleep", "seq", "expr", "date"),
+    ("env", "printenv"),
+    # What shows, compares, searches and sums up files, or changes no more than their rights.
+    ("cat", "bat", "batcat", "less", "more", "most", "head", "tail", "tac", "rev", "nl", "pr", "fold", "fmt"),
+    ("expand", "unexpand", "column", "col", "colrm", "cut", "paste", "join", "comm", "uniq", "tr", "wc"),
+    ("tsort", "look", "strings", "od", "xxd", "hexdump", "hexyl", "base32", "base64", "iconv", "zcat", "zless"),
+    ("zmore", "glow", "mdcat", "jq", "jless", "gron", "xq", "csvlook", "csvcut", "csvgrep", "csvstat", "view"),
+    ("pdftotext", "pdfinfo", "diff", "diff3", "cmp", "sdiff", "colordiff", "delta", "difft", "diffstat"),
+    ("vimdiff", "grep", "egrep", "fgrep", "zgrep", "rg", "rga", "ag", "ack", "ugrep", "git-grep", "find", "fd"),
+    ("fdfind", "locate", "ls", "exa", "eza", "lsd", "tree", "du", "df", "stat", "file", "readlink", "realpath"),
+    ("basename", "dirname", "pathchk", "md5", "md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum"),
+    ("sha512sum", "shasum", "b2sum", "cksum", "sum", "size", "nm", "objdump", "readelf", "otool", "ldd", "lsof"),
+    ("fuser", "cloc", "tokei", "scc", "ctags", "getfacl", "lsattr", "chmod", "chown", "chgrp", "chattr"),
+    ("mkdir", "rmdir", "mkfifo", "mktemp", "tar", "zip", "unzip", "zipinfo", "gpg", "open", "xdg-open", "code"),
+    ("cursor",),
+    # Tests, linters, package managers, builds, servers, debuggers.
+    ("pytest", "py.test", "tox", "nox", "coverage", "unittest", "jest", "vitest", "mocha", "ava", "tap"),
+    ("cypress", "playwright", "karma", "jasmine", "rspec", "phpunit", "ctest", "bats", "newman", "k6"),
+    ("hyperfine", "mypy", "pyright", "pyre", "flake8", "pylint", "pyflakes", "pycodestyle", "pydocstyle"),
+    ("bandit", "vulture", "radon", "deptry", "tsc", "svelte-check", "vue-tsc", "jshint", "jsonlint", "yamllint"),
+    ("shellcheck", "hadolint", "actionlint", "ansible-lint", "tflint", "luacheck", "phpstan", "psalm", "phpcs"),
+    ("checkstyle", "clang-tidy", "clang-check", "cppcheck", "protolint", "kubeconform", "kubeval", "gitleaks"),
+    ("trivy", "snyk", "vale", "detect-secrets", "pip", "pip3", "pipx", "conda", "mamba", "poetry", "pdm"),
+    ("hatch", "rye", "pixi", "brew", "apt", "apt-get", "dnf", "yum", "apk", "pacman", "gem", "composer"),
+    ("bundle", "cmake", "ninja", "meson", "bazel", "mvn", "gradle", "gradlew", "dotnet", "swift", "javac"),
+    ("java", "scalac", "kotlinc", "ghc", "sphinx-build", "mkdocs", "uvicorn", "gunicorn", "flask", "streamlit"),
+    ("nodemon", "serve", "http-server", "live-server", "storybook", "entr", "next", "vite", "webpack", "rollup"),
+    ("esbuild", "ty", "pyrefly", "basedpyright", "pytype", "dmypy", "madge", "cspell", "lizard", "pipdeptree"),
+    ("lychee", "fastapi", "django-admin", "gdb", "lldb", "valgrind", "perf", "ltrace", "pygmentize"),
+    ("highlight", "tree-sitter", "cscope", "universal-ctags", "doxygen", "pdoc", "plantuml"),
+    # Processes, networks and services; assistants; editors that are only told to open a file.
+    ("ps", "pgrep", "pkill", "kill", "killall", "pidof", "top", "htop", "free", "uptime", "uname", "hostname"),
+    ("id", "who", "whoami", "which", "whereis", "what", "man", "info", "systemctl", "journalctl", "service"),
+    ("ping", "dig", "host", "nslookup", "nc", "ssh", "scp", "sftp", "mail", "psql", "mysql", "sqlite3"),
+    ("mongosh", "redis-cli", "screen", "fzf", "inotifywait", "b3sum", "ffprobe", "mediainfo", "identify"),
+    ("gsutil", "rclone", "split", "csplit", "m4", "cpp", "bc", "xgettext", "msgfmt", "idea", "emacsclient"),
+    ("subl", "docker", "docker-compose", "podman", "kubectl", "helm", "kustomize", "oc", "aws", "az", "gcloud"),
+    ("gh", "glab", "heroku", "vercel", "netlify", "fly", "flyctl", "ansible-playbook", "dibs", "claude"),
+    ("codex", "gemini", "copilot", "opencode", "clear", "tput"),
 )
 
 
@@ -61,161 +74,201 @@ class Program:
 
     `writes`: it writes them only with one of these options; None: always. `unless`: not with one of these. `outputs`:
     options whose value is a file that it writes, whatever else it does. `values`: options whose value is no file.
-    `skips`: how many words before the files are none (a script of yq). `tree`: of a folder, all files below it with one
-    of these endings; None: it takes no folders; empty: files of any kind. `here`: without a path, it is the current
-    folder. `joined`: its letters may stand in one word."""
+    `skips`: how many words before the files are none (a script of yq). `below`: of a folder, it takes all files below
+    with one of these endings; None: it takes no folders; empty: files of any kind. `here`: without a path, it takes the
+    current folder. `joined`: its letters may stand in one word."""
 
     def __init__(
         self,
         *,
-        writes: str | None = None,
-        unless: str = "",
-        outputs: str = "",
-        values: str = "",
+        writes: tuple[str, ...] | None = None,
+        unless: tuple[str, ...] = (),
+        outputs: tuple[str, ...] = (),
+        values: tuple[str, ...] = (),
         skips: int = 0,
-        tree: str | None = None,
+        below: tuple[str, ...] | None = None,
         here: bool = False,
         joined: bool = False,
     ) -> None:
-        self.writes = None if writes is None else frozenset(writes.split())
-        self.unless = frozenset(unless.split())
-        self.outputs = frozenset(outputs.split())
-        self.values = frozenset(values.split())
+        self.writes = None if writes is None else frozenset(writes)
+        self.unless = frozenset(unless)
+        self.outputs = frozenset(outputs)
+        self.values = frozenset(values)
         self.skips = skips
-        self.tree = None if tree is None else tuple(f".{each}" for each in tree.split())
+        self.below = below
         self.here = here
         self.joined = joined
 
 
-_WEB = "js jsx mjs cjs ts tsx mts cts json jsonc css scss less html vue svelte md mdx yaml yml graphql"
-_SCRIPT = "js jsx mjs cjs ts tsx mts cts vue svelte json"
+_WEB = (
+    *(".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte"),
+    *(".html", ".css", ".scss", ".less", ".json", ".jsonc", ".yaml", ".yml", ".graphql", ".md", ".mdx"),
+)
+_SCRIPT = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte", ".json")
 _PRETTIER = Program(
-    writes="--write -w", tree=_WEB, values="--config --ignore-path --plugin --parser --log-level --stdin-filepath"
+    writes=("--write", "-w"),
+    below=_WEB,
+    values=("--config", "--ignore-path", "--plugin", "--parser", "--log-level", "--stdin-filepath"),
 )
 _ESLINT = Program(
-    writes="--fix",
-    tree=_SCRIPT,
-    outputs="-o --output-file",
-    values="-c --config --ext --rulesdir --plugin --parser --ignore-path --ignore-pattern -f --format --max-warnings",
+    writes=("--fix",),
+    below=_SCRIPT,
+    outputs=("-o", "--output-file"),
+    values=(
+        *("-c", "-f"),
+        *("--config", "--ext", "--rulesdir", "--plugin", "--parser"),
+        *("--ignore-path", "--ignore-pattern", "--format", "--max-warnings"),
+    ),
 )
-_RUFF = "-c --config --select --ignore --extend-select --exclude --line-length --target-version --output-format"
-_OUT = Program(writes="", outputs="-o --output")  # reads its files, and writes one
+_RUFF = (
+    *("-c", "--config", "--select", "--ignore", "--extend-select", "--exclude"),
+    *("--line-length", "--target-version", "--output-format"),
+)
+_OUT = Program(writes=(), outputs=("-o", "--output"))  # reads its files, and writes one
 _PACKAGERS = ("npm", "pnpm", "yarn", "bun")
 # By program, or by program and subcommand. A program that is neither here nor a reader may write any file it names.
 _PROGRAMS: dict[str, Program] = {
     # Python
     "black": Program(
-        unless="--check --diff --version --help -h",
-        tree="py pyi ipynb",
-        values="-l --line-length -t --target-version --config --include --exclude --extend-exclude -c --code -W",
+        unless=("--check", "--diff", "--version", "--help", "-h"),
+        below=(".py", ".pyi", ".ipynb"),
+        values=(
+            *("-l", "-t", "-c", "-W"),
+            *("--line-length", "--target-version", "--config"),
+            *("--include", "--exclude", "--extend-exclude", "--code"),
+        ),
     ),
-    "isort": Program(unless="--check --check-only --diff -c -d --version", tree="py pyi", values="--profile -l --sp"),
-    "autopep8": Program(writes="-i --in-place", tree="py", values="--max-line-length --select --ignore"),
-    "yapf": Program(writes="-i --in-place", tree="py", values="--style"),
-    "autoflake": Program(writes="-i --in-place", unless="--check", tree="py"),
-    "docformatter": Program(writes="-i --in-place", tree="py"),
+    "isort": Program(
+        unless=("--check", "--check-only", "--diff", "-c", "-d", "--version"),
+        below=(".py", ".pyi"),
+        values=("--profile", "-l", "--sp"),
+    ),
+    "autopep8": Program(
+        writes=("-i", "--in-place"), below=(".py",), values=("--max-line-length", "--select", "--ignore")
+    ),
+    "yapf": Program(writes=("-i", "--in-place"), below=(".py",), values=("--style",)),
+    "autoflake": Program(writes=("-i", "--in-place"), unless=("--check",), below=(".py",)),
+    "docformatter": Program(writes=("-i", "--in-place"), below=(".py",)),
     "pyupgrade": Program(),
-    "ruff": Program(writes=""),
+    "ruff": Program(writes=()),
     "ruff check": Program(
-        writes="--fix --fix-only --add-noqa", unless="--diff", tree="py pyi", values=_RUFF, here=True
+        writes=("--fix", "--fix-only", "--add-noqa"), unless=("--diff",), below=(".py", ".pyi"), values=_RUFF, here=True
     ),
-    "ruff format": Program(unless="--check --diff", tree="py pyi ipynb", values=_RUFF, here=True),
-    "djlint": Program(writes="--reformat", tree="html"),
-    "codespell": Program(writes="-w --write-changes", tree="", values="-S --skip -L -I"),
-    "typos": Program(writes="-w --write-changes", tree="", values="--config", here=True),
-    "jupyter": Program(writes="--inplace", values="--config"),
+    "ruff format": Program(unless=("--check", "--diff"), below=(".py", ".pyi", ".ipynb"), values=_RUFF, here=True),
+    "djlint": Program(writes=("--reformat",), below=(".html",)),
+    "codespell": Program(writes=("-w", "--write-changes"), below=(), values=("-S", "--skip", "-L", "-I")),
+    "typos": Program(writes=("-w", "--write-changes"), below=(), values=("--config",), here=True),
+    "jupyter": Program(writes=("--inplace",), values=("--config",)),
     # JavaScript and the web
     "prettier": _PRETTIER,
     "eslint": _ESLINT,
-    "stylelint": Program(writes="--fix", tree="css scss less vue", values="--config"),
-    "standard": Program(writes="--fix", tree=_SCRIPT),
-    "xo": Program(writes="--fix", tree=_SCRIPT),
-    "biome": Program(writes="--write --apply --apply-unsafe --fix -w", tree=_WEB, here=True),
-    "dprint fmt": Program(tree="", here=True),
-    "dprint": Program(writes=""),
-    "oxlint": Program(writes="--fix", tree=_SCRIPT, here=True),
-    "jscodeshift": Program(unless="-d --dry", tree=_SCRIPT, values="-t --transform --parser --extensions"),
-    "markdownlint": Program(writes="--fix -f", tree="md", values="-c --config"),
-    "markdownlint-cli2": Program(writes="--fix", tree="md"),
-    "deno fmt": Program(unless="--check", tree=_WEB, here=True),
-    "deno lint": Program(writes="--fix", tree=_SCRIPT, here=True),
-    "deno": Program(writes=""),
+    "stylelint": Program(writes=("--fix",), below=(".css", ".scss", ".less", ".vue"), values=("--config",)),
+    "standard": Program(writes=("--fix",), below=_SCRIPT),
+    "xo": Program(writes=("--fix",), below=_SCRIPT),
+    "biome": Program(writes=("--write", "--apply", "--apply-unsafe", "--fix", "-w"), below=_WEB, here=True),
+    "dprint fmt": Program(below=(), here=True),
+    "dprint": Program(writes=()),
+    "oxlint": Program(writes=("--fix",), below=_SCRIPT, here=True),
+    "jscodeshift": Program(
+        unless=("-d", "--dry"), below=_SCRIPT, values=("-t", "--transform", "--parser", "--extensions")
+    ),
+    "markdownlint": Program(writes=("--fix", "-f"), below=(".md",), values=("-c", "--config")),
+    "markdownlint-cli2": Program(writes=("--fix",), below=(".md",)),
+    "deno fmt": Program(unless=("--check",), below=_WEB, here=True),
+    "deno lint": Program(writes=("--fix",), below=_SCRIPT, here=True),
+    "deno": Program(writes=()),
     # Go, Rust, C and others
-    "gofmt": Program(writes="-w", tree="go"),
-    "goimports": Program(writes="-w", tree="go"),
-    "gofumpt": Program(writes="-w", tree="go"),
-    "go fmt": Program(tree="go", here=True),
-    "go": Program(writes="", outputs="-o"),
-    "golangci-lint": Program(writes="--fix", tree="go", here=True),
-    "rustfmt": Program(unless="--check"),
-    "cargo fmt": Program(unless="--check", tree="rs", here=True),
-    "cargo clippy": Program(writes="--fix", tree="rs", here=True),
-    "cargo fix": Program(tree="rs", here=True),
-    "cargo": Program(writes=""),
-    "clang-format": Program(writes="-i"),
-    "shfmt": Program(writes="-w --write", tree="sh bash"),
-    "terraform fmt": Program(unless="-check -diff", tree="tf tfvars", here=True),
-    **dict.fromkeys(("terraform", "tofu"), Program(writes="")),
-    "rubocop": Program(writes="-a -A --autocorrect --auto-correct --autocorrect-all --fix", tree="rb", here=True),
-    "php-cs-fixer": Program(unless="--dry-run", tree="php"),
-    "mix format": Program(unless="--check-formatted", tree="ex exs", here=True),
-    "mix": Program(writes=""),
-    "dart format": Program(unless="--output=none", tree="dart"),
-    "dart": Program(writes="", outputs="-o"),
-    "swiftformat": Program(unless="--lint --dryrun", tree="swift"),
-    "ktlint": Program(writes="-F --format", tree="kt kts", here=True),
-    "buildifier": Program(unless="-mode=check --mode=check", tree="bzl bazel"),
-    "sqlfluff fix": Program(tree="sql"),
-    "sqlfluff format": Program(tree="sql"),
-    "sqlfluff": Program(writes=""),
-    "taplo": Program(writes="fmt format", unless="--check", tree="toml"),
-    "comby": Program(writes="-i -in-place", tree=""),
-    **dict.fromkeys(("ast-grep", "sg"), Program(writes="-U --update-all", tree="", here=True)),
-    "semgrep": Program(writes="--autofix", unless="--dryrun", tree="", values="--config -f -e", here=True),
+    "gofmt": Program(writes=("-w",), below=(".go",)),
+    "goimports": Program(writes=("-w",), below=(".go",)),
+    "gofumpt": Program(writes=("-w",), below=(".go",)),
+    "go fmt": Program(below=(".go",), here=True),
+    "go": Program(writes=(), outputs=("-o",)),
+    "golangci-lint": Program(writes=("--fix",), below=(".go",), here=True),
+    "rustfmt": Program(unless=("--check",)),
+    "cargo fmt": Program(unless=("--check",), below=(".rs",), here=True),
+    "cargo clippy": Program(writes=("--fix",), below=(".rs",), here=True),
+    "cargo fix": Program(below=(".rs",), here=True),
+    "cargo": Program(writes=()),
+    "clang-format": Program(writes=("-i",)),
+    "shfmt": Program(writes=("-w", "--write"), below=(".sh", ".bash")),
+    "terraform fmt": Program(unless=("-check", "-diff"), below=(".tf", ".tfvars"), here=True),
+    **dict.fromkeys(("terraform", "tofu"), Program(writes=())),
+    "rubocop": Program(
+        writes=("-a", "-A", "--autocorrect", "--auto-correct", "--autocorrect-all", "--fix"), below=(".rb",), here=True
+    ),
+    "php-cs-fixer": Program(unless=("--dry-run",), below=(".php",)),
+    "mix format": Program(unless=("--check-formatted",), below=(".ex", ".exs"), here=True),
+    "mix": Program(writes=()),
+    "dart format": Program(unless=("--output=none",), below=(".dart",)),
+    "dart": Program(writes=(), outputs=("-o",)),
+    "swiftformat": Program(unless=("--lint", "--dryrun"), below=(".swift",)),
+    "ktlint": Program(writes=("-F", "--format"), below=(".kt", ".kts"), here=True),
+    "buildifier": Program(unless=("-mode=check", "--mode=check"), below=(".bzl", ".bazel")),
+    "sqlfluff fix": Program(below=(".sql",)),
+    "sqlfluff format": Program(below=(".sql",)),
+    "sqlfluff": Program(writes=()),
+    "taplo": Program(writes=("fmt", "format"), unless=("--check",), below=(".toml",)),
+    "comby": Program(writes=("-i", "-in-place"), below=()),
+    **dict.fromkeys(("ast-grep", "sg"), Program(writes=("-U", "--update-all"), below=(), here=True)),
+    "semgrep": Program(
+        writes=("--autofix",), unless=("--dryrun",), below=(), values=("--config", "-f", "-e"), here=True
+    ),
     # Text and files
-    **dict.fromkeys(("awk", "gawk", "mawk"), Program(writes="inplace --in-place", values="-f -v -F", skips=1)),
-    "yq": Program(writes="-i --inplace --in-place", skips=1),
-    "sort": Program(writes="", outputs="-o --output", joined=True),
+    **dict.fromkeys(
+        ("awk", "gawk", "mawk"), Program(writes=("inplace", "--in-place"), values=("-f", "-v", "-F"), skips=1)
+    ),
+    "yq": Program(writes=("-i", "--inplace", "--in-place"), skips=1),
+    "sort": Program(writes=(), outputs=("-o", "--output"), joined=True),
     "shuf": _OUT,
-    "tidy": Program(writes="-m -modify"),
-    "xmllint": Program(writes="", outputs="-o --output"),
-    **dict.fromkeys(("curl", "http"), Program(writes="", outputs="-o --output", joined=True)),
-    "wget": Program(writes="", outputs="-O --output-document", joined=True),
+    "tidy": Program(writes=("-m", "-modify")),
+    "xmllint": Program(writes=(), outputs=("-o", "--output")),
+    **dict.fromkeys(("curl", "http"), Program(writes=(), outputs=("-o", "--output"), joined=True)),
+    "wget": Program(writes=(), outputs=("-O", "--output-document"), joined=True),
     **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++", "rustc", "pandoc", "dot"), _OUT),
-    "openssl": Program(writes="", outputs="-out"),
-    "make": Program(unless="-n --dry-run --just-print", values="-f --file --makefile -j -l -o -W -I"),
-    "protoc": Program(writes=""),
-    **dict.fromkeys(("vim", "nvim", "vi", "ex"), Program(unless="-R --version", values="-c -S -u --cmd")),
-    **dict.fromkeys(_PACKAGERS, Program(writes="")),
-    "pre-commit": Program(values="-c --config --hook-stage --from-ref --to-ref", writes="run"),
-    **{f"{each} run": Program(skips=2, values="-w --workspace --filter") for each in _PACKAGERS},
+    "openssl": Program(writes=(), outputs=("-out",)),
+    "make": Program(
+        unless=("-n", "--dry-run", "--just-print"), values=("-f", "--file", "--makefile", "-j", "-l", "-o", "-W", "-I")
+    ),
+    "protoc": Program(writes=()),
+    **dict.fromkeys(
+        ("vim", "nvim", "vi", "ex"), Program(unless=("-R", "--version"), values=("-c", "-S", "-u", "--cmd"))
+    ),
+    **dict.fromkeys(_PACKAGERS, Program(writes=())),
+    "pre-commit": Program(values=("-c", "--config", "--hook-stage", "--from-ref", "--to-ref"), writes=("run",)),
+    **{f"{each} run": Program(skips=2, values=("-w", "--workspace", "--filter")) for each in _PACKAGERS},
 }
 _ANY = Program(
-    values="""
-    -c --config --config-file --conf -f --file --from --input --in --source --src --env-file --settings --manifest
-    --rcfile --ignore --exclude --include --template --data --body-file --message -m -p --project --name --title --body
-    --text --prompt --description --grep --pattern --filter --schema --spec --requirement -r --constraint --log-file
-    """
+    values=(
+        *("-c", "-f", "-m", "-p", "-r"),
+        *("--config", "--config-file", "--conf", "--file", "--from", "--input", "--in", "--source"),
+        *("--src", "--env-file", "--settings", "--manifest", "--rcfile", "--ignore", "--exclude"),
+        *("--include", "--template", "--data", "--body-file", "--message", "--project", "--name"),
+        *("--title", "--body", "--text", "--prompt", "--description", "--grep", "--pattern"),
+        *("--filter", "--schema", "--spec", "--requirement", "--constraint", "--log-file"),
+    )
 )
 # Scripts of a package that only read, by their name or its first part (`test:unit`).
-_READING_SCRIPTS = frozenset(
-    "test tests unit e2e lint check typecheck type-check types tsc build start dev serve watch bench coverage".split()
+_READING_SCRIPTS = frozenset[str]().union(
+    ("test", "tests", "unit", "e2e", "lint", "check", "typecheck", "type-check"),
+    ("types", "tsc", "build", "start", "dev", "serve", "watch", "bench", "coverage"),
 )
-_FIXES = frozenset("--fix --write -w --apply -i --in-place -a -A --autocorrect --update-snapshot -u".split())
+_FIXES = frozenset[str]().union(
+    ("-w", "-i", "-a", "-A", "-u"),
+    ("--fix", "--write", "--apply", "--in-place", "--autocorrect", "--update-snapshot"),
+)
 # The name of a script, or the first word of a program that is not known, that says it only looks.
 _LOOKS = re.compile(
     r"(?:run[-_])?(?:tests?|lint|check|typecheck|verify|validate)(?:[.:][\w:]+)?"
     r"|log|diff|show|status|list|view|parse|report|watch"
 )
 # Modules that `python -m` runs, and that no program is named after.
-_READING_MODULES = frozenset(
-    """
-    doctest py_compile compileall http.server json.tool venv timeit pdb cProfile profile trace dis ast tokenize tabnanny
-    symtable memory_profiler line_profiler
-    """.split()
+_READING_MODULES = frozenset[str]().union(
+    ("doctest", "py_compile", "compileall", "http.server", "json.tool"),
+    ("venv", "timeit", "pdb", "cProfile", "profile", "trace", "dis", "ast"),
+    ("tokenize", "tabnanny", "symtable", "memory_profiler", "line_profiler"),
 )
 # Options by which a program goes to a folder first.
-_GOES = frozenset("-C --directory --cwd --prefix --chdir --working-directory -d".split())
+_GOES = frozenset(("-C", "--directory", "--cwd", "--prefix", "--chdir", "--working-directory", "-d"))
 _GIT_WRITES = {
     "rm": frozenset(("--cached", "-n", "--dry-run")),
     "mv": frozenset(("-n", "--dry-run")),
@@ -223,15 +276,19 @@ _GIT_WRITES = {
     "checkout-index": frozenset[str](),
 }
 _GIT_PATCHES = frozenset(("--check", "--stat", "--numstat", "--summary", "--cached"))
-_INTERPRETERS = frozenset(
-    "python ipython pypy node tsx ts-node ruby perl php Rscript lua osascript pwsh jython".split()
+_INTERPRETERS = frozenset[str]().union(
+    ("python", "ipython", "pypy", "node", "tsx", "ts-node", "ruby"),
+    ("perl", "php", "Rscript", "lua", "osascript", "pwsh", "jython"),
 )
-_CODE = frozenset("-c -e -E -p -r -pe --eval --print --execute --command".split())
+_CODE = frozenset(("-c", "-e", "-E", "-p", "-r", "-pe", "--eval", "--print", "--execute", "--command"))
 _VERSIONS = re.compile(r"(python|pypy|ruby|perl|php|node|lua|pip|clang-format|clang|gcc|g\+\+)-?[\d.]+")
 _EDITS_IN_PLACE = re.compile(r"-[0-9acFlnpsStTuUwWx]*i")
 # The options of interpreters that take a value which is no file.
-_TAKES_VALUE = frozenset("-W -X --import --require --loader --experimental-loader --conditions --env-file".split())
-# Code that only reads the file which it names. What is left of a text without it is looked at.
+_TAKES_VALUE = frozenset[str]().union(
+    ("-W", "-X"),
+    ("--import", "--require", "--loader", "--experimental-loader", "--conditions", "--env-file"),
+)
+# Code that only reads the file which it names. It is taken out of a text before names are looked for.
 _READS = re.compile(
     r"""
       \b(?: open | read\w* | loadtxt | file_get_contents | exists(?:Sync)? | isfile | getsize | statSync )
@@ -351,11 +408,11 @@ def _by_table(known: Program, program: str, rest: Sequence[Word], folder: str | 
             return found
     is_sub = f"{program} {plain[0]}" in _PROGRAMS if plain else False
     files = plain[known.skips or (1 if is_sub else 0) :]
-    if known.tree is not None and known.here and not files:
+    if known.below is not None and known.here and not files:
         files = [word(".")]
-    if known.tree is not None:  # they also expand patterns themselves, and `./...`
+    if known.below is not None:  # they also expand patterns themselves, and `./...`
         files = [word(each.removesuffix("/...") or ".", sure=each.sure and not _has_pattern(each)) for each in files]
-    return found + [Candidate(each, file, known.tree) for each in _folders(rest, folder) for file in files]
+    return found + [Candidate(each, file, known.below) for each in _folders(rest, folder) for file in files]
 
 
 def _folders(rest: Sequence[Word], folder: str | None) -> list[str | None]:
@@ -427,7 +484,12 @@ def _of_patch(
     """The files that a patch is about: they stand in it. `patch FILE` names one itself."""
     if {"--dry-run", "-C", "--check"}.intersection(rest):
         return []
-    values = Program(values="-p -i --input -d --directory -o --output -r -F --strip --fuzz -D -B -z -Y --exclude")
+    values = Program(
+        values=(
+            *("-p", "-i", "-d", "-o", "-r", "-F", "-D", "-B", "-z", "-Y"),
+            *("--input", "--directory", "--output", "--strip", "--fuzz", "--exclude"),
+        )
+    )
     plain = _plain(rest, values)
     is_git = command.program == "git"
     sources = [*_values(rest, frozenset(("-i", "--input"))), *command.inputs, *(plain if is_git else plain[1:])]

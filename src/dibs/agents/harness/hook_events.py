@@ -8,8 +8,18 @@ from __future__ import annotations
 
 import posixpath
 
-from dibs.agents.harness import identity
-from dibs.agents.harness.identity import Agent
+from dibs.agents.harness.agent_identity import (
+    CLAUDE,
+    CODEX,
+    COPILOT,
+    CURSOR,
+    GEMINI,
+    OPENCODE,
+    WINDSURF,
+    Agent,
+    is_session_id,
+    pid_of,
+)
 from dibs.base.cheap import Any, Mapping
 from dibs.base.jsontext import decode, encode
 from dibs.base.record import Record
@@ -102,14 +112,14 @@ _PATH_FIELDS = ("file_path", "notebook_path", "path", "filePath", "absolute_path
 def harness_of(document: Document) -> str:
     """Return which harness wrote this, by the fields that only it has."""
     if "agent_action_name" in document:
-        return identity.WINDSURF
+        return WINDSURF
     if "conversation_id" in document or "cursor_version" in document:
-        return identity.CURSOR
+        return CURSOR
     if "sessionId" in document or "toolName" in document:
-        return identity.COPILOT
+        return COPILOT
     if str(document.get("hook_event_name")) in ("BeforeTool", "AfterTool", "AfterAgent", "PreCompress"):
-        return identity.GEMINI
-    return identity.CODEX if "turn_id" in document else identity.CLAUDE
+        return GEMINI
+    return CODEX if "turn_id" in document else CLAUDE
 
 
 def event_of(document: Document, env: Mapping[str, str], harness: str | None = None) -> HookEvent:
@@ -120,7 +130,7 @@ def event_of(document: Document, env: Mapping[str, str], harness: str | None = N
     root = roots[0] if isinstance(roots, list) and roots else ""
     cwd = _text(document, "cwd") or (root if isinstance(root, str) else "")
     event = HookEvent(harness, name, _agent(document, env, harness), cwd)
-    if harness == identity.WINDSURF:
+    if harness == WINDSURF:
         _read_windsurf(event, document)
     elif name == "beforeShellExecution":
         event.kind, event.command = BEFORE_SHELL, _text(document, "command")
@@ -197,13 +207,13 @@ def _read_windsurf(event: HookEvent, document: Document) -> None:
 def _agent(document: Document, env: Mapping[str, str], harness: str) -> Agent | None:
     for key in ("session_id", "sessionId", "conversation_id", "trajectory_id"):
         session = document.get(key)
-        if identity.is_session_id(session):
+        if is_session_id(session):
             break
     else:
         return None
     given = document.get("agent_id")
-    subagent = str(given) if identity.is_session_id(given) else ""
-    return Agent(harness, str(session), subagent, identity.pid_of(env, harness))
+    subagent = str(given) if is_session_id(given) else ""
+    return Agent(harness, str(session), subagent, pid_of(env, harness))
 
 
 def _text(document: Document, key: str) -> str:
@@ -233,20 +243,20 @@ NOTHING = HookAnswer()
 # The events after which a harness passes our words to the model, as seen in the versions that `agents.md` names.
 _CLAUDE = (BEFORE_EDIT, BEFORE_SHELL, AFTER_TOOL, START, COMPACTED)
 _HEARD = {
-    identity.CLAUDE: _CLAUDE,
-    identity.CODEX: _CLAUDE,
-    identity.COPILOT: (BEFORE_EDIT, BEFORE_SHELL, AFTER_TOOL, START),
-    identity.GEMINI: (AFTER_TOOL, START),
+    CLAUDE: _CLAUDE,
+    CODEX: _CLAUDE,
+    COPILOT: (BEFORE_EDIT, BEFORE_SHELL, AFTER_TOOL, START),
+    GEMINI: (AFTER_TOOL, START),
 }
 
 
 def refusal(event: HookEvent, reason: str) -> HookAnswer:
     """Refuse what the agent is about to do."""
     reason = reason[:CONTEXT_CHARS_MAX]
-    if event.harness == identity.COPILOT:  # reads the reason from JSON, and takes any other exit for an error of ours
+    if event.harness == COPILOT:  # reads the reason from JSON, and takes any other exit for an error of ours
         answer = {"permissionDecision": "deny", "permissionDecisionReason": reason}
         return HookAnswer(stdout=encode(answer), reason=reason)
-    if event.harness == identity.CURSOR:
+    if event.harness == CURSOR:
         answer = {"permission": "deny", "agent_message": reason, "user_message": reason}
         return HookAnswer(exit=REFUSED, stdout=encode(answer), stderr=reason, reason=reason)
     return HookAnswer(exit=REFUSED, stderr=reason, reason=reason)
@@ -259,10 +269,10 @@ def remark(event: HookEvent, text: str) -> HookAnswer:
         return NOTHING
     if event.kind in _HEARD.get(event.harness, ()):
         answer: dict[str, object] = {"additionalContext": text}
-        if event.harness != identity.COPILOT:
+        if event.harness != COPILOT:
             answer = {"hookSpecificOutput": {"hookEventName": event.name, **answer}}
         return HookAnswer(stdout=encode(answer), text=text)
-    if event.harness == identity.OPENCODE:  # our plugin there adds it to what the tool says
+    if event.harness == OPENCODE:  # our plugin there adds it to what the tool says
         return HookAnswer(stdout=text, text=text)
     return HookAnswer(stderr=text, text=text)
 

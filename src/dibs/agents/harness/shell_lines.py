@@ -20,7 +20,11 @@ _NESTED_MAX = 200  # texts that are lines of their own
 _VALUES_MAX = 64  # that one word with variables may have
 _REDIRECTIONS = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
 _INPUTS = frozenset(("<", "<<<", "<&", ">&"))
-_OPERATORS = tuple("&>> ;;& && || >> >| &> <<< <<- << <> >& <& ;; ;& |& > < ; | & ( )".split())  # longer ones first
+_OPERATORS = (  # longer ones first
+    *("&>>", ";;&", "<<<", "<<-"),
+    *("&&", "||", ">>", ">|", "&>", "<<", "<>", ">&", "<&", ";;", ";&", "|&"),
+    *(">", "<", ";", "|", "&", "(", ")"),
+)
 _BEGIN_OPERATORS = frozenset([each[0] for each in _OPERATORS])
 _PARTED = dict.fromkeys(map(ord, ";&|()`"), "\n")
 _PLAIN = re.compile(r"[^\s'\"\\$`#;&|<>()*?\[~{}!]+")
@@ -29,7 +33,10 @@ _QUOTED = re.compile(r'[^"\\$`]+')
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _HERE = re.compile(r"[ \t]*(?:'([^'\n]*)'|\"([^\"\n]*)\"|\\?([^\s'\"\\;&|<>()]+))")
 # Words of the shell before a command. `for`, `select`, `case` and `function` take words of their own.
-_KEYWORDS = frozenset("if then elif else fi while until do done ! { } coproc esac".split())
+_KEYWORDS = frozenset[str]().union(
+    ("if", "then", "elif", "else", "fi", "while", "until"),
+    ("do", "done", "!", "{", "}", "coproc", "esac"),
+)
 SHELLS = frozenset(("bash", "sh", "zsh", "dash", "ksh", "ash"))
 
 
@@ -38,55 +45,76 @@ class Wrapper:
     other's name. `no`: options with which it runs nothing. `after`: the word that must follow for it to be one. `goes`:
     options whose value is the folder in which it runs the other."""
 
-    def __init__(self, values: str = "", *, words: int = 0, no: str = "", after: str = "", goes: str = "") -> None:
-        self.values = frozenset(f"{values} {goes}".split())
-        self.goes = frozenset(goes.split())
+    def __init__(
+        self,
+        values: tuple[str, ...] = (),
+        *,
+        words: int = 0,
+        no: tuple[str, ...] = (),
+        after: tuple[str, ...] = (),
+        goes: tuple[str, ...] = (),
+    ) -> None:
+        self.values = frozenset((*values, *goes))
+        self.goes = goes
         self.words = words
-        self.no = frozenset(no.split())
-        self.after = frozenset(after.split())
+        self.no = frozenset(no)
+        self.after = after
 
 
 _PLAIN_WRAPPER = Wrapper()
 _WRAPPERS: dict[str, Wrapper] = {
     **dict.fromkeys(("nohup", "setsid", "builtin", "chronic", "unbuffer", "catchsegv", "rtk"), _PLAIN_WRAPPER),
     "sudo": Wrapper(
-        "-u -g -h -p -C -R -T -U -r -t --user --group --host --prompt --chroot --command-timeout",
-        goes="-D --chdir",
-        no="-l --list -v --validate -k -K -e --edit",
+        (
+            *("-u", "-g", "-h", "-p", "-C", "-R", "-T", "-U", "-r", "-t"),
+            *("--user", "--group", "--host", "--prompt", "--chroot", "--command-timeout"),
+        ),
+        goes=("-D", "--chdir"),
+        no=("-l", "--list", "-v", "--validate", "-k", "-K", "-e", "--edit"),
     ),
-    "doas": Wrapper("-u -C"),
-    "env": Wrapper("-u --unset", goes="-C --chdir"),
-    "command": Wrapper(no="-v -V"),
-    "exec": Wrapper("-a"),
-    "time": Wrapper("-f -o --format --output"),
-    "timeout": Wrapper("-k -s --kill-after --signal", words=1),
-    "nice": Wrapper("-n --adjustment"),
-    "ionice": Wrapper("-c -n --class --classdata", no="-p --pid"),
-    "chrt": Wrapper(words=1, no="-p --pid"),
-    "taskset": Wrapper(words=1, no="-p --pid"),
-    "stdbuf": Wrapper("-i -o -e --input --output --error"),
-    "xargs": Wrapper("-I -n -P -L -d -E -s -a --max-args --max-procs --max-lines --delimiter --replace --arg-file"),
-    "strace": Wrapper("-e -o -p -s -E -u"),
-    "caffeinate": Wrapper("-t -w"),
-    "watch": Wrapper("-n --interval"),
-    "flock": Wrapper("-w -E --timeout --conflict-exit-code", words=1),
-    "npx": Wrapper("-p --package"),
+    "doas": Wrapper(("-u", "-C")),
+    "env": Wrapper(("-u", "--unset"), goes=("-C", "--chdir")),
+    "command": Wrapper(no=("-v", "-V")),
+    "exec": Wrapper(("-a",)),
+    "time": Wrapper(("-f", "-o", "--format", "--output")),
+    "timeout": Wrapper(("-k", "-s", "--kill-after", "--signal"), words=1),
+    "nice": Wrapper(("-n", "--adjustment")),
+    "ionice": Wrapper(("-c", "-n", "--class", "--classdata"), no=("-p", "--pid")),
+    "chrt": Wrapper(words=1, no=("-p", "--pid")),
+    "taskset": Wrapper(words=1, no=("-p", "--pid")),
+    "stdbuf": Wrapper(("-i", "-o", "-e", "--input", "--output", "--error")),
+    "xargs": Wrapper(
+        (
+            *("-I", "-n", "-P", "-L", "-d", "-E", "-s", "-a"),
+            *("--max-args", "--max-procs", "--max-lines", "--delimiter", "--replace", "--arg-file"),
+        )
+    ),
+    "strace": Wrapper(("-e", "-o", "-p", "-s", "-E", "-u")),
+    "caffeinate": Wrapper(("-t", "-w")),
+    "watch": Wrapper(("-n", "--interval")),
+    "flock": Wrapper(("-w", "-E", "--timeout", "--conflict-exit-code"), words=1),
+    "npx": Wrapper(("-p", "--package")),
     "bunx": _PLAIN_WRAPPER,
-    "uvx": Wrapper("--from --with -p --python"),
+    "uvx": Wrapper(("--from", "--with", "-p", "--python")),
     "uv": Wrapper(
-        "--project --with --with-requirements --extra --group --python -p --env-file --package",
-        after="run",
-        goes="--directory",
+        (
+            *("--project", "--with", "--with-requirements", "--extra"),
+            *("--group", "--python", "-p", "--env-file", "--package"),
+        ),
+        after=("run",),
+        goes=("--directory",),
     ),
     **dict.fromkeys(
-        ("poetry", "pipenv", "pdm", "hatch", "rye"), Wrapper("-P --project", after="run", goes="-C --directory")
+        ("poetry", "pipenv", "pdm", "hatch", "rye"),
+        Wrapper(("-P", "--project"), after=("run",), goes=("-C", "--directory")),
     ),
     **dict.fromkeys(
-        ("pnpm", "yarn", "npm", "bun"), Wrapper("-w --workspace", after="exec dlx x", goes="-C --dir --cwd --prefix")
+        ("pnpm", "yarn", "npm", "bun"),
+        Wrapper(("-w", "--workspace"), after=("exec", "dlx", "x"), goes=("-C", "--dir", "--cwd", "--prefix")),
     ),
-    "bundle": Wrapper(after="exec"),
-    "pipx": Wrapper("--spec --python", after="run"),
-    "mise": Wrapper(after="exec x"),
+    "bundle": Wrapper(after=("exec",)),
+    "pipx": Wrapper(("--spec", "--python"), after=("run",)),
+    "mise": Wrapper(after=("exec", "x")),
 }
 
 
@@ -162,7 +190,7 @@ def _unsure(part: str) -> list[Word]:
 
 
 class _Unreadable(Exception):
-    """A quote or a bracket does not end."""
+    """A quote or a bracket is not closed."""
 
 
 class _Reader:

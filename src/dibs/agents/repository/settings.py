@@ -7,7 +7,7 @@ first that has a setting wins:
 3. `.dibs.toml` at the top of the work tree, tracked, for the whole team.
 
 That is git's own order. The opposite order would only look stricter: a hook runs on the machine of the person who
-commits, and `--no-verify` skips it. What each may say is in `client/setting_authors.py`: `url` and `namespace` of a
+commits, and `--no-verify` skips it. What each may say is in `client/setting_sources.py`: `url` and `namespace` of a
 repository count only if the user trusts it. The tracked file cannot name a URL even then: anybody who may push could
 change where everybody's claims are.
 
@@ -27,7 +27,7 @@ from dibs.base.cheap import Any, Mapping
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.base.redact import without_secrets
 from dibs.base.terminal import did_you_mean, quoted
-from dibs.client.setting_authors import CLONE, TRACKED, keys_of
+from dibs.client.setting_sources import CLONE, TRACKED, keys_of
 from dibs.client.settings import read_toml
 from dibs.core.names import check_namespace
 

@@ -16,7 +16,7 @@ from dibs.base.files import content
 from dibs.base.git_program import GitResult, run_git
 from dibs.base.ids import digest
 from dibs.base.terminal import quoted
-from dibs.client.setting_authors import CLONE, USER, needs_trust
+from dibs.client.setting_sources import CLONE, USER, needs_trust
 from dibs.core.limits import NAMESPACE_CHARS_MAX
 
 # The default name of a repository's namespace. Pure, but it resolves links in folder names. It is made from the address
@@ -195,7 +195,7 @@ class Repository:
             )
 
     def settings(self) -> dict[str, str]:
-        """The values of `git config` under `dibs.` that count (`client/setting_authors.py`), by key; of several the
+        """The values of `git config` under `dibs.` that count (`client/setting_sources.py`), by key; of several the
         last, as git does."""
         return {key: value for author, key, value in self._own_settings() if self.heeds(key, author)}
 

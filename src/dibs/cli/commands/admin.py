@@ -1,5 +1,5 @@
-"""For operators: migrate, name, break, free, close, open, gc, token-floor, export, import, thaw, backup, restore, and
-pool set, list, remove."""
+"""For operators: migrate, name, break, free, close, open, gc, export, import, backup, restore, and pool set, list,
+remove."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dibs.base.cheap import Any
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import count, is_number, next_words, number_for, until_ms
+from dibs.cli.framework.flags import count, next_words, number_for, until_ms
 from dibs.cli.framework.job_names import each_job, names_here
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, yes
@@ -21,7 +21,7 @@ from dibs.cli.text.words import job_command, plain, span
 from dibs.client.embedded import EmbeddedTransport, default_store_url
 from dibs.client.flow import all_pages, drive
 from dibs.client.settings import servers_at
-from dibs.core.limits import SLOTS_MAX, TOKEN_FLOOR_MAX
+from dibs.core.limits import SLOTS_MAX
 from dibs.core.names import check_name
 from dibs.wire.parts import timestamp
 from dibs.wire.sentences import few
@@ -98,18 +98,6 @@ def _opened(call: Call, body: Document) -> Answer:
     return yes(body, text)
 
 
-def floor(call: Call) -> Answer:
-    from dibs.client.store_admin import raise_floor
-
-    text = call.values["number"]
-    if not is_number(text, 1, TOKEN_FLOOR_MAX):
-        raise UsageError(f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.")
-    refusal = "For a server, start it with --token-floor, or run this on its store: --url sqlite:///path."
-    now = raise_floor(store_of(call, f"token-floor works on a store. {refusal}"), int(text))
-    higher = " It was that high before." if now > int(text) else ""
-    return yes({"token_floor": now}, f"All new fencing tokens are above {now}.{higher}", quiet=str(now))
-
-
 def gc(call: Call) -> Answer:
     from dibs.client.store_admin import sweep
 
@@ -135,36 +123,41 @@ _KINDS = (("lock", "job", "jobs"), ("session", "session", "sessions"), ("ticket"
 
 
 def export(call: Call) -> Answer:
-    from dibs.client.store_admin import export_to_file, export_to_stream
+    from dibs.client.store_admin import export_to_file, export_to_stream, thaw
 
     freeze, path = bool(call.values.get("freeze")), call.values.get("to")
+    if call.values.get("unfreeze"):
+        if freeze or path is not None:
+            raise UsageError("--unfreeze makes no copy. Give it without --freeze and --to.", "export")
+        done = thaw(present_store(call))
+        return yes(done, "The store can be used again." if done["was_frozen"] else "The store was not frozen.")
     if path is None and call.stdout is not None and call.stdout.isatty():
         raise UsageError(
             "A copy has lease ids and secrets, which a terminal should not show. Give --to FILE or a pipe; `--to -` "
             "shows them."
         )
     store = present_store(call)
-    thawing = job_command(["thaw", *next_words(call, ("url",))], [])
-    how_to_thaw = f"The store may be frozen; to use it again: {thawing}"
+    undoing = job_command(["export", "--unfreeze", *next_words(call, ("url",))], [])
+    how_to_undo = f"The store may be frozen; to use it again: {undoing}"
     try:
         with StopSignals():
             if path not in (None, "-"):
                 done = export_to_file(store, path, freeze=freeze)
-                after = _frozen(done, thawing) + _left_out(done, "left out")
+                after = _frozen(done, undoing) + _left_out(done, "left out")
                 return yes(done, f"Wrote {_counted(done)} to {path}.{after}")
             if call.stdout is None:
                 raise InvalidInput("dibs export writes to standard output, which is closed. Name a file with --to.")
             done = export_to_stream(store, call.stdout, freeze=freeze)
     except DibsError as error:
         if freeze:
-            error.details += f" {how_to_thaw}"
+            error.details += f" {how_to_undo}"
         raise
     except KeyboardInterrupt:
         if freeze:
-            call.complain(how_to_thaw)
+            call.complain(how_to_undo)
         raise
     if call.stderr is not None and not call.values.get("quiet"):
-        call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done, thawing)}{_left_out(done, 'left out')}\n")
+        call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done, undoing)}{_left_out(done, 'left out')}\n")
     return Answer(0, done, "", is_said=True)
 
 
@@ -187,19 +180,13 @@ def import_(call: Call) -> Answer:
             raise
         except DibsError as error:
             error.details += (
-                " If it is from `export --freeze`, and in use nowhere, `dibs thaw` lets its store be used again."
+                " If it is from `export --freeze`, and in use nowhere, `dibs export --unfreeze` lets its store be used "
+                "again."
             )
             raise
     history = "History was left out, because the store has its own." if adds else f"{done['events']} events of history."
     above = f"\nNew fencing tokens are above {done['floor']}." if done["floor"] else ""
     return yes(done, f"Imported {done['records']} records. {history}{above}", quiet=str(done["records"]))
-
-
-def thaw(call: Call) -> Answer:
-    from dibs.client.store_admin import thaw as thaw_store
-
-    done = thaw_store(present_store(call))
-    return yes(done, "The store can be used again." if done["was_frozen"] else "The store was not frozen.")
 
 
 def present_store(call: Call) -> Any:
@@ -231,9 +218,9 @@ def _counted(done: Document) -> str:
     return f"{', '.join(parts)} and {done['events']} events"
 
 
-def _frozen(done: Document, thawing: str) -> str:
+def _frozen(done: Document, undoing: str) -> str:
     if done["frozen"]:
-        return f" The store is frozen. If the copy does not arrive, use it again: {thawing}"
+        return f" The store is frozen. If the copy does not arrive, use it again: {undoing}"
     return " The store stays in use; the copy does not get later changes."
 
 
@@ -426,22 +413,6 @@ COMMANDS = {
             (77, "this token may not do that"),
         ),
     ),
-    "token-floor": Command(
-        floor,
-        Argument("NUMBER", "the highest number seen so far"),
-        STORE,
-        about=(
-            "For a move from another lock service, whose numbers a database that checks fencing tokens has "
-            "seen, and for an old copy that was put back by other means than `dibs restore`. Give the "
-            "highest. The floor is never lowered. Numbers of events go on at the present time in "
-            "microseconds; followers get a gap. For a server, use `dibs serve --token-floor`."
-        ),
-        examples=(("dibs token-floor 5000", "after 5,000 leases elsewhere"),),
-        exits=(
-            (0, "the floor was raised, or was that high before"),
-            (64, "not a number, or not a store"),
-        ),
-    ),
     "gc": Command(
         gc,
         STORE,
@@ -461,20 +432,25 @@ COMMANDS = {
         export,
         STORE,
         Option("--freeze", "refuse all changes in the store from now on"),
+        Option("--unfreeze", "make no copy; let a store that --freeze froze be used again: the move is called off"),
         Option(
             "--to FILE", "write to this new file instead of standard output; - writes even to a terminal", filled=True
         ),
         about=(
             "Writes JSON lines. The copy shows one moment. It has lease ids, which prove ownership, and the "
             "secrets of webhooks: keep it private. --freeze stops all changes in the store, so nothing can "
-            "be claimed there after the copy."
+            "be claimed there after the copy. --unfreeze cancels the move: the time since the freeze counts as "
+            "an outage, so owners get time to renew, and the store has another id. Never unfreeze a store whose "
+            "copy is in use: both would give out the same jobs."
         ),
         examples=(
             ("dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs", "move to PostgreSQL"),
             ("dibs export --to claims.jsonl", "a copy to keep"),
+            ("dibs export --unfreeze", "the move is called off"),
         ),
         exits=(
-            (0, "all was written"),
+            (0, "all was written, or the store can be used"),
+            (64, "an import into the store is not complete"),
             (69, "the store cannot be read, or the copy cannot be written"),
         ),
     ),
@@ -537,20 +513,6 @@ COMMANDS = {
             (0, "restored"),
             (64, "not a backup"),
             (69, "the store is in use; nothing was changed"),
-        ),
-    ),
-    "thaw": Command(
-        thaw,
-        STORE,
-        about=(
-            "Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an "
-            "outage: owners get time to renew their leases. The store has another id from then on. Do not "
-            "thaw a store whose copy is in use: both would give out the same jobs."
-        ),
-        examples=(("dibs thaw", "the move is called off"),),
-        exits=(
-            (0, "the store can be used"),
-            (64, "an import into the store is not complete"),
         ),
     ),
     "pool set": Command(

@@ -20,7 +20,7 @@ from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.client.embedded import default_store_url
 from dibs.client.http import HttpTransport
 from dibs.client.servers import Servers
-from dibs.client.setting_authors import USER_KEYS
+from dibs.client.setting_sources import USER_KEYS
 from dibs.client.settings import (
     TOKEN_FILE_BYTES_MAX,
     Settings,

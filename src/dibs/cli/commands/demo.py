@@ -243,7 +243,7 @@ class Play:
 
 
 def answer(call: Call, document: Document, after: str) -> Answer:
-    """The table, and its result in words: yes, if every step of every job was done exactly once."""
+    """The table, and the result in words. It is yes if every step of every job was done exactly once."""
     rows, sums, paint = document["jobs"], document["side_effects"], call.paint
     owners = [" → ".join(row["owners"]) for row in rows]
     form = f"{{:<6}}  {{:<{max(5, *map(len, owners))}}}  {{:>8}}  {{:>5}}  {{:>5}}"

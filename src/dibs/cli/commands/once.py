@@ -116,7 +116,9 @@ class _Step:
         """Nothing was run. The step stays as it was: our own beginning is taken back."""
         self.note(EFFECT_FAILED, effect_reason="not run")
         lines = [f"{self._words(noted)}. Nothing was run.", *([why] if why else [])]
-        lines.append("Look whether it happened. Then --again runs it; --probe COMMAND decides (exit 0: it happened).")
+        lines.append(
+            "Look whether it happened; if not, --again runs it. --probe COMMAND looks for you (exit 0: it happened)."
+        )
         document = {"name": self._name, "effect": noted, "ran": False}
         return Answer(IN_DOUBT, document, "\n".join(lines), code="in_doubt", is_error=True)
 

@@ -87,8 +87,9 @@ def _value(call: Call, option: Option) -> Any:
         return text not in ("0", "false", "no") or None
     if option.value == "N":
         least = 0 if key in _MAY_BE_ZERO else 1
-        if not is_number(text, least, _NUMBER_MAX):
-            raise UsageError(f"{named} takes a whole number, at least {least}, not {text!a}.")
+        most = limits.TOKEN_FLOOR_MAX if key == "token_floor" else _NUMBER_MAX
+        if not is_number(text, least, most):
+            raise UsageError(f"{named} takes a whole number from {least} to {most}, not {text!a}.")
         return int(text)
     if key == "rlock_ttl":
         protocol: Any = plugin(PARTS, "gateway", named)
@@ -219,7 +220,8 @@ OPTIONS = (
     ),
     Option(
         "--token-floor N",
-        "make all fencing tokens higher than this number; see dibs token-floor",
+        "make all fencing tokens higher than this number: the highest that another lock service gave out, or that was "
+        "given out since an old copy was made",
         env="DIBS_TOKEN_FLOOR",
     ),
     Option(

@@ -20,8 +20,8 @@ from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
 from dibs.cli.text.listing import sheet
 from dibs.client.settings import read_token
+from dibs.core.caller_rights import AGENT, ROLES
 from dibs.core.durations import format_duration, parse_duration
-from dibs.core.identity import AGENT, ROLES
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.codes import NO

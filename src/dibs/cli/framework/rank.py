@@ -199,7 +199,7 @@ PARTS = (
         MORE,
         "stores",
         "Stores and several servers",
-        commands=("export", "import", "thaw", "backup", "restore", "migrate", "token-floor"),
+        commands=("export", "import", "backup", "restore", "migrate"),
         pages=(
             "how-to/several-servers.md",
             "how-to/several-servers-on-postgresql.md",

@@ -49,10 +49,8 @@ _COMMANDS = {
     "pool remove": ("admin", "make a pool an ordinary job again"),
     "gc": ("admin", "sweep now: end expired claims, forget idle jobs"),
     "migrate": ("admin", "bring a store's format up to this version of dibs"),
-    "token-floor": ("admin", "raise the lowest number that fencing tokens start from"),
     "export": ("admin", "copy a whole store as text, to move it"),
     "import": ("admin", "bring an exported copy into a store"),
-    "thaw": ("admin", "unfreeze a store"),
     "backup": ("admin", "copy an SQLite store to a file, while it is in use"),
     "restore": ("admin", "replace an SQLite store by a backup"),
     "webhook add": ("webhook", "send events to a URL as they happen"),
@@ -112,6 +110,8 @@ MEANT = {
     "show": "dibs owner JOB",
     "stop": "dibs release JOB, or dibs break JOB --reason WHY",
     "take": "dibs claim JOB",
+    "thaw": "dibs export --unfreeze",
+    "token-floor": "dibs serve --token-floor N",
     "who": "dibs owner JOB",
 }
 

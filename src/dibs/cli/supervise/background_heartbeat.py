@@ -17,7 +17,7 @@ from dibs.base.reply import Reply
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import process_number
 from dibs.cli.framework.parse import UsageError
-from dibs.client.plan import RenewalPlan
+from dibs.client.renewal_plan import RenewalPlan
 from dibs.client.transport import Ask, Transport, is_over
 from dibs.system.processes import let_go_of_files, process_handle
 from dibs.system.session_mark import is_gone, process_mark, takes_signals

@@ -21,7 +21,7 @@ from dibs.cli.framework.flags import flag_of, given_ms, milliseconds, open_reque
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
 from dibs.client.embedded import EmbeddedTransport
 from dibs.client.flow import StillWaiting, drive, ending_of, patiently
-from dibs.client.plan import CEILING_REACHED, RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
+from dibs.client.renewal_plan import CEILING_REACHED, RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.client.transport import Ask, Transport, is_over
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX

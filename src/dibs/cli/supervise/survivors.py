@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.base.cheap import Callable, Iterable
 from dibs.base.clock import steady_ms
 from dibs.system import table
@@ -50,7 +50,7 @@ def wake_with_parent() -> None:
 
 
 def _prctl(option: int, value: int) -> bool:
-    if not ways.IS_LINUX:
+    if not platforms.IS_LINUX:
         return False
     try:
         from ctypes import CDLL  # only for `dibs run`

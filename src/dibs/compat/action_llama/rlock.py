@@ -83,7 +83,7 @@ def run(
             pass
         except OSError:
             exit_code = exit_code or EXITS[500]
-        unconfirmed.confirm()
+        unconfirmed.settle(is_known=exit_code != EXITS[500])
     except KeyboardInterrupt:
         unconfirmed.give_back()
         raise

@@ -26,8 +26,8 @@ from dibs.cli.text.words import job_command, plain, table
 from dibs.client.embedded import EmbeddedTransport
 from dibs.client.transport import Ask, OneNamespace
 from dibs.core import limits
+from dibs.core.caller_rights import LOCAL, Caller, require
 from dibs.core.commands import Command, EndSession, InspectSession, KeepSession, OpenSession
-from dibs.core.identity import LOCAL, Caller, require
 from dibs.core.names import check_namespace
 from dibs.core.session_outcomes import SessionState
 from dibs.engine.queries import open_sessions

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dibs.agents.answers import IGNORED, OF_EVERY, TRUTH, ToolField
 from dibs.agents.backend import ToolBackend
+from dibs.agents.tool_fields import IGNORED, OF_EVERY, TRUTH, ToolField
 from dibs.agents.tools import tool
 from dibs.base.errors import LeaseLost, NotClaimed, WouldDeadlock
 from dibs.base.jsontext import Document

@@ -16,7 +16,7 @@ from dibs.base.reply import Reply
 from dibs.compat.octostore.bodies import user_id
 from dibs.compat.octostore.elections import PUBLIC_NAMESPACE
 from dibs.core import events
-from dibs.core.identity import ADMIN, AGENT, Caller
+from dibs.core.caller_rights import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX, MINUTES_KEPT, REGISTRATIONS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_namespace
 from dibs.core.records import Holder, LockRecord

@@ -13,10 +13,10 @@ from dibs.base.errors import InvalidInput, InvalidName
 from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import ADMIN_PRINCIPAL, BEARER_ADMIN, ELECTIONS, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, refused, unsupported, user_id
+from dibs.core.caller_rights import ADMIN, AGENT, Caller
 from dibs.core.commands import Command
 from dibs.core.holds.max_hold import max_hold_ms
 from dibs.core.holds.proof import may_use
-from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
 from dibs.core.outcomes import Outcome

@@ -20,8 +20,8 @@ from dibs.compat.octostore.callers import UserDirectory, fixed_callers
 from dibs.compat.octostore.locks import Locks, UnknownOutcome, own_end_ms
 from dibs.compat.octostore.routes import Elections, Sessions, Webhooks
 from dibs.core import events
+from dibs.core.caller_rights import Caller
 from dibs.core.commands import Inspect
-from dibs.core.identity import Caller
 from dibs.core.limits import PUBLIC_TTL_MS_MAX, PUBLIC_TTL_MS_MIN
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status

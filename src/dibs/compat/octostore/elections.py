@@ -23,9 +23,9 @@ from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.core import events as kinds
 from dibs.core import lease_outcomes, limits, outcomes
+from dibs.core.caller_rights import AGENT, Caller, Limits
 from dibs.core.commands import Command, Inspect
 from dibs.core.events import Event
-from dibs.core.identity import AGENT, Caller, Limits
 from dibs.core.names import ELECTION_PREFIX, check_name, election_job
 from dibs.core.outcomes import Outcome
 from dibs.core.records import Holder

@@ -24,8 +24,8 @@ from dibs.compat.octostore.elections import (
     election_document,
 )
 from dibs.core import limits
+from dibs.core.caller_rights import AGENT, Caller
 from dibs.core.commands import Acquire, Command, EndSession, Inspect, InspectSession, KeepSession, OpenSession
-from dibs.core.identity import AGENT, Caller
 from dibs.core.lease_outcomes import Released
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import NotCurrent, Outcome, QuotaExceeded, SessionOver, Status

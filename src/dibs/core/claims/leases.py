@@ -9,9 +9,9 @@ from dibs.core.holds.exclusion import blockers, named
 from dibs.core.holds.expiry import end_hold, own_deadline_ms, session_over, shown
 from dibs.core.holds.grants import check_room, put_hold, swap
 from dibs.core.holds.max_hold import capped_ms
+from dibs.core.holds.path_claims import note_claims
 from dibs.core.holds.proof import ended, held_by, not_current
 from dibs.core.holds.quota import is_current, payer_of, retake_quota, take_quota
-from dibs.core.holds.tree_claims import note_claims
 from dibs.core.lease_outcomes import (
     Broken,
     EffectRefused,

@@ -90,7 +90,7 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
         return True
     if not in_tree(lock.name):
         return False
-    from dibs.core.holds.tree_claims import overlapping  # most jobs are in no tree
+    from dibs.core.holds.path_claims import overlapping  # most jobs are in no tree
 
     above = [
         claim.name
@@ -104,7 +104,7 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
 
 def tree_neighbours(draft: Draft, ns: str, name: str, mode: str) -> Iterable[str]:
     """The names of other live claims that overlap `name` and cannot be shared with it, without repeats."""
-    from dibs.core.holds.tree_claims import overlapping
+    from dibs.core.holds.path_claims import overlapping
 
     found = overlapping(draft, ns, name)
     return dict.fromkeys([claim.name for claim in found if not (mode == SHARED and claim.mode == SHARED)])

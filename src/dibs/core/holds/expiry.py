@@ -218,7 +218,7 @@ def end_hold(
     return_quota(draft, holder.charge, "held")
     _forget_in_session(draft, lock, holder)
     if in_tree(lock.name) and how != TRANSFERRED:  # then the next owner's claim takes its place
-        from dibs.core.holds.tree_claims import note_claims  # most jobs are in no tree
+        from dibs.core.holds.path_claims import note_claims  # most jobs are in no tree
 
         note_claims(draft, lock)
     return lock

@@ -160,7 +160,7 @@ def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, beg
                 wanted = (*wanted, key)
             draft.put(session.replace(holds=holds, want=None, wanted=wanted))
     if in_tree(lock.name):
-        from dibs.core.holds.tree_claims import note_claims  # most jobs are in no tree
+        from dibs.core.holds.path_claims import note_claims  # most jobs are in no tree
 
         note_claims(draft, lock)
         note_list(draft, lock)

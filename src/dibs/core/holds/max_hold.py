@@ -9,7 +9,7 @@ renewal that was missed could have moved it.
 
 from __future__ import annotations
 
-from dibs.core.identity import Caller
+from dibs.core.caller_rights import Caller
 from dibs.core.records import MAX_HOLD
 
 

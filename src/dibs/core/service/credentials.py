@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dibs.base.cheap import Any, Callable
 from dibs.core import events
+from dibs.core.caller_rights import AGENT, NO_LIMITS, Limits
 from dibs.core.commands import PlainCommand
 from dibs.core.draft import Draft
-from dibs.core.identity import AGENT, NO_LIMITS, Limits
 from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_TOMBSTONE_MS, USE_NOTED_MS
 from dibs.core.outcomes import Outcome
 from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY, Kept

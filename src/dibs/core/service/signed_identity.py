@@ -18,9 +18,9 @@ from dibs.base.cheap import Any, Callable, Mapping
 from dibs.base.errors import InvalidInput
 from dibs.base.record import Record
 from dibs.core import events
+from dibs.core.caller_rights import ADMIN, AGENT, NO_LIMITS, OPERATOR, ROLES, Caller, Limits
 from dibs.core.commands import PlainCommand
 from dibs.core.draft import Draft
-from dibs.core.identity import ADMIN, AGENT, NO_LIMITS, OPERATOR, ROLES, Caller, Limits
 from dibs.core.limits import IDENTITY_VALUE_CHARS_MAX, PRINCIPAL_LIMIT_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.core.outcomes import Outcome

@@ -360,7 +360,7 @@ def _make_whole(draft: Draft, lock: LockRecord) -> None:
     """A git remote that was killed may have the half of a grant that is in the lock, without the claim in the tree. Its
     owner had no answer, and gets one only after this: the grant is made whole, or ended if somebody else got in its
     way."""
-    from dibs.core.holds.tree_claims import note_claims, unclaimed
+    from dibs.core.holds.path_claims import note_claims, unclaimed
 
     half = unclaimed(draft, lock) if lock.holders else []
     rest = lock.replace(holders=tuple([each for each in lock.holders if each not in half])) if half else lock
@@ -383,7 +383,7 @@ def _end_in_way(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
         if end_expired(draft, before) is not before:
             ended.append(each)
         elif each != name and not before.holders:
-            from dibs.core.holds.tree_claims import note_claims
+            from dibs.core.holds.path_claims import note_claims
 
             note_claims(draft, before)  # the other half of a grant: the claim in the tree
     return ended

@@ -12,8 +12,8 @@ from dibs.base.errors import InvalidInput, NotOnRecord
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.base.record import Record
+from dibs.core.caller_rights import AGENT, Caller, require
 from dibs.core.commands import PlainCommand
-from dibs.core.identity import AGENT, Caller, require
 from dibs.core.limits import WEBHOOK_URL_CHARS_MAX
 from dibs.core.records import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.service import webhooks as rules

@@ -25,9 +25,9 @@ from dibs.base.errors import DibsError, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction, new_token
 from dibs.base.logger import log
 from dibs.core import limits
+from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import Command
 from dibs.core.events import Event
-from dibs.core.identity import LOCAL
 from dibs.core.outcomes import Outcome
 from dibs.core.records import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.service import webhooks as rules

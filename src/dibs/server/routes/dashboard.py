@@ -12,9 +12,9 @@ from functools import cache
 
 from dibs.base.errors import AuthenticationFailed, InvalidInput, NotAllowed
 from dibs.base.reply import Reply
+from dibs.core.caller_rights import Caller
 from dibs.core.commands import EndSession
 from dibs.core.holds.proof import may_use
-from dibs.core.identity import Caller
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX
 from dibs.core.records import SESSION_PREFIX, SessionRecord
 from dibs.engine.queries import Activity, live_tickets

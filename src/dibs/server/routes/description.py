@@ -11,7 +11,7 @@ from functools import partial
 from dibs._version import __version__
 from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
-from dibs.core.identity import LEAST_ROLE
+from dibs.core.caller_rights import LEAST_ROLE
 from dibs.server.handlers import Api
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import answer_document, answer_text

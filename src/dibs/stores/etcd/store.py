@@ -42,7 +42,7 @@ from dibs.stores.etcd.messages import (
 )
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.etcd.upkeep import Pruner, probe
-from dibs.stores.forks import Forgetful, listen
+from dibs.stores.fork_safety import Forgetful, listen
 from dibs.stores.port import (
     ABSENT,
     EVENT_PREFIX,

@@ -25,7 +25,7 @@ from dibs.core.limits import GIT_ITEMS_MAX, GIT_RECORD_BYTES_MAX
 from dibs.core.records import Stored
 from dibs.stores import formats
 from dibs.stores.codec import FORMAT, utf8
-from dibs.stores.outside import key_of, wrong_field
+from dibs.stores.untrusted_records import key_of, wrong_field
 
 # A bad record makes only its own job unusable.
 NUMBER_MAX = 2**62

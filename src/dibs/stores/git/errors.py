@@ -15,21 +15,21 @@ _FULL = ("no space left", "quota exceeded")
 _LASTING = ("permission denied", "read-only file system", *_FULL)
 # Texts of git before anything was sent.
 _NOT_SENT = (
-    "unable to access; could not read from remote repository; could not resolve host; connection refused; does not"
-    " appear to be a git repository; authentication failed; could not read username; could not read password; terminal"
-    " prompts disabled; permission denied; not found; does not support --atomic; stale info; hash algorithm; no such"
-    " file or directory; service not enabled; repository not exported"
-).split("; ")
+    *("unable to access", "could not resolve host", "connection refused", "not found", "no such file or directory"),
+    *("could not read from remote repository", "does not appear to be a git repository", "permission denied"),
+    *("authentication failed", "could not read username", "could not read password", "terminal prompts disabled"),
+    *("does not support --atomic", "stale info", "hash algorithm", "service not enabled", "repository not exported"),
+)
 # Texts for a user who may read but not write.
 _READ_ONLY = (
-    "service not enabled; repository not exported; returned error: 403; returned error: 401; write access to repository"
-    " not granted; permission to; permission denied; authentication failed; could not read username; terminal prompts"
-    " disabled; read-only"
-).split("; ")
+    *("service not enabled", "repository not exported", "returned error: 403", "returned error: 401", "read-only"),
+    *("write access to repository not granted", "permission to", "permission denied"),
+    *("authentication failed", "could not read username", "terminal prompts disabled"),
+)
 _CREDENTIALS = (
-    "authentication failed; could not read username; could not read password; terminal prompts disabled; permission"
-    " denied; 403; 401; access denied"
-).split("; ")
+    *("authentication failed", "could not read username", "could not read password", "terminal prompts disabled"),
+    *("permission denied", "403", "401", "access denied"),
+)
 
 
 def _says(result: GitResult, phrases: Sequence[str]) -> bool:

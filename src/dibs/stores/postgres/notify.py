@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import closing
 
 from dibs.base.clock import steady_ms
-from dibs.stores.forks import Forgetful, listen
+from dibs.stores.fork_safety import Forgetful, listen
 from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import quoted
 from dibs.stores.postgres.location import PostgresLocation

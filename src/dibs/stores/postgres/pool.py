@@ -22,7 +22,7 @@ from psycopg import pq
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_fraction
-from dibs.stores.forks import Forgetful, listen
+from dibs.stores.fork_safety import Forgetful, listen
 from dibs.stores.postgres.connection import LinkBehind, LinkLost, PostgresConnection, QueryRefused, Row
 from dibs.stores.postgres.errors import LOCKED, READ_ONLY, SERIALIZATION, is_final, quoted, refusal, unreachable
 from dibs.stores.postgres.location import PostgresLocation

@@ -16,10 +16,11 @@ from _thread import allocate_lock
 from binascii import crc32
 from time import sleep
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.base.cheap import Iterable, socket, sqlite3
-from dibs.stores.forks import listen
-from dibs.stores.sqlite.opener import connect, identity_of, reach_the_disk
+from dibs.stores.fork_safety import listen
+from dibs.stores.sqlite.file_identity import identity_of
+from dibs.stores.sqlite.opener import connect, reach_the_disk
 
 # One wake for one waiter, across threads and processes of a machine: a datagram socket named after what is waited for.
 #
@@ -40,7 +41,7 @@ class Wakeup:
 
     def __init__(self, store_id: str, key: str) -> None:
         self._socket: socket.socket | None = None
-        if not ways.IS_LINUX:
+        if not platforms.IS_LINUX:
             return
         try:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -77,7 +78,7 @@ class Wakeup:
 
 def wake(store_id: str, keys: Iterable[str]) -> None:
     """Wake the processes that wait for the deletion of these records. Never waits, and never fails."""
-    if not ways.IS_LINUX:
+    if not platforms.IS_LINUX:
         return
     try:
         sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -193,7 +194,7 @@ class Checkpointer:
             thread.join(CLOSE_WAIT_S)
 
     def before_fork(self) -> None:
-        """Let no connection cross a fork (`forks.py`)."""
+        """Let no connection cross a fork (`fork_safety.py`)."""
         self._forking = self._working.acquire(timeout=FORK_WAIT_S)
 
     def after_fork(self, *, in_child: bool) -> None:

@@ -21,9 +21,9 @@ from _thread import RLock, get_ident
 from dibs.base.cheap import Callable, Iterable, sqlite3
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.codec import FORMAT
-from dibs.stores.forks import listen
+from dibs.stores.fork_safety import listen
 from dibs.stores.port import Busy, RecordCorrupt
-from dibs.stores.sqlite import opener
+from dibs.stores.sqlite import file_identity, opener
 from dibs.stores.sqlite.rows import APPLICATION_ID, PROGRESS
 
 # Wall and steady time; None if the file has no anchor for the clock of this process.
@@ -125,7 +125,7 @@ class SqliteConnection:
         self._unsettled = False
         self._forking = False
         self._closed = False
-        self._identity = opener.Identity(path, steady_ms, stays=stays)
+        self._identity = file_identity.FileIdentity(path, steady_ms, stays=stays)
         self._listening = listen(self)
 
     @property
@@ -176,7 +176,7 @@ class SqliteConnection:
     def _open(self) -> sqlite3.Connection:
         self._frozen = False
         if not self._identity.is_main_there():  # a store that was open before may be reopened only on the same file
-            raise opener.replaced(self.path, self.path)
+            raise file_identity.replaced(self.path, self.path)
         opener.make_writable_beside(self.path)
         try:
             return self._try_until_settled()
@@ -200,14 +200,14 @@ class SqliteConnection:
 
     def _try(self, how: str) -> sqlite3.Connection | None:
         """None: the path named another file, or none, when the opening began."""
-        main = opener.identity_of(self.path)
+        main = file_identity.identity_of(self.path)
         self._was_missing = main is None
         db = opener.connect(self.path, self._busy_ms, how)
         try:
             opener.reach_the_disk(db)
             revision, store_id, time_ms, *anchor = self._look(db)
             self._identity.check_content(store_id, revision)
-            if opener.identity_of(self.path) != main:
+            if file_identity.identity_of(self.path) != main:
                 db.close()
                 return None
             self._identity.opened(main, alone=self._frozen)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dibs.base import ways
+from dibs.base import platforms
 from dibs.base.cheap import sqlite3
 from dibs.base.errors import DibsError, InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 
@@ -17,7 +17,7 @@ _WRITE_LOCK = 120  # a writer locks this byte of the -shm file: SQLite's WAL ind
 
 def write_lock_holder(path: str) -> tuple[int, bool] | None:
     """Pid of the writing process, and whether it is stopped. None: no process writes, or it is unknown."""
-    if not ways.IS_LINUX:
+    if not platforms.IS_LINUX:
         return None
     try:
         inode = os.stat(path + "-shm").st_ino

@@ -74,7 +74,7 @@ def race(call: Call) -> str:
     import threading
     from functools import partial
 
-    from dibs.core.identity import OPERATOR, may
+    from dibs.core.caller_rights import OPERATOR, may
     from dibs.testing.racers import CliTransport, Racer, Recorder, SdkRacer, Trouble
 
     time_ms = milliseconds(call, "for", TIME_MS_DEFAULT, TIME_MS_MAX)

@@ -59,6 +59,7 @@ from dibs.core.upkeep.moved import Renumbering, moved, relabelled, without_histo
 from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import run_one
 from dibs.engine.queries import scan_records
+from dibs.engine.token_floor import floor_after, number_after
 from dibs.engine.webhooks import registered
 from dibs.stores.port import CommitTooLarge, Conflict, Store, maintenance_of
 
@@ -92,7 +93,7 @@ class _Contents:
         self.meta, self.webhooks = Meta(), WebhookRegister()
         self.highest = 0  # of all fencing tokens
         self.usage: dict[str, Usage] = {}  # by payer
-        self.namespaces: dict[str, str] = {}  # and what of them is in the file
+        self.namespaces: dict[str, str] = {}  # each with what of it is in the file
         first = last = events = 0
         for entry in reader.entries():
             if isinstance(entry, Event):
@@ -127,19 +128,9 @@ class _TakenOver(Exception):
     """Another import has replaced our mark."""
 
 
-def floor_after(known: int, now_ms: int) -> int:
-    """A floor above every token that the store can have given out since the copy: a job's number rises by one with each
-    owner, so it stays far below the time in milliseconds. That also puts it above an earlier move's floor."""
-    return max(known + 1, now_ms)
-
-
-def number_after(known: int, now_ms: int) -> int:
-    """The same for the numbers of events. There are more of them: the time in microseconds, which a store of a million
-    events a second would reach (on etcd one of a thousand commits, whose numbers rise by 1,024 each)."""
-    return max(known + 1, now_ms * 1_000)
-
-
-def intake(store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms) -> Imported:
+def import_archive(
+    store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms
+) -> Imported:
     """Bring the archive in `file`, which can be read twice, into `store`."""
     contents = _Contents(file)
     known = max(contents.meta.token_floor, contents.highest)
@@ -149,7 +140,7 @@ def intake(store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callabl
     if floor > TOKEN_FLOOR_MAX:
         raise InvalidInput(f"The fencing tokens of this file go beyond {TOKEN_FLOOR_MAX}.")
     try:
-        return _Intake(store, contents, adds=adds).run(file, floor, now_ms)
+        return _Import(store, contents, adds=adds).run(file, floor, now_ms)
     except _TakenOver:
         raise InvalidInput(
             "Another import into this store began after this one, and continues. This one stopped; what it wrote is "
@@ -161,7 +152,7 @@ class AlreadyImported(InvalidInput):
     """The store has what is in the file, and all of it: an import was repeated after its end."""
 
 
-class _Intake:
+class _Import:
     def __init__(self, store: Store, contents: _Contents, *, adds: bool) -> None:
         self._store = store
         self._contents = contents
@@ -204,8 +195,7 @@ class _Intake:
         return Imported(records=count, events=len(old), floor=floor, adds=self._adds)
 
     def _quotas(self) -> dict[str, str]:
-        """The quotas (`charge`) of the file that count, and what they are here: a principal that both have has one
-        count."""
+        """The `charge` of holds in the file, and what it is in this store: a principal that both know has one count."""
         keys = [USAGE_PREFIX + payer for payer in self._contents.usage]
         own = self._store.read(keys).records
         found = {}
@@ -217,8 +207,8 @@ class _Intake:
     def _placed(
         self, records: Mapping[str, Stored], old: array[int], new: array[int], begins: int | None
     ) -> dict[str, Stored]:
-        """The records of webhooks, with positions among the events of this store. `begins`: the number after which
-        all that came or comes with this import has its own; None: events kept theirs."""
+        """The records of webhooks, with positions among the events of this store. `begins`: the number above which
+        events are numbered anew from this import on; None: they kept their numbers."""
         theirs, last = self._contents.last_seq, max(self._store.newest_seq(), begins or 0)
         if self._adds:
             return {key: without_history(record, last) for key, record in records.items()}
@@ -277,7 +267,7 @@ class _Intake:
         if isinstance(meta, Meta) and self._contents.header.frozen and self._contents.meta.store_id in meta.moved_from:
             raise AlreadyImported(
                 "This copy is in the store already, and complete. Nothing was changed.\n"
-                "Start servers on it. Do not thaw the store that the copy is from."
+                "Start servers on it. Do not unfreeze the store that the copy is from."
             )
         own = _in_effect(seen.records[META_KEY].record, seen.now_ms)
         theirs = _in_effect(self._contents.meta, seen.now_ms)
@@ -304,7 +294,7 @@ class _Intake:
                 )
 
     def _namespaces(self, closures: Iterable[Closure]) -> set[str]:
-        """Those of the store's sessions, closures and webhooks."""
+        """The namespaces of the store's sessions, closures and webhooks."""
         sessions = [each for _, each in scan_records(self._store, SESSION_PREFIX, live=True)]
         found = {each.ns for each in sessions if isinstance(each, SessionRecord)}
         return found | {each.ns for each in closures} | {each.ns for each in registered(self._store).entries}

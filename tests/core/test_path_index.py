@@ -7,12 +7,12 @@ import random
 import pytest
 
 from dibs.core.draft import Draft, View
-from dibs.core.holds import tree_claims
-from dibs.core.holds.tree_claims import note_claims, overlapping
+from dibs.core.holds import path_claims
+from dibs.core.holds.path_claims import note_claims, overlapping
 from dibs.core.names import check_name
 from dibs.core.overlap import overlaps
+from dibs.core.path_index import Overlap, TreeQueue
 from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, Tree, TreeClaim, TreeEntry, tree_key
-from dibs.core.tree_index import Overlap, TreeQueue
 from tests.build import COMPILED
 from tests.core import make
 
@@ -53,7 +53,7 @@ def note(draft: Draft, name: str, claims: list[TreeClaim]) -> None:
 def test_what_overlaps_is_the_same_however_many_claims_are_in_one_record(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", most)
+    monkeypatch.setattr(path_claims, "TREE_PAGE_CLAIMS", most)
     chance = random.Random(most)
     view = View(0, {tree_key("n", page): None for page in range(1_000)})
     kept: list[TreeClaim] = []

@@ -1,4 +1,4 @@
-"""The authors of settings, and what each may say. The one table: code asks it, `docs/reference/config.md` shows it.
+"""The one table of settings: where each may come from, and which authors count. `docs/reference/config.md` shows it.
 
 A setting has an author. The user is the author of flags, variables, their own `config.toml`, and of what `git config`
 has from outside of the repository (`--global`, `--system`, `-c`). A repository is the author of its git folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dibs.base.errors import NotAllowed
-from dibs.core.identity import AGENT, LEAST_ROLE, OPERATOR, ROLES, VIEWER, Caller, Limits, require
+from dibs.core.caller_rights import AGENT, LEAST_ROLE, OPERATOR, ROLES, VIEWER, Caller, Limits, require
 
 LOOKS = "A viewer may look and change nothing. This needs a token of an agent."
 

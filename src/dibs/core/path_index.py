@@ -1,4 +1,4 @@
-"""An index of a tree: its claims and places whose names overlap one.
+"""An index of paths: the claims and places of a tree whose names overlap one.
 
 A tree may have thousands of claims and places, and one command may ask about a thousand names. So they are sorted once
 and looked up instead of walked through: names below a name begin with it, so they are adjacent in a sorted list; names

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.harness.identity import Agent, agents_of
+from dibs.agents.harness.agent_identity import Agent, agents_of
 from dibs.cli.framework.registry import AGENT_SESSIONS
 from tests.programs import WAIT_S_MAX, clean_env
 

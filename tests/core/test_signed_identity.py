@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.core.identity import Limits
+from dibs.core.caller_rights import Limits
 from dibs.core.service.signed_identity import IdentityRule, fits, judge, misses, names_in, overlap, warnings_of
 
 ISSUER = "https://token.actions.githubusercontent.com"

@@ -1,4 +1,4 @@
-"""The live claims of a tree, in pages.
+"""The live claims on paths: those of a tree (`records.Tree`), in pages.
 
 A claim on a path must not read and write all others. So the paths of a tree with more than TREE_PAGE_CLAIMS claims are
 in pages, sorted by name: one page has those from its first name up to the first of the next page, and it is split when

@@ -64,7 +64,7 @@ def _saves(command: GitCommand, checkout: Checkout, *, adds: bool) -> bool:
     """Tell whether a push to the stash has something to save: else it makes no entry. `adds`: files that git does not
     track yet may be added before."""
     states, reach = checkout.repository.states(), _reach(command)
-    if reach is None:  # by hand, or as a file says
+    if reach is None:  # `--patch`, or paths in a file: what it takes is not known
         return bool(states)
     reach = reach.replace(files=git_reach.BOTH) if adds else reach
     return bool(_within(states, reach, command.folder, checkout))
@@ -96,18 +96,18 @@ def _free_text(at: int, owner: StashOwner) -> str:
 
 
 def note_pushed(checkout: Checkout, before: Sequence[str]) -> None:
-    """Note the entry that a command of the agent has pushed, where git's hook did not. Of several, nobody knows whose
-    each is."""
+    """Note the stash entry that a command of the agent has pushed, where git's hook did not. If there are several new
+    ones, others may have pushed them: none is noted."""
     common = checkout.repository.common
     new = [entry for entry in stash_entries.entries(common) if entry not in before]
     if len(new) == 1 and stash_entries.owner_of(common, new[0]) is None:
         stash_entries.note_owner(common, new[0], checkout.agent, label_of({}, checkout.root))
 
 
-# The work tree.
+# Changed files.
 
 
-def tree_finding(commands: Sequence[GitCommand], checkout: Checkout) -> str:
+def overwrite_finding(commands: Sequence[GitCommand], checkout: Checkout) -> str:
     """A refusal of commands that overwrite changed files of other agents; empty if there are none."""
     found = [(command, reach) for command in commands if (reach := _reach(command)) is not None]
     others = checkout.held_by_others() if found else []
@@ -221,7 +221,7 @@ def lost_text(lost: list[Document]) -> str:
 
 
 def note_lost(checkout: Checkout, lost: list[Document]) -> None:
-    """Leave a note for each agent that lost something. If that fails, it is not told."""
+    """Leave a note for each agent that lost something. If that fails, the agent does not hear of it."""
     folder = _lost_folder(checkout)
     try:
         os.makedirs(folder, exist_ok=True)

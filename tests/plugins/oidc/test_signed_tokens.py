@@ -22,7 +22,7 @@ from dibs.oidc.issuers import KeysUnavailable, get, keys_of
 from dibs.oidc.rules_file import IssuerSource
 from dibs.oidc.tokens import SignedTokens
 from dibs.server.http.admission import Admission
-from tests.issuer import Issuer, by_secret, issuing, new_key, public_jwk, raw
+from tests.plugins.oidc.issuer import Issuer, by_secret, issuing, new_key, public_jwk, raw
 from tests.server.harness import Poll, running, wait_until
 
 if TYPE_CHECKING:
@@ -47,19 +47,6 @@ match = {{ environment = "ops" }}
 principal = "ops"
 role = "operator"
 """
-
-
-@pytest.fixture
-def issuer() -> Iterator[Issuer]:
-    with issuing() as found:
-        yield found
-
-
-@pytest.fixture
-def rules(issuer: Issuer, tmp_path: Path) -> Path:
-    path = tmp_path / "identity.toml"
-    path.write_text(RULES.format(issuer=issuer.url))
-    return path
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ import pytest
 
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreReplaced, StoreUnavailable
-from dibs.stores import forks
-from dibs.stores.sqlite import SqliteStore, rows
-from dibs.stores.sqlite import opener as identity
+from dibs.stores import fork_safety
+from dibs.stores.sqlite import SqliteStore, opener, rows
+from dibs.stores.sqlite import file_identity as identity
 from dibs.stores.sqlite import store as store_module
-from dibs.stores.sqlite.opener import identity_of
+from dibs.stores.sqlite.file_identity import identity_of
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:
@@ -252,13 +252,13 @@ def test_a_connection_that_is_opened_anew_does_not_take_another_file_for_its_own
     store: SqliteStore, path: Path
 ) -> None:
     """The connection is closed for every fork; what is at the path afterwards may even have the same inode number."""
-    forks.before_fork()
+    fork_safety.before_fork()
     try:
         os.unlink(path)
         put_another_in_its_place(path)
         store._link._identity.main = (os.stat(path).st_dev, os.stat(path).st_ino)
     finally:
-        forks.after_fork()
+        fork_safety.after_fork()
     with pytest.raises(StoreReplaced):
         store.read(())
 
@@ -271,9 +271,9 @@ def test_an_older_copy_that_is_written_over_the_file_is_noticed_when_it_is_opene
     db.execute("VACUUM INTO ?", (f"{path}.backup",))
     db.close()
     put(store, lock("new", token=42))
-    forks.before_fork()
+    fork_safety.before_fork()
     shutil.copyfile(f"{path}.backup", path)
-    forks.after_fork()
+    fork_safety.after_fork()
     with pytest.raises(StoreReplaced, match="older than before"):
         store.read(())
 
@@ -341,7 +341,7 @@ def test_checkpoints_of_others_are_not_taken_for_an_older_copy(
 def looks_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How often a store opens the file below its log, from now on."""
     opened: list[str] = []
-    real = identity.connect
+    real = opener.connect
 
     def connect(path: str, wait_ms: int, how: str = "mode=rw") -> sqlite3.Connection:
         if "immutable" in how:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.agents.harness import json_text
+from dibs.agents.harness import json_edit
 
 SPACES = st.sampled_from(["", " ", "\n", "\n  ", "\t", " // a, {b}\n", "/* ] } , */", "\n\t// \"'\n"])
 KEYS = st.text(st.characters(codec="utf-8"), max_size=4).filter(lambda key: key not in ("hooks", "Event"))
@@ -47,12 +47,12 @@ def test_what_is_appended_is_last_and_taking_it_out_restores_every_byte(data: st
     if "hooks" in document and data.draw(st.booleans()):
         document["hooks"]["Event"] = data.draw(st.lists(VALUES, min_size=1, max_size=3))
     text = data.draw(SPACES) + data.draw(written(document)) + data.draw(SPACES)
-    assert json_text.value_of(text) == document
+    assert json_edit.value_of(text) == document
     item = data.draw(VALUES)
-    made = json_text.append(text, ("hooks", "Event"), item)
-    events = json_text.value_of(made)["hooks"]["Event"]
+    made = json_edit.append(text, ("hooks", "Event"), item)
+    events = json_edit.value_of(made)["hooks"]["Event"]
     assert events == [*document.get("hooks", {}).get("Event", []), item]
-    assert json_text.remove(made, ("hooks", "Event", len(events) - 1)) == text
+    assert json_edit.remove(made, ("hooks", "Event", len(events) - 1)) == text
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_what_is_appended_is_last_and_taking_it_out_restores_every_byte(data: st
         ('{"a": 1, "a": 2}', ("a",), '{"a": 1}'),
     ],
 )
-def test_an_entry_is_taken_out_with_what_it_leaves_empty(text: str, path: json_text.Path, left: str) -> None:
-    assert json_text.remove(text, path) == left
+def test_an_entry_is_taken_out_with_what_it_leaves_empty(text: str, path: json_edit.Path, left: str) -> None:
+    assert json_edit.remove(text, path) == left
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": }', '{"a": 1 /* }', '{"a" 1}'])
 def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        json_text.value_of(text)
+        json_edit.value_of(text)

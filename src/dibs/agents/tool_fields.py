@@ -145,7 +145,7 @@ JOB_OWNER = (
     ToolField("result", "If it is done: the result."),
     _NAMESPACE,
 )
-# Parts of answers, by the word for each.
+# Parts of answers, each under the word that schemas call it by.
 PARTS = {
     "job owner": JOB_OWNER,
     "claimed job": (
