@@ -28,7 +28,7 @@ class Told(NamedTuple):
     @classmethod
     def read(cls, data: bytes) -> Told:
         head, _, body = data.partition(b"\r\n\r\n")
-        return cls(head, json.loads(body) if body else {})
+        return cls(head, (json.loads(body) if body else None) or {})
 
     @property
     def line(self) -> str:

@@ -51,7 +51,7 @@ class Proxy:
         self._threads: list[threading.Thread] = []
         self.fault: Callable[[bytes], Fault] = lambda request: Fault.NONE
         self.delay_seconds: Callable[[bytes], float] = lambda request: 0.0
-        self.lie: Lie = lambda request, ask: ask(request)
+        self.lie: Lie | None = None
         self.requests: list[bytes] = []
         self.connections = 0
         self.open_connections = 0
@@ -122,8 +122,12 @@ class Proxy:
                 if fault is Fault.SWALLOWED:
                     self._wait_for_the_end_of(near)
                     return
-                far = far or self._connected()
-                reply = self.lie(request, partial(self._passed_on, near, far))
+                if self.lie is not None:
+                    reply = self.lie(request, partial(self._asked, near))
+                else:
+                    far = far or self._connected()
+                    far.sendall(request)
+                    reply = self._message(far, unless=near)
                 if not reply or not self._answer(near, request, reply, fault):
                     return
         except OSError:
@@ -135,9 +139,10 @@ class Proxy:
             with self._lock:
                 self.open_connections -= 1
 
-    def _passed_on(self, near: socket.socket, far: socket.socket, request: bytes) -> bytes:
-        far.sendall(request)
-        return self._message(far, unless=near)
+    def _asked(self, near: socket.socket, request: bytes) -> bytes:
+        with self._connected() as far:
+            far.sendall(request)
+            return self._message(far, unless=near)
 
     def _answer(self, near: socket.socket, request: bytes, reply: bytes, fault: Fault) -> bool:
         """Whether the connection goes on."""

@@ -35,9 +35,10 @@ def verify(folder: Path, *words: str) -> dict[str, Any]:
     return verify_at(f"sqlite://{folder}/store.db", folder, *words)
 
 
-def verify_at(url: str, folder: Path, *words: str) -> dict[str, Any]:
+def verify_at(url: str, folder: Path, *words: str, token: str | None = None) -> dict[str, Any]:
     """What it says. In a short race some things never happen."""
-    done = dibs_here(clean_env(folder), folder, "verify", url, "--record", "run.jsonl", "--json", *words)
+    env = clean_env(folder) | ({} if token is None else {"DIBS_TOKEN": token})
+    done = dibs_here(env, folder, "verify", url, "--record", "run.jsonl", "--json", *words)
     assert done.returncode in (0, 1, UNPROVED), done.stdout + done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     data: dict[str, Any] = answer["data"]
@@ -83,6 +84,7 @@ def test_a_server_is_killed_and_started_again(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (("--through", "pigeon"), "http, sdk, cli"),
+        (("--seed", "a b"), "verify-a b"),
         (("--pause", "1"), "1 is not the id of a process"),
         (("--pause", "x,12"), "x is not the id of a process"),
         (("--kill", "999999999", "--restart", "true"), "Process 999999999 cannot be"),
@@ -197,24 +199,25 @@ def test_a_rule_that_is_wrong_is_found(name: str, tmp_path: Path, monkeypatch: p
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", PLANTS)
-def test_a_server_that_lies_is_found(name: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_a_server_that_lies_is_found(name: str, server: ServerProcess, proxy: Proxy, tmp_path: Path) -> None:
     plant = PLANTS[name]
     proxy.lie = plant.lie(Random(name))
-    seeds = (f"{name} {number}" for number in range(1000))
+    seeds = (f"{name.replace(' ', '-')}-{number}" for number in range(1000))
     able = (seed for seed in seeds if plant.features <= race_terms(seed, operates=True, by_command=False).features)
     for turn, seed in zip(range(5), able, strict=False):
         folder = tmp_path / str(turn)
         folder.mkdir()
-        found = verify_at(proxy.url, folder, "--for", "6s", "--seed", seed)
+        found = verify_at(proxy.url, folder, "--for", "6s", "--seed", seed, token=server.token)
         said = {wrong["promise"] for wrong in found["violations"]}
         if said & set(plant.promises):
             return
     pytest.fail(f"it was not found in five runs; the last said {said}")
 
 
-def test_a_server_that_grants_nothing_proves_nothing(proxy: Proxy, tmp_path: Path) -> None:
+def test_a_server_that_grants_nothing_proves_nothing(server: ServerProcess, proxy: Proxy, tmp_path: Path) -> None:
     proxy.lie = grants_nothing(Random(1))
-    done = dibs_here(clean_env(tmp_path), tmp_path, "verify", proxy.url, "--for", "1s", "--record", "run.jsonl")
+    env = clean_env(tmp_path) | {"DIBS_TOKEN": server.token}
+    done = dibs_here(env, tmp_path, "verify", proxy.url, "--for", "1s", "--record", "run.jsonl")
     assert done.returncode == UNPROVED, done.stdout + done.stderr
     assert "0 violations" in done.stdout
     assert "It proves nothing about what never happened: grants, renewals" in done.stdout
@@ -225,6 +228,6 @@ def test_a_server_that_grants_nothing_proves_nothing(proxy: Proxy, tmp_path: Pat
 def test_whatever_features_are_raced_a_sound_server_is_not_blamed(
     seed: int, server: ServerProcess, tmp_path: Path
 ) -> None:
-    found = verify_at(server.url, tmp_path, "--for", "5s", "--seed", f"sound-{seed}")
+    found = verify_at(server.url, tmp_path, "--for", "5s", "--seed", f"sound-{seed}", token=server.token)
     assert found["violations"] == []
     assert found["exercised"]["grants"] > 20

@@ -58,7 +58,8 @@ class RecordedCall:
     ticket: str = ""  # of a claim that waits: its place
     position: int = 0
     parent: str = ""  # of `session_open`: the session that the new one is part of
-    features: dict[str, int] = field(default_factory=dict)  # of `race`, the last line: how often each had an effect
+    # of `race`, the last line: how often each had an effect
+    features: dict[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

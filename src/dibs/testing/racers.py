@@ -45,6 +45,7 @@ JOBS = 9
 LOST, DOUBLED = 0.05, 0.03
 SLOW = {"silent": 0.1, "dead": 0.2}  # how much rarer it is than in a simulation, where time costs nothing
 ONCE = ("break", "close", "open", "pool")  # asked a second time, it is another
+POLLED, POLL_S = 0.5, 0.2  # so often a claim that waits asks so soon for its place again
 PAUSE_S = 0.1  # after an answer that nobody gave, or that was no help
 # The judge knows nothing about these, the command has no flags for them, or they are done to every racer.
 NOT_RACED = frozenset(
@@ -166,7 +167,10 @@ class Racer(RaceThread):
         """Ask, and sometimes lose the answer. Sometimes it is asked twice at once."""
         if asked.verb not in ONCE and self.strikes("doubled", DOUBLED):
             self.beside(asked, 0)
-        reply = self._transport.ask(Ask(asked.verb, asked.name, dict(asked.document)))
+        document = dict(asked.document)
+        if document.get("wait_seconds", 0) > POLL_S and self.strikes("polls", POLLED):
+            document["wait_seconds"] = POLL_S
+        reply = self._transport.ask(Ask(asked.verb, asked.name, document))
         if reply.status >= 500:
             self._over.wait(PAUSE_S)
         return lost() if self.strikes("lost", LOST) else reply

@@ -87,13 +87,14 @@ def race(call: Call) -> str:
     from functools import partial
 
     from dibs.core.identity import OPERATOR, may
+    from dibs.core.names import check_namespace
     from dibs.testing.judge import OK, RACE
     from dibs.testing.racers import CliTransport, Racer, Recorder, SdkRacer, Trouble, now, race_terms
 
     time_ms = milliseconds(call, "for", TIME_MS_DEFAULT, TIME_MS_MAX)
     clients = count(call, "clients", CLIENTS_MAX) or CLIENTS_DEFAULT
     seed = call.values.get("seed") or new_id()[:8]
-    namespace = call.settings.namespace or f"verify-{seed}"
+    namespace = check_namespace(call.settings.namespace or f"verify-{seed}")
     path = call.values.get("record") or f"dibs-verify-{seed}.jsonl"
     way = call.values.get("through") or "http"
     if way not in WAYS:
