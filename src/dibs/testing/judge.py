@@ -72,9 +72,9 @@ class Violation:
 
     def window(self, run: Sequence[RecordedCall]) -> list[RecordedCall]:
         """The calls about the same job that overlap the time of these, in order: what a reader needs to see."""
-        job = self.calls[0].job
+        jobs = {call.job for call in self.calls}
         first, last = min(call.began for call in self.calls), max(call.ended for call in self.calls)
-        return [call for call in run if call.job == job and call.ended >= first and call.began <= last]
+        return [call for call in run if call.job in jobs and call.ended >= first and call.began <= last]
 
 
 @dataclass
