@@ -11,6 +11,7 @@ import re
 import select
 import socket
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
@@ -18,6 +19,9 @@ from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    # The reply to a request. What it is given besides asks the server.
+    Lie = Callable[[bytes, Callable[[bytes], bytes]], bytes]
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
@@ -47,6 +51,7 @@ class Proxy:
         self._threads: list[threading.Thread] = []
         self.fault: Callable[[bytes], Fault] = lambda request: Fault.NONE
         self.delay_seconds: Callable[[bytes], float] = lambda request: 0.0
+        self.lie: Lie | None = None
         self.requests: list[bytes] = []
         self.connections = 0
         self.open_connections = 0
@@ -117,9 +122,12 @@ class Proxy:
                 if fault is Fault.SWALLOWED:
                     self._wait_for_the_end_of(near)
                     return
-                far = far or self._connected()
-                far.sendall(request)
-                reply = self._message(far, unless=near)
+                if self.lie is not None:
+                    reply = self.lie(request, partial(self._asked, near))
+                else:
+                    far = far or self._connected()
+                    far.sendall(request)
+                    reply = self._message(far, unless=near)
                 if not reply or not self._answer(near, request, reply, fault):
                     return
         except OSError:
@@ -130,6 +138,11 @@ class Proxy:
                 far.close()
             with self._lock:
                 self.open_connections -= 1
+
+    def _asked(self, near: socket.socket, request: bytes) -> bytes:
+        with self._connected() as far:
+            far.sendall(request)
+            return self._message(far, unless=near)
 
     def _answer(self, near: socket.socket, request: bytes, reply: bytes, fault: Fault) -> bool:
         """Whether the connection goes on."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from dibs.testing.judge import RecordedCall, judge, read_calls
+from dibs.testing.judge import RecordedCall, exercised, judge, read_calls
 
 TTL = 2.0
 
@@ -46,6 +46,22 @@ def leave(at: float, key: str, **more: object) -> RecordedCall:
     return call("leave", at, key=key, **more)
 
 
+def close(at: float, name: str = "x", **more: object) -> RecordedCall:
+    return call("close", at, **{"job": name, "client": "o", "ttl": 60} | more)
+
+
+def pool(at: float, slots: int) -> RecordedCall:
+    return call("pool", at, slots=slots, client="o")
+
+
+def opened(session: str, parent: str = "") -> RecordedCall:
+    return call("session_open", 0, job="", session=session, parent=parent)
+
+
+def place(at: float, key: str, ticket: str, position: int = 1, **more: object) -> RecordedCall:
+    return queued(at, key, ticket=ticket, position=position, **more)
+
+
 A, B = {"client": "a"}, {"client": "b"}
 LOST = {"outcome": "refused", "code": "lease_not_current"}
 UNKNOWN = {"outcome": "unknown"}
@@ -81,6 +97,31 @@ GOOD = {
     "a place that was given up": [queued(1, "k3"), leave(1.2, "k3"), claim(1.5, 2, **B), claim(4, 3)],
     "a place after a long silence": [queued(1, "k3"), claim(2, 2, **B), claim(30, 3)],
     "a key so old that it is forgotten": [claim(0, 1), release(0.5, 1), claim(1, 40, key="k1")],
+    "a key forgotten after ten minutes": [claim(0, 1), release(0.5, 1), claim(700, 2, key="k1")],
+    "shared": [claim(0, 1, units=1), claim(0.2, 2, units=1, **B), claim(0.4, 3, units=1, client="c")],
+    "as many units as slots": [claim(0, 1, units=2, slots=3), claim(0.2, 2, units=1, slots=3, **B)],
+    "a pool that got fewer": [pool(0, 3), claim(1, 1, units=3), pool(1.5, 1)],
+    "a pool that got more": [pool(0, 1), claim(1, 1, units=1), pool(1.2, 3), claim(1.5, 2, units=2, **B)],
+    "a family": [opened("s"), opened("t", "s"), claim(1, 1, session="s"), claim(1.2, 2, session="t", **B)],
+    "a child that ends with its parent": [
+        opened("t", "s"),
+        claim(1, 1, session="t"),
+        call("session_end", 1.5, session="s", job=""),
+        renew(2, 1, **LOST),
+    ],
+    "before its ceiling": [claim(0, 1, ceiling=5), renew(1, 1), renew(2.9, 1)],
+    "opened again": [close(0), call("open", 1, client="o"), claim(2, 1)],
+    "asked before it closed": [queued(0, "k1"), close(0.5), claim(0.9, 1)],
+    "after the closure": [close(0, ttl=1), claim(0.95, 1)],
+    "its repeat is told while closed": [claim(0, 1), close(0.5), claim(1, 1)],
+    "a place that comes nearer": [place(0, "k1", "t1", 2), place(1, "k1", "t1", 1), claim(2, 1)],
+    "another place after a long silence": [place(0, "k1", "t1"), place(20, "k1", "t2")],
+    "another place after it left": [place(0, "k1", "t1"), leave(1, "k1"), place(2, "k1", "t2")],
+    "replaced by the newest": [
+        place(0, "k1", "t1", group="g"),
+        place(1, "k2", "t2", group="g", **B),
+        place(2, "k2", "t2", group="g", **B),
+    ],
 }
 
 BAD = {
@@ -124,6 +165,23 @@ BAD = {
             claim(3.6, 3, key="k4", lease="l4", **B),
             claim(5.7, 4, key="k3", lease="l3"),
         ],
+    ),
+    "shared with one who is alone": ("excl", [claim(0, 1, units=1), claim(0.5, 2, **B)]),
+    "two families": ("excl", [opened("t", "s"), claim(1, 1, session="t"), claim(1.2, 2, session="u", **B)]),
+    "too many units": ("units", [claim(0, 1, units=2, slots=2), claim(0.5, 2, units=1, slots=2, **B)]),
+    "too many for a pool that got fewer": (
+        "units",
+        [pool(0, 3), pool(1, 1), claim(2, 1, units=1), claim(2.5, 2, units=1, **B)],
+    ),
+    "renewed past its ceiling": ("max-hold", [claim(0, 1, ceiling=1), renew(1.5, 1)]),
+    "promised too much": ("max-hold", [claim(0, 1, ceiling=1, ttl=5)]),
+    "granted while closed": ("closed", [close(0), claim(1, 1)]),
+    "granted while the folder is closed": ("closed", [close(0, "lab/"), claim(1, 1, job="lab/0")]),
+    "another place": ("queue:fifo", [place(0, "k1", "t1"), place(1, "k1", "t2")]),
+    "moved back": ("queue:fifo", [place(0, "k1", "t1", 1), place(1, "k1", "t1", 4)]),
+    "not replaced": (
+        "queue:newest",
+        [place(0, "k1", "t1", group="g"), place(1, "k2", "t2", group="g", **B), place(2, "k1", "t1", group="g")],
     ),
     "shown as free": ("excl", [claim(0, 1), show(1, 0)]),
     "shown with another": ("excl", [claim(0, 5), show(1, 7)]),
@@ -182,8 +240,35 @@ def test_every_kind_of_violation_has_a_planted_fault() -> None:
         "proof",
         "lease:never-early",
         "queue:fifo",
+        "queue:newest",
+        "units",
+        "max-hold",
+        "closed",
     }
     assert len(BAD) >= 30
+
+
+def test_what_happened_is_counted_and_what_did_not_is_nought() -> None:
+    race = call("race", 9, job="", features={"closures": 2, "breaks": 0})
+    run = [
+        queued(0, "k2", **B),
+        claim(0, 1),
+        renew(0.5, 1),
+        release(1, 1),
+        claim(1.2, 2, **B),
+        claim(1.4, 2, **B),
+        race,
+    ]
+    assert exercised(run) == {
+        "grants": 2,
+        "renewals": 1,
+        "hand-overs": 1,
+        "waits served": 1,
+        "lost answers": 0,
+        "repeats": 1,
+        "closures": 2,
+        "breaks": 0,
+    }
 
 
 def test_a_record_is_read_in_the_order_of_time_and_a_line_that_was_cut_off_is_left_out() -> None:

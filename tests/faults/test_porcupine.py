@@ -4,7 +4,6 @@ answers, in time, and says when it had too little time."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -17,23 +16,9 @@ from dibs.testing.judge import judge, read_calls
 from tests.programs import slowness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
-TOOL = Path(__file__).parents[2] / "tools" / "porcupine"
 SECONDS_MAX = 60
-
-
-@pytest.fixture(scope="module")
-def porcupine(tmp_path_factory: pytest.TempPathFactory, need_program: Callable[[str], str]) -> str:
-    """The tool, built. It needs Go and a module from a proxy: without, it skips at home and fails in CI."""
-    built = tmp_path_factory.mktemp("porcupine") / "porcupine"
-    words = [need_program("go"), "build", "-o", str(built), "."]
-    made = subprocess.run(words, cwd=TOOL, capture_output=True, text=True, timeout=300, check=False)
-    is_away = "dial tcp" in made.stderr or "proxy" in made.stderr
-    if made.returncode and is_away and os.environ.get("DIBS_REQUIRE_ALL") != "1":
-        pytest.skip("the module of Porcupine cannot be fetched")
-    assert made.returncode == 0, made.stderr
-    return str(built)
 
 
 def line(call: str, began: float, ended: float, **fields: Any) -> dict[str, Any]:

@@ -159,6 +159,8 @@ MEANINGS = {
     codes.DONE: "it was done already",
     codes.REPLACED: "a newer claim of the same group waits instead (`--replaces`)",
     codes.OVERDUE: "it did not succeed in time (`overdue`)",
+    codes.IN_DOUBT: "it is in doubt whether a step happened (`once`)",
+    codes.UNPROVED: "no violation, and something that was to be raced never happened (`verify`)",
     codes.LOST: "lost while holding; the work was stopped (`run`, `session run`, `hold`)",
     codes.USAGE: "what was asked for cannot be: a flag, a name, a time, a URL",
     codes.UNREACHABLE: "the store or the server cannot be reached or used",
@@ -169,6 +171,10 @@ MEANINGS = {
     127: "`run`, `session run`: there is no such command",
     130: "interrupted from the keyboard; 128+n by signal n",
 }
+
+
+# Words that only the answer of one command has.
+_ONE_COMMAND = {codes.OVERDUE: "overdue", codes.IN_DOUBT: "in_doubt", codes.UNPROVED: "unproved"}
 
 
 def exit_codes_page() -> str:
@@ -186,8 +192,8 @@ def exit_codes_page() -> str:
         words = dict.fromkeys(row.word for row in rows if row.exit == exit_code and exit_code != codes.YES)
         if exit_code == codes.NO:
             words["free"] = None
-        if exit_code == codes.OVERDUE:
-            words["overdue"] = None
+        if exit_code in _ONE_COMMAND:
+            words[_ONE_COMMAND[exit_code]] = None
         lines.append(f"| {exit_code} | {meaning} | {', '.join(f'`{word}`' for word in words)} |")
     lines += ["", _AFTER, *_lock_codes()]
     return "\n".join(lines) + "\n"

@@ -4,18 +4,20 @@ It knows the promises and none of the rules. A run is a list of calls, a line of
 All times are of one clock. A client is *sure* of a job from the answer that gave it the job until one TTL after it sent
 what was answered last, or until it sends a release. It needs no network to know that. A client of the SDK says by
 itself how long it was sure (`held`).
+
+`exercised` counts what a run did at all: a judge that saw no grant has proved nothing.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from dibs.core.limits import REMEMBERED_MAX
+from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS
 
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 # Calls that may bring a lease; `heir` is the new owner of a transfer.
@@ -23,7 +25,11 @@ CLAIMS = ("claim", "claim_any", "claim_all", "heir")
 # Calls after which a lease may be over although its time is not.
 ENDS = ("release", "transfer", "break", "session_end")
 PAUSE, KILL = "pause", "kill"  # of a server: no calls, but a reader of the record wants to know
+RACE = "race"  # the last line: what was raced
 PLACE_S = 10  # a place in the queue lasts longer than this without a question
+# What every run is to do. Its last line says what else it was to do, and how often it did (`race`).
+ALWAYS = ("grants", "renewals", "hand-overs", "waits served", "lost answers", "repeats")
+CLOCK_S = 0.01  # times in answers are whole milliseconds
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,15 @@ class RecordedCall:
     ttl: float = 0
     session: str = ""
     held: bool = False  # of `show`: somebody has the job, with this token
+    units: int = 0  # of a claim: how many of the job's slots it takes, or 1 if it shares the job; 0: it wants it alone
+    slots: int = 0  # of a claim: how many the job has by its terms; of `pool`: how many it has from now on
+    ceiling: float = 0  # of a claim: it is lost so many seconds after its grant
+    group: str = ""  # of a claim: it takes the place of an older one of this group
+    ticket: str = ""  # of a claim that waits: its place
+    position: int = 0
+    parent: str = ""  # of `session_open`: the session that the new one is part of
+    # of `race`, the last line: how often each had an effect
+    features: dict[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -57,9 +72,9 @@ class Violation:
 
     def window(self, run: Sequence[RecordedCall]) -> list[RecordedCall]:
         """The calls about the same job that overlap the time of these, in order: what a reader needs to see."""
-        job = self.calls[0].job
+        jobs = {call.job for call in self.calls}
         first, last = min(call.began for call in self.calls), max(call.ended for call in self.calls)
-        return [call for call in run if call.job == job and call.ended >= first and call.began <= last]
+        return [call for call in run if call.job in jobs and call.ended >= first and call.began <= last]
 
 
 @dataclass
@@ -69,6 +84,11 @@ class Life:
     grant: RecordedCall  # the first answer that gave it
     beats: list[RecordedCall] = field(default_factory=list)  # answers after which its time counts anew, by their end
     ends: list[RecordedCall] = field(default_factory=list)  # what may have ended it before its time
+
+    @property
+    def last(self) -> float:
+        """When its client was sure of it last, if nothing ended it."""
+        return max(call.ended + call.ttl for call in (self.grant, *self.beats))
 
     def sure(self) -> Iterator[tuple[float, float]]:
         """The times in which its client was sure. After a silence that was too long it is not, until a renewal."""
@@ -103,23 +123,68 @@ def read_calls(lines: Iterable[str]) -> list[RecordedCall]:
 def judge(run: Sequence[RecordedCall]) -> list[Violation]:
     """Every violation that the calls show. Empty: the answers could all have been given by one correct server."""
     wrong: list[Violation] = []
-    lives = _lives(run, wrong)
+    families = Families(run)
+    lives = _lives(run, families, wrong)
     by_job: dict[str, list[Life]] = defaultdict(list)
     for life in lives.values():
         by_job[life.grant.job].append(life)
-    for mine in by_job.values():
+    pools: dict[str, list[RecordedCall]] = defaultdict(list)
+    for call in run:
+        if call.call == "pool" and call.outcome != REFUSED:
+            pools[call.job].append(call)
+    alone: dict[str, list[Life]] = {}  # those who want a job for themselves
+    for job, mine in by_job.items():
         mine.sort(key=lambda life: life.grant.ended)
-        wrong += _two_owners(mine)
-        wrong += _tokens(mine)
-        wrong += _late_requests(mine)
+        alone[job] = [life for life in mine if not life.grant.units and not families.share(life, mine)]
+        wrong += _too_many_owners(mine, pools[job], families)
+        wrong += _same_tokens(mine)
+        wrong += _falling_tokens(alone[job])
+        wrong += _late_requests(alone[job])
+        wrong += _ceilings(mine)
     wrong += _keys(run)
-    wrong += _places(run)
+    wrong += _closed(run, lives)
+    # Who is of an owner's family does not wait for it.
+    wrong += _order([call for call in run if not families.has(call.session)])
+    wrong += _changed_places(run)
+    wrong += _replaced(run)
     wrong += _lost_early(run, lives)
-    wrong += _reads(run, by_job)
+    wrong += _reads(run, alone)
     return sorted(wrong, key=lambda each: each.calls[-1].ended)
 
 
-def _lives(run: Sequence[RecordedCall], wrong: list[Violation]) -> dict[tuple[str, str], Life]:
+class Families:
+    """Which sessions are part of which: they do not keep each other out, and end together."""
+
+    def __init__(self, run: Iterable[RecordedCall]) -> None:
+        self._parents = {call.session: call.parent for call in run if call.call == "session_open" and call.parent}
+
+    def root(self, session: str) -> str:
+        while session in self._parents:
+            session = self._parents[session]
+        return session
+
+    def ends_with(self, session: str, ended: str) -> bool:
+        while session != ended and session in self._parents:
+            session = self._parents[session]
+        return session == ended
+
+    def are_related(self, one: str, other: str) -> bool:
+        return bool(one) and self.root(one) == self.root(other)
+
+    def has(self, session: str) -> bool:
+        """Whether a session is part of another, or has others."""
+        return session in self._parents or session in self._parents.values()
+
+    def share(self, life: Life, lives: Iterable[Life]) -> bool:
+        """Whether another of its family may have had the job at the same time."""
+        if not self._parents:
+            return False
+        grant, last = life.grant, life.last
+        near = [each for each in lives if each.grant.began < last and each.last > grant.began and each is not life]
+        return any(self.are_related(grant.session, each.grant.session) for each in near)
+
+
+def _lives(run: Sequence[RecordedCall], families: Families, wrong: list[Violation]) -> dict[tuple[str, str], Life]:
     lives: dict[tuple[str, str], Life] = {}
     for call in sorted(run, key=lambda call: call.ended):
         if call.outcome != OK or not call.lease or call.call in ENDS:
@@ -136,11 +201,12 @@ def _lives(run: Sequence[RecordedCall], wrong: list[Violation]) -> dict[tuple[st
     of: dict[tuple[str, str], list[Life]] = defaultdict(list)
     for life in lives.values():
         life.beats.sort(key=lambda call: call.ended)
-        of["session", life.grant.session].append(life)
+        of["family", families.root(life.grant.session)].append(life)
         of["job", life.grant.job].append(life)
     for call in run:
         if call.call == "session_end":
-            ended = of["session", call.session]
+            family = of["family", families.root(call.session)]
+            ended = [life for life in family if families.ends_with(life.grant.session, call.session)]
         elif call.call == "break":
             ended = [life for life in of["job", call.job] if life.grant.began <= call.ended]
         else:
@@ -151,26 +217,53 @@ def _lives(run: Sequence[RecordedCall], wrong: list[Violation]) -> dict[tuple[st
     return lives
 
 
-def _two_owners(lives: list[Life]) -> Iterator[Violation]:
+def _too_many_owners(lives: list[Life], pool: list[RecordedCall], families: Families) -> Iterator[Violation]:
+    """Who wants a job alone is its only owner, but for its own family. The others have no more units than it has."""
     spans = sorted((begin, end, at) for at, life in enumerate(lives) for begin, end in life.sure())
-    last: tuple[float, float, int] | None = None
+    now: list[tuple[float, float, int]] = []  # who is sure at the beginning of a span
     for span in spans:
-        if last is not None and span[2] != last[2] and span[0] < last[1]:
-            one, two = lives[last[2]].grant, lives[span[2]].grant
-            both = min(last[1], span[1]) - span[0]
-            said = f"{one.client} and {two.client} were both sure of {one.job} for {both:.3f} s."
-            yield Violation("excl", said, (one, two))
-        if last is None or span[1] > last[1]:
-            last = span
+        now = [each for each in now if each[1] > span[0] and each[2] != span[2]]
+        two = lives[span[2]].grant
+        others = [lives[each[2]].grant for each in now]
+        for each, one in zip(now, others, strict=True):
+            if not (one.units and two.units) and not families.are_related(one.session, two.session):
+                both = min(each[1], span[1]) - span[0]
+                said = f"{one.client} and {two.client} were both sure of {one.job} for {both:.3f} s."
+                yield Violation("excl", said, (one, two))
+        now.append(span)
+        owners = [grant for grant in (*others, two) if grant.units]
+        if not two.units or any(_shares(grant, pool) for grant in owners):
+            continue
+        slots, taken = _slots(owners, pool), sum(grant.units for grant in owners)
+        if 0 < slots < taken:
+            said = f"{len(owners)} owners of {two.job} were sure of {taken} units together, and it has {slots} slots."
+            yield Violation("units", said, tuple(owners))
 
 
-def _tokens(lives: list[Life]) -> Iterator[Violation]:
-    """A client that asks after another was answered gets a larger token."""
+def _shares(grant: RecordedCall, pool: list[RecordedCall]) -> bool:
+    return not grant.slots and not pool
+
+
+def _slots(owners: list[RecordedCall], pool: list[RecordedCall]) -> int:
+    """The most slots that the job can have had while these owners came. A pool that got fewer takes nothing away."""
+    slots = max((grant.slots for grant in owners), default=0)
+    first, last = min(grant.began for grant in owners), max(grant.ended for grant in owners)
+    known = [call for call in pool if call.outcome == OK and call.ended < first]
+    newest = max((call.began for call in known), default=0.0)
+    sizes = [call.slots for call in pool if call.began <= last and (call.ended >= newest or call.outcome != OK)]
+    return max([slots, *sizes])
+
+
+def _same_tokens(lives: list[Life]) -> Iterator[Violation]:
     seen: dict[int, RecordedCall] = {}
     for life in lives:
         other = seen.setdefault(life.grant.token, life.grant)
         if other is not life.grant:
             yield Violation("token:rises", f"Two leases of {other.job} have token {other.token}.", (other, life.grant))
+
+
+def _falling_tokens(lives: list[Life]) -> Iterator[Violation]:
+    """A client that asks after another was answered gets a larger token."""
     asked = sorted(lives, key=lambda life: life.grant.began)
     at, highest = 0, None
     for life in asked:
@@ -202,24 +295,62 @@ def _late_requests(lives: list[Life]) -> Iterator[Violation]:
             first.append(life.grant)
 
 
+def _ceilings(lives: list[Life]) -> Iterator[Violation]:
+    """No answer promises more time than the ceiling of a lease leaves."""
+    for life in lives:
+        if not life.grant.ceiling:
+            continue
+        last = life.grant.ended + life.grant.ceiling + CLOCK_S
+        late = next((each for each in (life.grant, *life.beats) if each.began + each.ttl > last), None)
+        if late is not None:
+            over = late.began + late.ttl - last
+            said = f"{late.client} was promised {late.job} for {over:.3f} s more than its ceiling leaves."
+            yield Violation("max-hold", said, (life.grant, late))
+
+
 def _keys(run: Sequence[RecordedCall]) -> Iterator[Violation]:
     """One request key, one lease: unless the first is so old that its job has forgotten the key."""
     known: dict[tuple[str, str], RecordedCall] = {}
     for call in sorted(run, key=lambda call: call.ended):
-        if call.call not in CLAIMS or call.outcome != OK or not call.key:
+        if call.call not in CLAIMS or call.outcome != OK or not call.key or call.units:
             continue
         first = known.setdefault((call.key, call.job), call)
-        if first.lease != call.lease and abs(call.token - first.token) <= REMEMBERED_MAX:
+        is_known = abs(call.token - first.token) <= REMEMBERED_MAX and call.ended - first.began < REMEMBERED_MS / 1000
+        if first.lease != call.lease and is_known:
             yield Violation("idem:acquire", f"One request key got two leases of {call.job}.", (first, call))
 
 
-def _places(run: Sequence[RecordedCall]) -> Iterator[Violation]:
+def _closed(run: Sequence[RecordedCall], lives: dict[tuple[str, str], Life]) -> Iterator[Violation]:
+    """A job that is closed is granted to nobody who asks for it."""
+    changes: dict[str, list[RecordedCall]] = defaultdict(list)
+    asked: dict[tuple[str, str], float] = {}
+    for call in run:
+        if call.call in ("close", "open") and call.outcome != REFUSED:
+            changes[call.job].append(call)
+        elif call.call in CLAIMS and call.key:
+            asked.setdefault((call.job, call.key), call.began)
+    for life in lives.values():
+        grant = life.grant
+        first = asked.get((grant.job, grant.key), 0.0)
+        for name in (grant.job, grant.job[: grant.job.find("/") + 1]):
+            mine = [call for call in changes.get(name, ()) if call.began < grant.ended]
+            last = max(mine, key=lambda call: call.ended, default=None)
+            if last is None or (last.call, last.outcome) != ("close", OK) or last.ended >= first:
+                continue
+            is_clear = all(call.ended < last.began for call in mine if call is not last and call.outcome == OK)
+            is_clear = is_clear and all(call.outcome == OK for call in mine)
+            if is_clear and grant.ended < last.began + last.ttl:
+                said = f"{grant.client} asked for {grant.job} and got it while {name} was closed."
+                yield Violation("closed", said, (last, grant))
+
+
+def _order(run: Sequence[RecordedCall]) -> Iterator[Violation]:
     """A client that asks after another was given its place in the queue is served after it, if that one kept asking."""
     asked: dict[tuple[str, str], RecordedCall] = {}  # by job and key: the first question
     waits: dict[tuple[str, str], tuple[RecordedCall, float]] = {}  # the answer with a place; the last answer
     served: dict[str, list[Turn]] = defaultdict(list)
     for call in sorted(run, key=lambda call: call.ended):
-        if call.call not in ("claim", "leave") or not call.key:
+        if call.call not in ("claim", "leave") or not call.key or call.units:
             continue
         mine = call.job, call.key
         asked.setdefault(mine, call)
@@ -246,6 +377,51 @@ def _places(run: Sequence[RecordedCall]) -> Iterator[Violation]:
                 early, late = first[at].grant, turn.grant
                 said = f"{early.client} came to the line of {job} after {late.client} and was served before it."
                 yield Violation("queue:fifo", said, tuple(filter(None, (turn.place, first[at].asked, early, late))))
+
+
+def _waiting(run: Sequence[RecordedCall]) -> Iterator[tuple[RecordedCall, RecordedCall]]:
+    """Two answers to one claim that waits, the second asked for after the first came, and soon enough."""
+    last: dict[tuple[str, str], RecordedCall] = {}
+    for call in sorted(run, key=lambda call: call.ended):
+        if call.call not in ("claim", "leave") or not call.key:
+            continue
+        mine = call.job, call.key
+        before = last.get(mine)
+        if call.code == "queued" and call.outcome == REFUSED:
+            if before is not None and before.ended < call.began and call.ended - before.ended < PLACE_S:
+                yield before, call
+            last[mine] = call
+        elif call.outcome != UNKNOWN or call.call == "leave":
+            last.pop(mine, None)
+
+
+def _changed_places(run: Sequence[RecordedCall]) -> Iterator[Violation]:
+    """Who keeps asking keeps its place, and nobody comes before it."""
+    for before, call in _waiting(run):
+        if call.ticket != before.ticket:
+            said = f"{call.client} waited for {call.job}, asked again in time, and was given another place."
+            yield Violation("queue:fifo", said, (before, call))
+        elif call.position > before.position:
+            said = f"{call.client} was number {before.position} in the line of {call.job}, and then {call.position}."
+            yield Violation("queue:fifo", said, (before, call))
+
+
+def _replaced(run: Sequence[RecordedCall]) -> Iterator[Violation]:
+    """Of a group only the newest waits."""
+    newest: dict[tuple[str, str], RecordedCall] = {}  # the first answer of the place that came last
+    places: set[str] = set()
+    for call in sorted(run, key=lambda call: call.ended):
+        if call.code != "queued" or not call.group or not call.ticket:
+            continue
+        newer = newest.get((call.job, call.group))
+        if newer is None or call.ticket == newer.ticket:
+            newest.setdefault((call.job, call.group), call)
+        elif call.ticket not in places:
+            newest[call.job, call.group] = call
+        elif newer.ended < call.began:
+            said = f"{call.client} went on waiting for {call.job}, though {newer.client} of its group came later."
+            yield Violation("queue:newest", said, (newer, call))
+        places.add(call.ticket)
 
 
 def _lost_early(run: Sequence[RecordedCall], lives: dict[tuple[str, str], Life]) -> Iterator[Violation]:
@@ -286,3 +462,32 @@ def _reads(run: Sequence[RecordedCall], by_job: dict[str, list[Life]]) -> Iterat
             newer = next((grant for grant in before if call.held and grant.token > call.token), None)
             if newer is not None:
                 yield Violation("token:rises", f"{job} was shown with an owner of long ago.", (newer, call))
+
+
+def exercised(run: Sequence[RecordedCall]) -> dict[str, int]:
+    """How often each kind of thing happened. What was to happen and did not is 0."""
+    counts = Counter(dict.fromkeys(ALWAYS, 0))
+    leases: set[tuple[str, str]] = set()
+    last: dict[str, str] = {}  # who had the job last
+    waits: set[tuple[str, str]] = set()
+    for call in sorted(run, key=lambda call: call.ended):
+        counts.update(call.features)
+        counts["lost answers"] += call.outcome == UNKNOWN and call.call in CLAIMS
+        if call.code == "queued":
+            waits.add((call.job, call.key))
+        if call.outcome != OK:
+            continue
+        counts["renewals"] += call.call == "renew"
+        if call.call in (PAUSE, KILL):
+            counts[f"{call.call}s"] += 1
+        if call.call not in CLAIMS or not call.lease:
+            continue
+        if (call.job, call.lease) in leases:
+            counts["repeats"] += 1
+            continue
+        leases.add((call.job, call.lease))
+        counts["grants"] += 1
+        counts["hand-overs"] += last.get(call.job, call.client) != call.client
+        counts["waits served"] += (call.job, call.key) in waits
+        last[call.job] = call.client
+    return dict(counts)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
 from typing import Any, Protocol, TextIO
@@ -23,9 +24,10 @@ from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.client.transport import Ask
 from dibs.sdk.client import Client
+from dibs.testing.features import features_of
 from dibs.testing.judge import KILL, OK, PAUSE, REFUSED, UNKNOWN
 from dibs.testing.outside import Outside
-from dibs.testing.workload import RaceTerms, Stage, Steps, Workload
+from dibs.testing.workload import RaceTerms, Stage, Steps, Workload, jobs_of
 from dibs.wire.codes import NOT_NOW, kind_of_word
 from dibs.wire.documents import Reply, reply_for_error
 
@@ -39,17 +41,37 @@ class Asking(Protocol):
 
 
 TTL_S = 2
-JOBS = 4
+JOBS = 9
 LOST, DOUBLED = 0.05, 0.03
+SLOW = {"silent": 0.1, "dead": 0.2}  # how much rarer it is than in a simulation, where time costs nothing
+ONCE = ("break", "close", "open", "pool")  # asked a second time, it is another
+POLLED, POLL_S = 0.5, 0.2  # so often a claim that waits asks so soon for its place again
 PAUSE_S = 0.1  # after an answer that nobody gave, or that was no help
-TERMS = RaceTerms(
-    jobs=[f"job-{number}" for number in range(JOBS)],
-    ttls_s=(TTL_S,),
-    waits_ms=(1_000, 3_000),
-    pauses=(0.001, 0.005, 0.01, 0.1),
-    operates=False,
-    features=frozenset(("claim-any", "claim-all", "transfer", "breaks")),  # the judge knows all about these
+# The judge knows nothing about these, the command has no flags for them, or they are done to every racer.
+NOT_RACED = frozenset(
+    ("access-lists", "attempts", "delays", "done-marks", "lost-replies", "numbers", "quotas", "slow-moves", "steps")
 )
+BY_COMMAND = frozenset(("breaks", "claim-all", "claim-any", "transfer"))
+OPERATED = frozenset(("breaks", "closures", "prefix-closures", "pools", "smaller-pools"))
+
+
+def race_terms(seed: str, *, operates: bool, by_command: bool) -> RaceTerms:
+    """The jobs and features of a race: a random half of those that its clients can have."""
+    features = features_of(seed, NOT_RACED if operates else NOT_RACED | OPERATED)
+    if by_command:
+        features &= BY_COMMAND
+    return RaceTerms(
+        jobs=jobs_of(Random(f"{seed} jobs"), JOBS, features),
+        ttls_s=(1, 1, 1, TTL_S),
+        waits_ms=(300, 1_000, 3_000),
+        pauses=(0.001, 0.001, 0.005, 0.05),
+        rests_ms=(1, 1, 10),
+        long_ttl_s=3,
+        session_s=3,
+        idle_ms=(300,),
+        operates=operates,
+        features=features,
+    )
 
 
 class Recorder:
@@ -58,11 +80,16 @@ class Recorder:
     def __init__(self, file: TextIO) -> None:
         self._file, self._lock = file, threading.Lock()
         self.calls = 0
+        self.features: Counter[str] = Counter()  # how often each had an effect
 
     def note(self, **known: Any) -> None:
         with self._lock:
             self.calls += 1
             self._file.write(json.dumps({"number": self.calls} | known) + "\n")
+
+    def bore(self, features: Iterable[str]) -> None:
+        with self._lock:
+            self.features.update(features)
 
 
 def now() -> float:
@@ -96,23 +123,36 @@ class RaceThread(threading.Thread):
 class Racer(RaceThread):
     """The stage of one client. `transports` makes a new one for a request that is sent twice."""
 
-    def __init__(self, name: str, transports: Callable[[], Asking], *common: Any, may_break: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        transports: Callable[[], Asking],
+        common: tuple[Recorder, str, threading.Event],
+        terms: RaceTerms,
+        life: Callable[[Stage], Steps] | None = None,
+    ) -> None:
         super().__init__(name, *common)
         self._transports, self._transport = transports, transports()
+        self._common, self._terms, self._life = common, terms, life
         self.chance, self.now, self.fresh_id, self.is_over = self._chance, now, new_id, self._over.is_set
         self.note = self._recorder.note
         self.outside = Outside(lambda promise, says: None)  # its features have no steps
         self._beside: list[threading.Thread] = []  # requests that are under way a second time
-        self._client = Workload(name, self, TERMS._replace(operates=may_break))
+        self._along: list[Racer] = []
+        self._client = Workload(name, self, terms)
 
     def work(self) -> None:
         try:
+            if self._life is not None:
+                run_generator(self._life(self), self._step)
+                return
             while not self._over.is_set():
                 run_generator(self._client.life(), self._step)  # who died begins anew
         finally:
-            for again in self._beside:
+            for again in (*self._beside, *self._along):
                 again.join()
             self._transport.close()
+            self.trouble = next((each.trouble for each in self._along if each.trouble), None)
 
     def _step(self, step: Ask | int) -> Reply | None:
         if isinstance(step, Ask):
@@ -121,22 +161,27 @@ class Racer(RaceThread):
         return None
 
     def strikes(self, fault: str, share: float) -> bool:
-        return self._chance.random() < share
+        return self._chance.random() < share * SLOW.get(fault, 1)
 
     def _ask(self, asked: Ask) -> Reply:
         """Ask, and sometimes lose the answer. Sometimes it is asked twice at once."""
-        if asked.verb != "break" and self.strikes("doubled", DOUBLED):  # a second break is another
+        if asked.verb not in ONCE and self.strikes("doubled", DOUBLED):
             self.beside(asked, 0)
-        reply = self._transport.ask(Ask(asked.verb, asked.name, dict(asked.document)))
+        document = dict(asked.document)
+        if document.get("wait_seconds", 0) > POLL_S and self.strikes("polls", POLLED):
+            document["wait_seconds"] = POLL_S
+        reply = self._transport.ask(Ask(asked.verb, asked.name, document))
         if reply.status >= 500:
             self._over.wait(PAUSE_S)
         return lost() if self.strikes("lost", LOST) else reply
 
     def bore(self, features: Iterable[str], places: Iterable[str]) -> None:
-        pass  # nobody counts them here
+        self._recorder.bore(features)
 
     def along(self, name: str, life: Callable[[Stage], Steps]) -> None:
-        raise NotImplementedError("A racer is one thread.")
+        second = Racer(name, self._transports, self._common, self._terms, life)
+        second.start()
+        self._along = [each for each in self._along if each.is_alive() or each.trouble] + [second]
 
     def beside(self, asked: Ask, delay_ms: int) -> None:
         again = threading.Thread(target=self._ask_beside, args=(asked, delay_ms), daemon=True)

@@ -38,9 +38,6 @@ LATE_MS = (300, 3_000, 8_000)
 SLOW_MOVES_MS = (2_500, 4_000, 7_000)  # a place lasts longer than that
 NOWHERE = ServerAddress("http://simulated", "http", "", 0, "")
 ATTEMPTS = 3  # of one question, each at another server
-TTLS_S = (2, 2, 4, 8, 20)
-WAITS_MS = (500, 1_000, 3_000, 12_000)
-PAUSES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.4)
 
 
 class Request:
@@ -218,7 +215,18 @@ class SimulatedClient:
         self.caller = Caller(principal="team", role=role, badges=("user:team",))
         if number % 6 == 1 and "quotas" in world.features:
             self.caller = Caller(principal=LIMITED, limits=LIMITS, badges=(f"user:{LIMITED}",))
-        terms = RaceTerms(world.jobs, TTLS_S, WAITS_MS, PAUSES, operates=role == OPERATOR, features=world.features)
+        terms = RaceTerms(
+            jobs=world.jobs,
+            ttls_s=(2, 2, 4, 8, 20),
+            waits_ms=(500, 1_000, 3_000, 12_000),
+            pauses=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.4),
+            rests_ms=(1, 10, 100),
+            long_ttl_s=25,
+            session_s=10,
+            idle_ms=(3_000, 3_000, 3_000),
+            operates=role == OPERATOR,
+            features=world.features,
+        )
         self._begin(Workload(name, self, terms).life(), world.chance.randrange(200))
 
     def _begin(self, steps: Steps, after_ms: int) -> None:

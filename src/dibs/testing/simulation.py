@@ -39,7 +39,7 @@ from dibs.testing.judge import UNKNOWN, RecordedCall, judge
 from dibs.testing.queue_checker import NS
 from dibs.testing.simulated_webhooks import HookTarget, SimulatedDeliveries
 from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Timer
-from dibs.testing.workload import POOL, PREFIX, RELATED, SHARED, TWOS
+from dibs.testing.workload import jobs_of
 
 EPISODE = 4_000  # operations of one world
 HOOKED = 0.25  # the share of worlds with a webhook
@@ -55,25 +55,6 @@ FAULTS = (
 HOME_MS_MAX = 300_000  # how long it may take until nothing is left
 LATENCIES_MS = (0, 0, 1, 1, 2, 5)
 TAKING_PLACES = frozenset(("done-marks", "attempts", "access-lists"))  # for these, places go whose callers come again
-
-
-# Jobs that only some features need.
-KINDS = {
-    "path:a/b": {"trees"},
-    "path:a": {"trees"},
-    SHARED: {"shared", "share"},
-    POOL: {"pools", "smaller-pools"},
-    RELATED: {"nested-sessions"},
-    f"{PREFIX}0": {"prefix-closures"},
-    **{job: {"slots"} for job in TWOS},
-}
-
-
-def jobs_of(chance: Random, count: int, features: frozenset[str]) -> list[str]:
-    """A plain job, some of other kinds, and more plain ones. Few, so that all are wanted by many at once."""
-    kinds = [job for job, wants in KINDS.items() if not features.isdisjoint(wants)]
-    kinds = chance.sample(kinds, min(count - 1, len(kinds)))
-    return ["job-0", *kinds, *[f"job-{n}" for n in range(1, count - len(kinds))]]
 
 
 class EpisodeSettings(NamedTuple):

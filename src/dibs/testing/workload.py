@@ -61,7 +61,7 @@ class Stage(Protocol):
         """Let another thread of this client live that life, at the same time."""
 
 
-# Jobs that several may have at once: the judge knows one owner at a time. With other names a seed is another run.
+# Jobs that several may have at once. With other names a seed is another run.
 SHARED, POOL, RELATED = "shared", "pool", "kin"
 TWOS = ("two-1", "two-2")  # jobs of two slots each
 SEVERAL = frozenset((SHARED, POOL, RELATED, *TWOS))
@@ -71,15 +71,33 @@ GROUPS = ("g", "h")
 STEPS = ("mail", "tag")
 LISTS: tuple[list[str], ...] = (["user:team"], ["user:few"], ["user:team", "user:few"], [])
 PAUSE_MS_MAX = 8_000
-SESSION_TTL_S = 10
-LONG_TTL_S = 25
-UNANSWERED_BREAK_S = 60.0  # it may still come
+UNANSWERED_S = 60.0  # what an operator asked may still come
 _CALLS = {
     **{"acquire": "claim", "acquire-any": "claim_any", "acquire-all": "claim_all"},
-    **{"inspect": "show", "session-end": "session_end"},
-    **{verb: verb for verb in ("renew", "release", "transfer", "break", "leave")},
+    **{"inspect": "show", "session-open": "session_open", "session-end": "session_end"},
+    **{verb: verb for verb in ("renew", "release", "transfer", "break", "leave", "close", "open", "pool")},
 }
+_OPERATORS = ("break", "close", "open", "pool")
 _GRANTS = {"acquire": "acquired", "acquire-any": "acquired", "acquire-all": "acquired", "transfer": "transferred"}
+
+
+# Jobs that only some features need.
+KINDS = {
+    "path:a/b": {"trees"},
+    "path:a": {"trees"},
+    SHARED: {"shared", "share"},
+    POOL: {"pools", "smaller-pools"},
+    RELATED: {"nested-sessions"},
+    f"{PREFIX}0": {"prefix-closures"},
+    **{job: {"slots"} for job in TWOS},
+}
+
+
+def jobs_of(chance: Random, count: int, features: frozenset[str]) -> list[str]:
+    """A plain job, some of other kinds, and more plain ones. Few, so that all are wanted by many at once."""
+    kinds = [job for job, wants in KINDS.items() if not features.isdisjoint(wants)]
+    kinds = chance.sample(kinds, min(count - 1, len(kinds)))
+    return ["job-0", *kinds, *[f"job-{n}" for n in range(1, count - len(kinds))]]
 
 
 def verdict(asked: Ask, reply: Reply) -> tuple[str, str]:
@@ -104,6 +122,10 @@ class RaceTerms(NamedTuple):
     ttls_s: Sequence[int]
     waits_ms: Sequence[int]
     pauses: Sequence[float]  # parts of a lease that pass between two heartbeats
+    rests_ms: Sequence[int]  # between two things that it does
+    long_ttl_s: int  # longer than the others
+    session_s: int  # how long a session lasts without a word
+    idle_ms: Sequence[int]  # between the words of one that has nothing
     operates: bool
     features: frozenset[str]
 
@@ -145,7 +167,7 @@ class Workload:
         while not self._stage.is_over():
             if (yield from self._chance.choice(self._ways)()):
                 return True
-            yield self._chance.choice((1, 10, 100))
+            yield self._chance.choice(self._terms.rests_ms)
         return False
 
     # Claims
@@ -332,7 +354,7 @@ class Workload:
         document: Document = {"session_id": self._session} if by_session else {"lease_id": lease["lease_id"]}
         borne: set[str] = set()
         if not self._session and self._bears("other-ttls", 0.3, borne):
-            document["ttl_seconds"] = LONG_TTL_S  # always the same, so that a late copy makes none shorter
+            document["ttl_seconds"] = self._terms.long_ttl_s  # always the same, so that a late copy makes none shorter
         if self._bears("share", 0.15, borne):
             yield from self._share(lease["name"], document)
         reply = yield from self._ask(Ask("renew", lease["name"], document), lease["lease_id"])
@@ -495,8 +517,13 @@ class Workload:
         return died
 
     def _open_session(self, **more: str) -> Steps:
-        asked = {"owner": self.name, "ttl_seconds": SESSION_TTL_S, "fresh_session_id": self._stage.fresh_id(), **more}
-        until = self._stage.now() + SESSION_TTL_S
+        asked = {
+            "owner": self.name,
+            "ttl_seconds": self._terms.session_s,
+            "fresh_session_id": self._stage.fresh_id(),
+            **more,
+        }
+        until = self._stage.now() + self._terms.session_s
         reply = yield from self._ask(Ask("session-open", "", asked))
         if reply.status >= 300:
             return False
@@ -505,17 +532,17 @@ class Workload:
 
     def _idle(self) -> Steps:
         """Its session has nothing for a while."""
-        for _ in range(3):
-            yield SESSION_TTL_S * 300
+        for ms in self._terms.idle_ms:
+            yield ms
             yield from self._keep_session()
         return False
 
     def _keep_session(self) -> Steps:
         now = self._stage.now()
-        if now >= self._session_until - SESSION_TTL_S * 0.75:
+        if now >= self._session_until - self._terms.session_s * 0.75:
             reply = yield from self._ask(Ask("session-keep", self._session))
             if reply.status < 300:
-                self._session_until = now + SESSION_TTL_S
+                self._session_until = now + self._terms.session_s
 
     def _end_session(self) -> Steps:
         yield from self._ask(Ask("session-end", self._session))
@@ -575,52 +602,69 @@ class Workload:
         return reply
 
     def note(self, asked: Ask, began: float, reply: Reply, lease_id: str = "") -> None:
-        is_shared = asked.document.get("mode") == "shared"
-        if asked.verb not in _CALLS or asked.name in SEVERAL or (is_shared and asked.verb != "renew"):
+        if asked.verb not in _CALLS or (asked.verb == "inspect" and asked.name in SEVERAL):
             return
         outcome, code = verdict(asked, reply)
         ended, document, body = self._stage.now(), asked.document, reply.body or {}
-        if (asked.verb, outcome) == ("break", UNKNOWN):
-            ended = began + UNANSWERED_BREAK_S
-        line = {"client": self.name, "call": _CALLS[asked.verb], "job": asked.name, "began": began, "ended": ended}
-        line |= {"outcome": outcome, "code": code}
+        if asked.verb in _OPERATORS and outcome == UNKNOWN:
+            ended = began + UNANSWERED_S
+        line: Document = {"client": self.name, "call": _CALLS[asked.verb], "job": asked.name}
+        line |= {"began": began, "ended": ended, "outcome": outcome, "code": code}
         if asked.verb.startswith("acquire"):
-            line |= {"key": document.get("request_key", ""), "owner": document["owner"]}
-            line["session"] = document.get("session_id", "")
-            got = _leases(reply)
-            for each in [each for each in got if each["name"] not in SEVERAL]:
-                lease = {"job": each["name"]} | _lease_fields(each)
-                if each.get("held_before") or each["owner"] != document["owner"]:  # an earlier ask got it
-                    lease["key"] = ""
-                self._stage.note(**line | lease)
-            for job in () if got else document.get("names", [asked.name]):
-                if job not in SEVERAL:
-                    self._stage.note(**line | {"job": job})
+            self._note_claim(asked, reply, line)
             return
         if asked.verb == "inspect":
             line |= {"held": body.get("status") == "held", "token": body.get("fencing_token") or 0}
         elif asked.verb == "leave":
             line["key"] = self._key
+        elif asked.verb == "session-open":
+            line |= {"job": "", "session": body.get("session_id", ""), "parent": document.get("parent_id", "")}
         elif asked.verb == "session-end":
             line |= {"job": "", "session": asked.name}
-        elif is_shared:  # from here on it may not be the only owner
-            line |= {
-                "call": "break",
-                "outcome": UNKNOWN,
-                "ended": ended if outcome == OK else began + UNANSWERED_BREAK_S,
-            }
+        elif asked.verb == "close":
+            line["ttl"] = document["for_seconds"]
+        elif asked.verb == "pool":
+            line["slots"] = 1 if document["slots"] is None else document["slots"]  # no pool: a job as others are
+        elif document.get("mode") == "shared":  # from here on it may not be the only owner
+            line |= {"call": "break", "outcome": UNKNOWN, "ended": ended if outcome == OK else began + UNANSWERED_S}
         elif asked.verb == "renew" and outcome == OK:
             line |= _lease_fields(body) | {
                 "call": "renew" if lease_id else "claim",
                 "session": document.get("session_id", ""),
             }
-        else:
+        elif asked.verb not in _OPERATORS:
             line["lease"] = document.get("lease_id", lease_id)
         self._stage.note(**line)
-        may_share = self._terms.features & {"share", "shared"}  # an heir is not told whether it is the only owner
+        # An heir is not told whether it is the only owner.
+        may_share = asked.name in SEVERAL or self._terms.features & {"share", "shared"}
         if asked.verb == "transfer" and outcome == OK and not may_share:
             heir = {"owner": document["to_owner"], "session": document.get("to_session", "")}
             self._stage.note(**line | _lease_fields(body) | {"call": "heir"} | heir)
+
+    def _note_claim(self, asked: Ask, reply: Reply, line: Document) -> None:
+        """A line for each job that it got, or did not get."""
+        document, body = asked.document, reply.body or {}
+        line |= {"key": document.get("request_key", ""), "owner": document["owner"]}
+        line |= {"session": document.get("session_id", ""), "group": document.get("replaces", "")}
+        if asked.verb == "acquire" and body.get("ticket"):
+            line |= {"ticket": body["ticket"], "position": body["position"]}
+        got = _leases(reply)
+        for each in got:
+            lease = {"job": each["name"], "ceiling": document.get("max_hold_seconds", 0)} | _lease_fields(each)
+            if each.get("held_before") or each["owner"] != document["owner"]:  # an earlier ask got it
+                lease |= {"key": "", "ceiling": 0}
+            self._stage.note(**line | lease | _part_of(each["name"], document))
+        for job in () if got else document.get("names", [asked.name]):
+            self._stage.note(**line | {"job": job} | _part_of(job, document))
+
+
+def _part_of(job: str, document: Document) -> Document:
+    """Which part of the job a claim is for: nothing is said of one that wants it alone."""
+    if document.get("mode") == "shared":
+        return {"units": 1}
+    if job == POOL or "slots" in document:
+        return {"units": document.get("units", 1), "slots": document.get("slots", 0)}
+    return {}
 
 
 def _leases(reply: Reply | None) -> list[Document]:

@@ -17,16 +17,19 @@ from dibs.cli.signals import StopSignals
 from dibs.cli.text.words import plain
 from dibs.testing.judge import RecordedCall, Violation
 from dibs.testing.racers import Asking, RaceThread
-from dibs.wire.codes import NO
+from dibs.wire.codes import NO, UNPROVED
 
 TIME_MS_DEFAULT, TIME_MS_MAX = 120_000, 24 * 3_600_000
-CLIENTS_DEFAULT, CLIENTS_MAX = 8, 256
+CLIENTS_DEFAULT, CLIENTS_MAX = 16, 256
+OPERATOR_EACH = 4  # of so many clients one is an operator
 SHOWN_MAX = 40  # lines of one window
 WAYS = ("http", "sdk", "cli")
 
 
 def verify(call: Call) -> Answer:
-    from dibs.testing.judge import KILL, PAUSE, judge, read_calls
+    from textwrap import wrap
+
+    from dibs.testing.judge import KILL, PAUSE, RACE, exercised, judge, read_calls
 
     path = call.values.get("judge")
     if path is None:
@@ -38,15 +41,24 @@ def verify(call: Call) -> Answer:
         raise InvalidInput(f"{plain(path)} cannot be read ({error.strerror}).") from None
     wrong = judge(run)
     faults = [each for each in run if each.call in (PAUSE, KILL)]
+    operations = sum(each.call not in (PAUSE, KILL, RACE) for each in run)
     between = f", {len(faults):,} servers paused or killed" if faults else ""
-    counted = f"{len(run) - len(faults):,} operations{between}, {len(wrong):,} violations"
-    document: Document = {"operations": len(run) - len(faults), "faults": len(faults), "record": path}
+    counted = f"{operations:,} operations{between}, {len(wrong):,} violations"
+    did = exercised(run)
+    document: Document = {"operations": operations, "faults": len(faults), "record": path, "exercised": did}
     document["violations"] = [violation_document(each) for each in wrong]
-    if not wrong:
-        return yes(document, f"{counted}\n  The record is {plain(path)}.", quiet=counted)
-    shortest = min(wrong, key=lambda each: (len(each.window(run)), each.calls[-1].ended))
-    lines = [counted, f"{shortest.promise}: {shortest.says}", *shown(shortest, run), f"The record is {plain(path)}."]
-    return no(NO, document, "\n".join(lines), quiet=counted, code="violation", message=shortest.says)
+    raced = ", ".join(f"{kind} {count:,}" for kind, count in did.items())
+    lines = [counted, *wrap(raced, 100, initial_indent="  ", subsequent_indent="  ")]
+    if wrong:
+        shortest = min(wrong, key=lambda each: (len(each.window(run)), each.calls[-1].ended))
+        lines += [f"{shortest.promise}: {shortest.says}", *shown(shortest, run), f"The record is {plain(path)}."]
+        return no(NO, document, "\n".join(lines), quiet=counted, code="violation", message=shortest.says)
+    lines.append(f"  The record is {plain(path)}.")
+    missing = [kind for kind, count in did.items() if not count]
+    if missing:
+        says = f"It proves nothing about what never happened: {', '.join(missing)}. Race for longer (--for)."
+        return no(UNPROVED, document, "\n".join([*lines, says]), quiet=counted, code="unproved", message=says)
+    return yes(document, "\n".join(lines), quiet=counted)
 
 
 def violation_document(wrong: Violation) -> Document:
@@ -75,12 +87,14 @@ def race(call: Call) -> str:
     from functools import partial
 
     from dibs.core.caller_rights import OPERATOR, may
-    from dibs.testing.racers import CliTransport, Racer, Recorder, SdkRacer, Trouble
+    from dibs.core.names import check_namespace
+    from dibs.testing.judge import OK, RACE
+    from dibs.testing.racers import CliTransport, Racer, Recorder, SdkRacer, Trouble, now, race_terms
 
     time_ms = milliseconds(call, "for", TIME_MS_DEFAULT, TIME_MS_MAX)
     clients = count(call, "clients", CLIENTS_MAX) or CLIENTS_DEFAULT
     seed = call.values.get("seed") or new_id()[:8]
-    namespace = call.settings.namespace or f"verify-{seed}"
+    namespace = check_namespace(call.settings.namespace or f"verify-{seed}")
     path = call.values.get("record") or f"dibs-verify-{seed}.jsonl"
     way = call.values.get("through") or "http"
     if way not in WAYS:
@@ -107,14 +121,17 @@ def race(call: Call) -> str:
             transports = partial(call.another_transport, namespace=namespace)
         common = (recorder, seed, over)
         racers: list[RaceThread] = []
+        terms = race_terms(seed, operates=may(role, "break"), by_command=way == "cli")
         for name in (f"c{number}" for number in range(clients)):
             if way == "sdk":
                 from dibs.sdk.client import Client
 
                 racers.append(SdkRacer(name, Client(call.settings.url, namespace=namespace), *common))
             else:
-                racers.append(Racer(name, transports, *common, may_break=not racers and may(role, "break")))
-        if paused or killed:
+                operates = terms.operates and len(racers) % OPERATOR_EACH == 0
+                racers.append(Racer(name, transports, common, terms._replace(operates=operates)))
+        asked_faults = ["pauses"] * bool(paused) + ["kills"] * bool(killed)
+        if asked_faults:
             racers.append(Trouble(paused, killed, restart, f"{path}.log", *common))
         until_ms = steady_ms() + time_ms
         for racer in racers:
@@ -127,6 +144,9 @@ def race(call: Call) -> str:
             over.set()
             for racer in racers:
                 racer.join(timeout=30)
+            wanted = dict.fromkeys([*(terms.features if way != "sdk" else ()), *asked_faults], 0)
+            known = {"features": wanted | recorder.features, "began": now(), "ended": now(), "outcome": OK}
+            recorder.note(client="", call=RACE, job="", **known)
     for racer in racers:
         if racer.trouble is not None:
             raise racer.trouble
@@ -160,9 +180,11 @@ COMMANDS = {
         summary="race clients on a store or server, and judge what they were answered",
         about=(
             "Clients race for a few jobs in a namespace of their own, lose answers on purpose and send "
-            "requests twice. Each call with its answer is a line of JSON. Then a judge looks for what "
-            "cannot be if the promises were kept. It changes nothing outside of its namespace. Stop, pause "
-            "or kill servers meanwhile: that is what it is for."
+            "requests twice. The seed switches on a random half of the features, such as pools, closures, "
+            "ceilings, groups and nested sessions. Each call with its answer is a line of JSON. Then a judge "
+            "looks for what cannot be if the promises were kept, and says how often each thing happened. It "
+            "changes nothing outside of its namespace. Stop, pause or kill servers meanwhile: that is what it "
+            "is for."
         ),
         examples=(
             ("dibs verify http://127.0.0.1:3427 --for 30s", "your own server"),
@@ -172,6 +194,7 @@ COMMANDS = {
         exits=(
             (0, "no violation was found"),
             (1, "a promise was broken"),
+            (UNPROVED, "no violation was found, and something that was to be raced never happened"),
         ),
     ),
 }
