@@ -11,7 +11,7 @@ from typing import Any
 from dibs.base.record import Record
 
 MODULES = (
-    *("core.records", "core.events", "core.commands", "core.service.credentials", "core.identity"),
+    *("core.records", "core.events", "core.commands", "core.service.credentials", "core.caller_rights"),
     *("core.outcomes", "core.lease_outcomes"),
     *(
         "wire.credentials",

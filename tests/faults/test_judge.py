@@ -58,7 +58,7 @@ def opened(session: str, parent: str = "") -> RecordedCall:
     return call("session_open", 0, job="", session=session, parent=parent)
 
 
-def place(at: float, key: str, ticket: str, position: int = 1, **more: object) -> RecordedCall:
+def place(at: float, key: str, ticket: str, position: object = 1, **more: object) -> RecordedCall:
     return queued(at, key, ticket=ticket, position=position, **more)
 
 

@@ -214,6 +214,7 @@ def seeds_for(plant: Plant, *, alone: bool = False) -> Iterator[str]:
 def test_a_server_that_lies_is_found(name: str, server: ServerProcess, proxy: Proxy, tmp_path: Path) -> None:
     plant = PLANTS[name]
     proxy.lie = plant.lie(Random(name))
+    said: set[str] = set()
     for turn, seed in zip(range(5), seeds_for(plant), strict=False):
         folder = tmp_path / str(turn)
         folder.mkdir()
@@ -229,14 +230,16 @@ def test_a_server_that_lies_is_found(name: str, server: ServerProcess, proxy: Pr
 def test_porcupine_finds_it_too(name: str, server: ServerProcess, proxy: Proxy, porcupine: str, tmp_path: Path) -> None:
     plant = PLANTS[name]
     proxy.lie = plant.lie(Random(name))
+    said = b""
     for turn, seed in zip(range(5), seeds_for(plant, alone=True), strict=False):
         folder = tmp_path / str(turn)
         folder.mkdir()
         verify_at(proxy.url, folder, "--for", "8s", "--seed", seed, token=server.token)
         judged = subprocess.run([porcupine, folder / "run.jsonl"], capture_output=True, timeout=WAIT_S_MAX, check=False)
+        said = judged.stdout
         if judged.returncode == 1:
             return
-    pytest.fail(f"it was not found in five runs; the last said {judged.stdout.decode()}")
+    pytest.fail(f"it was not found in five runs; the last said {said.decode()}")
 
 
 @pytest.mark.full
