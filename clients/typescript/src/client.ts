@@ -269,8 +269,9 @@ export class Claim {
     try {
       result = await work(this);
     } catch (error) {
-      const failures = this.countsErrors ? failuresIn(error, this.#refusedEnd) : [];
-      await this.#leave(byKind(failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true }));
+      const failures = failuresIn(error, this.#refusedEnd);
+      const ending = failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true };
+      await this.#leave(byKind(this.countsErrors ? ending : {}));
       throw error;
     }
     await this.#leave(alike({}));
@@ -512,13 +513,13 @@ export class Client extends Claims {
     if (namespace !== undefined && !NAMESPACE.test(namespace)) {
       throw new InvalidInput("A namespace is 1 to 64 letters, digits, dots, dashes or underscores.");
     }
-    const present = typeof token === "function" ? token : () => token;
-    bearer(present()); // what is wrong with it is told before the first request
+    const authorization = () => bearer(typeof token === "function" ? called(token) : token);
+    authorization(); // what is wrong with it is told before the first request
     if (!(timeoutMs > 0)) throw new InvalidInput("timeoutMs is a number of milliseconds, more than 0.");
     const headers = () =>
       given({
         Accept: "application/json",
-        Authorization: bearer(present()),
+        Authorization: authorization(),
         "X-Dibs-Namespace": namespace,
         "X-Dibs-Names": exact ? undefined : "one",
       }) as Record<string, string>;
@@ -627,6 +628,15 @@ export class Session extends Claims {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.hold.lost() === undefined || !this.hold.isTold) await this.end();
+  }
+}
+
+/** An error of a program's own function is no lost connection. */
+function called(token: () => string | undefined): string | undefined {
+  try {
+    return token();
+  } catch (error) {
+    throw new InvalidInput(`The function that gives the token failed: ${String(error)}`);
   }
 }
 

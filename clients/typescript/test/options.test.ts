@@ -238,4 +238,8 @@ test("a token file that is replaced is read again, and one that vanishes is kept
   await assert.rejects(dibs.inspect("x"));
   present = server.token;
   assert.equal((await dibs.inspect("x")).status, "free");
+  let isBroken = false;
+  const fails = server.client("x", { token: () => { if (isBroken) throw new Error("no vault"); return server.token; } });
+  isBroken = true;
+  await assert.rejects(fails.inspect("x"), (error) => error instanceof InvalidInput && /no vault/.test(error.message));
 });
