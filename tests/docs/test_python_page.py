@@ -9,6 +9,7 @@ import re
 import pytest
 
 import dibs
+from dibs import testing
 from dibs.sdk.methods import MEANINGS
 from tests.docs.pages import REFERENCE, read, rows, section
 from tests.docs.signatures import members, shown
@@ -67,6 +68,17 @@ def test_the_face_for_event_loops_has_the_same_names_and_is_named_beside_the_oth
     ours, theirs = set(members(ASYNC[name])), set(members(LISTS[twin]))
     assert {each.split("(")[0] for each in ours} == {each.split("(")[0] for each in theirs}
     assert {each.split("(")[0] for each in ours ^ theirs} <= {DIFFERENT.get(twin)}
+
+
+def test_what_is_for_tests_is_listed_as_it_is_called() -> None:
+    assert sorted(listed("Testing")) == sorted(shown(name, getattr(testing, name)) for name in testing.__all__)
+    assert {*testing.__all__} <= {*dir(testing)}
+
+
+def test_every_section_has_an_example_that_is_run() -> None:
+    """A section of the second level, or one of those below it."""
+    parts = re.split(r"^## (.*)$", PAGE, flags=re.MULTILINE)
+    assert [title for title, text in zip(parts[1::2], parts[2::2], strict=True) if "```python run" not in text] == []
 
 
 def test_every_parameter_of_a_claim_is_explained_as_help_does() -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.full
 
 # Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
-TUTORIALS = [DOCS / "tutorial/first-claim.md", DOCS / "tutorial/in-python.md"]
+TUTORIALS = [DOCS / "tutorial" / f"{name}.md" for name in ("five-calls", "first-claim", "in-python")]
 APART = [*sorted((DOCS / "how-to").glob("*.md")), DOCS / "reference" / "python.md"]
 PAGES = [*TUTORIALS, *APART]
 

@@ -74,6 +74,16 @@ def test_the_menu_of_the_site_has_every_page_in_the_order_of_the_ranks() -> None
         assert shown == [f"docs/{name}" for rank in RANKS for name in pages_of(rank, folder)]
 
 
+def test_the_menu_of_the_site_has_how_tos_by_task_and_typescript_beside_python() -> None:
+    menu = site.menu()
+    tasks = [caption.removeprefix("How-to: ") for caption in menu if caption.startswith("How-to: ")]
+    with_pages = [part.title for part in PARTS if any(page.startswith("how-to/") for page in part.pages)]
+    assert tasks[:-1] == with_pages[: len(tasks) - 1]
+    assert {*menu[f"How-to: {tasks[-1]}"]} == {f"docs/{page}" for page in pages_of("compatibility", "how-to")}
+    python = menu["Reference"].index("docs/reference/python.md")
+    assert menu["Reference"][python + 1] == "clients/typescript/README.md"
+
+
 def sections(page: str) -> list[tuple[str, list[str]]]:
     """The headings of the second level, each with the ids of its promises."""
     parts = re.split(r"^## (.*)$", page, flags=re.MULTILINE)

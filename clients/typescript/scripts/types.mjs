@@ -10,7 +10,7 @@ import { readFileSync } from "node:fs";
 const REQUESTS = ["acquire-request", "acquire-any-request", "acquire-all-request", "renew-request", "release-request",
   "transfer-request", "session-open-request"];
 const ANSWERS = ["acquired", "held", "refused", "queued", "done", "delayed", "parked", "superseded", "closed", "leave", "withdraw",
-  "renew", "failed", "transferred", "job", "list", "session", "error"];
+  "renew", "failed", "transferred", "job", "list", "events", "event", "session", "error"];
 
 const schemas = JSON.parse(readFileSync(0, "utf8")).components.schemas;
 const nameOf = (word) => word.split("-").map((part) => part[0].toUpperCase() + part.slice(1)).join("");

@@ -1,11 +1,13 @@
 /** What a program uses: a client, its claims and its sessions. */
 
 import { pause, steadyMs } from "./clock.js";
-import { InvalidInput, InvalidTtl, LeaseLost, NotClaimed, RequestRefused, Unavailable, checkTexts } from "./errors.js";
+import { InvalidInput, InvalidName, InvalidTtl, LeaseLost, NotClaimed, RequestRefused, Unavailable, checkTexts } from "./errors.js";
+import { Events } from "./events.js";
 import { LeaseHold, SessionHold, alreadyOurs } from "./hold.js";
 import { PendingClaim } from "./pending.js";
 import { granted, isOver, yes } from "./reply.js";
 import { Servers, addressesOf } from "./servers.js";
+import type { EventsOptions, EventsWay } from "./events.js";
 import type { Way } from "./hold.js";
 import type { ClaimVerb } from "./pending.js";
 import type { Reply } from "./reply.js";
@@ -14,6 +16,8 @@ import type { Acquired, AcquireRequest, Document, Effect, Job, Previous, Session
 
 const TIMEOUT_MS = 10_000;
 const TTL_MS = 60_000;
+const LEADER_TTL_MS = 30_000;
+const ELECTION = "election:";
 const GIVE_UP_MS = 2_000;
 const INSIST_MS = 2_000;
 const INSIST_PAUSE_MS = 200;
@@ -29,7 +33,8 @@ const NAMESPACE = /^[A-Za-z0-9._-]{1,64}$/;
 export interface ClientOptions {
   /** A server, or several of one store with commas between: `http://`, `https://`, in Node also `unix:///path`. */
   url: string;
-  token?: string | undefined;
+  /** The bearer token, or a function that gives the present one: it is asked before each request. */
+  token?: string | (() => string | undefined) | undefined;
   /** Who you are, as shown to others; it proves nothing. */
   owner?: string | undefined;
   namespace?: string | undefined;
@@ -48,20 +53,58 @@ export interface ClaimOptions {
   waitMs?: number;
   /** Stops waiting: the place, or a lease that came meanwhile, is given back, and the reason is thrown. */
   signal?: AbortSignal | undefined;
+  /** Who you are, as shown to others; it proves nothing. */
   owner?: string | undefined;
+  /** A short text that everybody sees. */
   metadata?: string | undefined;
+  /** Coexists with other shared claims, and excludes exclusive ones. */
   shared?: boolean;
-  slots?: number;
+  /** Up to this many owners at once; all must give the same number. Of a pool it may be left out. */
+  slots?: number | undefined;
+  /** How many of the slots to take; one if not given. `claim.slotNumbers` says which. */
+  units?: number | undefined;
+  /** Claim the job even if it is marked as done. */
   again?: boolean;
-  maxAttempts?: number;
+  /** After this many failures and losses in a row, park the job until somebody frees it. */
+  maxAttempts?: number | undefined;
+  /** The claim is lost after this long, whatever is renewed; rounded up to whole seconds. */
+  maxHoldMs?: number | undefined;
+  /** With `waitMs`: a group of which only the newest waits in line. Older ones throw JobSuperseded. Not of `claimAny`, which
+   * has no place in line. */
+  replaces?: string | undefined;
   /** More fields of the request, as the HTTP reference names them. */
   fields?: Partial<AcquireRequest> & Document;
 }
 
-export interface SessionOptions {
+/** What `claimAny` takes. */
+export interface AnyOptions extends Omit<ClaimOptions, "replaces"> {
+  /** Claim this many of the names, or none; one if not given. They are renewed, lost and released together. */
+  count?: number | undefined;
+}
+
+export interface LeaderOptions {
+  /** How long the term lasts without a heartbeat; half a minute if not given. */
   ttlMs?: number;
+  /** How long to campaign; without limit if not given. Then JobHeld says who leads. */
+  waitMs?: number;
+  /** Stops campaigning, and throws its reason. */
+  signal?: AbortSignal | undefined;
+  /** Who you are, as shown to others; it proves nothing. */
   owner?: string | undefined;
+  /** A short text that everybody sees. */
+  metadata?: string | undefined;
+}
+
+export interface SessionOptions {
+  /** How long it lives without a heartbeat; a minute if not given. */
+  ttlMs?: number;
+  /** Who you are, as shown to others; it proves nothing. */
+  owner?: string | undefined;
+  /** A short text for those who may see the session. */
   metadata?: string;
+  /** A session of yours, or its id, whose part this one is, as a subagent's is of its agent's. Claims of the two do not
+   * exclude each other; those of two sessions with the same parent do. */
+  parent?: Session | string | undefined;
   /** How long it takes to stop the work: so much before the store's deadline it counts as lost. */
   stopMs?: number;
   /** Called after each heartbeat. */
@@ -100,6 +143,17 @@ export class Claim {
 
   get fencingTokens(): Record<string, number> {
     return Object.fromEntries(this.leases.map((each) => [each.name!, each.fencing_token!]));
+  }
+
+  /** The number of its slot, from 0; undefined if the job has no slots. Of several jobs or units, the first one's. */
+  get slot(): number | undefined {
+    return this.leases[0]!.slot;
+  }
+
+  /** The numbers of all its slots, one for each unit; none if the job has no slots. Of several jobs, the first one's. */
+  get slotNumbers(): readonly number[] {
+    const { slot, slot_numbers: all } = this.leases[0]!;
+    return all ?? (slot === undefined ? [] : [slot]);
   }
 
   /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
@@ -216,7 +270,8 @@ export class Claim {
       result = await work(this);
     } catch (error) {
       const failures = failuresIn(error, this.#refusedEnd);
-      await this.#leave(byKind(failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true }));
+      const ending = failures.length > 0 ? failed(reasonOf(error, failures)) : { uncounted: true };
+      await this.#leave(byKind(this.countsErrors ? ending : {}));
       throw error;
     }
     await this.#leave(alike({}));
@@ -227,6 +282,11 @@ export class Claim {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#leave(alike({}));
+  }
+
+  /** An error of the work is a failed attempt at the job. */
+  protected get countsErrors(): boolean {
+    return true;
   }
 
   /** Of jobs and resources that were claimed together, only the jobs are done or fail. Of resources alone the server
@@ -334,6 +394,34 @@ export class Claim {
   }
 }
 
+/** You lead an election until you resign, or the term is lost. A claim of the election's job: `check()`, `signal` and the
+ * others tell of a loss. A lost term is not campaigned for again. Work that throws resigns, and counts as no failure. */
+export class Leader extends Claim {
+  /** The name of the election. */
+  get election(): string {
+    return this.name.slice(ELECTION.length);
+  }
+
+  /** Rises with every leader: the fencing token. Send it with your writes. */
+  get term(): number {
+    return this.fencingToken;
+  }
+
+  /** Whether you certainly lead now. Cheap: it reads this machine's clock, not the network. */
+  get isLeader(): boolean {
+    return this.remainingMs() > 0;
+  }
+
+  /** Lead no more. */
+  async resign(): Promise<void> {
+    await this.release();
+  }
+
+  protected override get countsErrors(): boolean {
+    return false;
+  }
+}
+
 /** What claims: a client, or a session of it. */
 abstract class Claims {
   protected abstract readonly way: Way;
@@ -343,29 +431,39 @@ abstract class Claims {
 
   /** The job `name`, or what says why not: JobHeld with the owner, JobDone, WouldDeadlock and others. */
   async claim(name: string, options: ClaimOptions = {}): Promise<Claim> {
-    return this.#take("acquire", [name], options);
+    return this.take("acquire", [name], options, Claim);
   }
 
-  /** The first of `names` that is free, in one step; `claim.name` says which. */
-  async claimAny(names: readonly string[], options: ClaimOptions = {}): Promise<Claim> {
-    return this.#take("acquire-any", names, options);
+  /** The first of `names` that is free, or the first `count`, in one step; `claim.names` says which. */
+  async claimAny(names: readonly string[], options: AnyOptions = {}): Promise<Claim> {
+    return this.take("acquire-any", names, options, Claim);
   }
 
   /** All of `names` or none. They are renewed, lost and released together. */
   async claimAll(names: readonly string[], options: ClaimOptions = {}): Promise<Claim> {
-    return this.#take("acquire-all", names, options);
+    return this.take("acquire-all", names, options, Claim);
   }
 
-  #document(options: ClaimOptions): Document {
-    const { metadata, shared, slots, again, maxAttempts, fields } = options;
+  #document(options: ClaimOptions & AnyOptions): Document {
+    const { metadata, shared, slots, units, count, again, maxAttempts, maxHoldMs, replaces, fields } = options;
     const mode = shared ? "shared" : undefined;
-    const wrong = Object.entries({ slots, maxAttempts }).find(([, value]) => value !== undefined && !Number.isSafeInteger(value));
+    const counts = { slots, units, count, maxAttempts };
+    const wrong = Object.entries(counts).find(([, value]) => value !== undefined && !Number.isSafeInteger(value));
     if (wrong !== undefined) throw new InvalidInput(`${wrong[0]} is a whole number.`); // JSON would make nothing of it
-    const more = { metadata, mode, slots, again: again || undefined, max_attempts: maxAttempts };
+    if (maxHoldMs !== undefined && !(maxHoldMs > 0 && maxHoldMs < Infinity)) {
+      throw new InvalidInput("maxHoldMs is a number of milliseconds, more than 0.");
+    }
+    const max_hold_seconds = maxHoldMs === undefined ? undefined : Math.ceil(maxHoldMs / 1000);
+    const more = { metadata, mode, slots, units, count, again: again || undefined, max_attempts: maxAttempts, max_hold_seconds, replaces };
     return given({ ...this.terms(options), ...more, ...fields });
   }
 
-  async #take(verb: ClaimVerb, names: readonly string[], options: ClaimOptions): Promise<Claim> {
+  protected async take<C extends Claim>(
+    verb: ClaimVerb,
+    names: readonly string[],
+    options: ClaimOptions & AnyOptions,
+    Kind: new (hold: LeaseHold, way: Way) => C,
+  ): Promise<C> {
     const request = new PendingClaim(verb, [...names], this.#document(options));
     const { waitMs = 0, signal } = options;
     const session = this.within;
@@ -380,7 +478,7 @@ abstract class Claims {
       else hold.cap(hold.leases as unknown as Document[], request.sentMs);
       signal?.throwIfAborted();
       if (session === undefined || isCapped) hold.start();
-      return new Claim(hold, this.way);
+      return new Kind(hold, this.way);
     } catch (error) {
       hold?.letGo();
       if (!(error instanceof NotClaimed || error instanceof InvalidInput)) await this.#giveUp(request);
@@ -407,6 +505,7 @@ abstract class Claims {
 export class Client extends Claims {
   protected readonly way: Way;
   readonly owner: string | undefined;
+  readonly #eventsWay: EventsWay;
 
   constructor(options: ClientOptions, transport: Transport) {
     super();
@@ -414,16 +513,22 @@ export class Client extends Claims {
     if (namespace !== undefined && !NAMESPACE.test(namespace)) {
       throw new InvalidInput("A namespace is 1 to 64 letters, digits, dots, dashes or underscores.");
     }
-    if (token && !/^[\x21-\x7e]+$/.test(token)) throw new InvalidInput("The token has invalid characters.");
+    const authorization = () => bearer(typeof token === "function" ? called(token) : token);
+    authorization(); // what is wrong with it is told before the first request
     if (!(timeoutMs > 0)) throw new InvalidInput("timeoutMs is a number of milliseconds, more than 0.");
-    const headers = given({
-      Accept: "application/json",
-      Authorization: token ? `Bearer ${token}` : undefined,
-      "X-Dibs-Namespace": namespace,
-      "X-Dibs-Names": exact ? undefined : "one",
-    });
-    const servers = new Servers(addressesOf(url), transport, headers as Record<string, string>);
+    const headers = () =>
+      given({
+        Accept: "application/json",
+        Authorization: authorization(),
+        "X-Dibs-Namespace": namespace,
+        "X-Dibs-Names": exact ? undefined : "one",
+      }) as Record<string, string>;
+    const servers = new Servers(addressesOf(url), transport, headers);
     this.way = { ask: (asked, ms = timeoutMs, signal) => servers.ask(asked, ms, signal), warn };
+    this.#eventsWay = {
+      ask: (asked, signal) => servers.ask(asked, timeoutMs, signal),
+      stream: (asked, onPart, signal) => servers.stream(asked, onPart, signal),
+    };
     this.owner = owner;
   }
 
@@ -432,12 +537,28 @@ export class Client extends Claims {
   }
 
   /** Claims made in a session need no heartbeats of their own: it has one for all of them, and they end with it. */
-  async session({ ttlMs, owner = this.owner, metadata, stopMs, onKept }: SessionOptions = {}): Promise<Session> {
+  async session({ ttlMs, owner = this.owner, metadata, parent, stopMs, onKept }: SessionOptions = {}): Promise<Session> {
     const sentMs = steadyMs();
     const ttl_ms = ttlMs === undefined ? undefined : wholeMs(ttlMs);
-    const document = given({ owner, metadata, ttl_ms, fresh_session_id: crypto.randomUUID() });
+    const parent_id = parent instanceof Session ? parent.id : parent;
+    const document = given({ owner, metadata, ttl_ms, parent_id, fresh_session_id: crypto.randomUUID() });
     const opened = yes<SessionAnswer>(await this.way.ask({ verb: "session-open", document }));
     return new Session(new SessionHold(opened, this.way, sentMs, stopMs, onKept).start(), this.way);
+  }
+
+  /** Campaign in an election, and lead when it is won. An election is the job `election:NAME`, as for `dibs elect`. */
+  async leader(election: string, { ttlMs = LEADER_TTL_MS, waitMs = Infinity, ...options }: LeaderOptions = {}): Promise<Leader> {
+    if (typeof election !== "string" || !/^\S/.test(election)) {
+      throw new InvalidName("An election's name is text, not empty, and begins with no blank. Give all candidates the same one.", "invalid_lock_name");
+    }
+    return this.take("acquire", [ELECTION + election], { ...options, ttlMs, waitMs }, Leader);
+  }
+
+  /** What happens to jobs, as it happens: `for await (const event of dibs.events({ prefix: "issue-" }))`. Each event of the
+   * namespace comes once, in the order of the store's numbers, also if a server ends or hangs. Nothing is asked before the
+   * loop begins. Throws EventsGone for events that are no longer on record. */
+  events(options: EventsOptions = {}): Events {
+    return new Events(this.#eventsWay, options);
   }
 
   /** The state of a job, and who has it. */
@@ -508,6 +629,20 @@ export class Session extends Claims {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.hold.lost() === undefined || !this.hold.isTold) await this.end();
   }
+}
+
+/** An error of a program's own function is no lost connection. */
+function called(token: () => string | undefined): string | undefined {
+  try {
+    return token();
+  } catch (error) {
+    throw new InvalidInput(`The function that gives the token failed: ${String(error)}`);
+  }
+}
+
+function bearer(token: string | undefined): string | undefined {
+  if (token && !/^[\x21-\x7e]+$/.test(token)) throw new InvalidInput("The token has invalid characters.");
+  return token ? `Bearer ${token}` : undefined;
 }
 
 function wholeMs(ms: number): number {

@@ -141,11 +141,23 @@ export class LeaseLost extends DibsError {
   }
 }
 
+/** Events after number `after` are no longer on record: look at the present state, then go on. `oldest` is the first that
+ * is, or that will be. */
+export class EventsGone extends DibsError {
+  constructor(readonly after: number, readonly oldest: number) {
+    super(
+      `Events between number ${after} and ${oldest} are no longer on record. Look at the present state, then go on: the next ` +
+      `event is number ${oldest} or later.`,
+      "not_found",
+    );
+  }
+}
+
 // Written out, because minifiers rename classes.
 const NAMES = {
   DibsError, InvalidInput, InvalidTtl, InvalidName, NotAllowed, AuthenticationRequired, AuthenticationFailed, Unavailable,
   BadReply, RequestRefused, NotClaimed, JobHeld, NoneFree, JobDone, JobResting, JobParked, JobClosed, JobSuperseded,
-  WouldDeadlock, LeaseLost,
+  WouldDeadlock, LeaseLost, EventsGone,
 };
 for (const [name, { prototype }] of Object.entries(NAMES)) {
   Object.defineProperty(prototype, "name", { value: name, configurable: true, writable: true });

@@ -10,7 +10,10 @@ export class Dibs extends Client {
   }
 }
 
-export { Claim, Session } from "./client.js";
+export { Claim, Leader, Session } from "./client.js";
+export { Events } from "./events.js";
 export * from "./errors.js";
-export type { ClaimOptions, ClientOptions, SessionOptions } from "./client.js";
+export type { AnyOptions, ClaimOptions, ClientOptions, LeaderOptions, SessionOptions } from "./client.js";
+export type { EventsOptions } from "./events.js";
 export type * from "./types.js";
+export type { Event as JobEvent } from "./types.js";

@@ -21,14 +21,14 @@ export interface RawReply {
 
 type Answer = keyof typeof REQUIRED;
 export type Verb = "acquire" | "acquire-any" | "acquire-all" | "withdraw" | "renew" | "release" | "transfer" | "inspect" |
-  "list" | "session-open" | "session-keep" | "session-show" | "session-end";
+  "list" | "events" | "session-open" | "session-keep" | "session-show" | "session-end";
 
 const REFUSED_STATES = ["delayed", "parked", "superseded", "closed"]; // their HTTP status is that of an error
 const CLAIM_STATES = ["acquired", "held", "queued", "done", ...REFUSED_STATES];
 /** Which document a verb is answered with; `undefined`: none, or one that nobody reads. */
 const ANSWERS: Readonly<Record<Verb, Answer | "claim" | undefined>> = {
   acquire: "claim", "acquire-any": "claim", "acquire-all": "claim", withdraw: "withdraw", renew: "renew", release: undefined,
-  transfer: "transferred", inspect: "job", list: "list", "session-open": "session", "session-keep": "session",
+  transfer: "transferred", inspect: "job", list: "list", events: "events", "session-open": "session", "session-keep": "session",
   "session-show": "session", "session-end": undefined,
 };
 const LEASE = { name: "string", lease_id: "string", fencing_token: "number", remaining_ms: "number" };

@@ -42,6 +42,8 @@ export interface HttpRequest {
   target: string;
   headers: Record<string, string>;
   body?: string;
+  /** Takes the text of a good answer as it comes; the reply has none then. What it has not taken holds up the rest. */
+  onPart?: (text: string) => Promise<void>;
 }
 
 /** Sends a request. Throws NotSent if it reached nobody; after any other error nobody knows. */
@@ -57,8 +59,13 @@ const NEVER_CONNECTED =
 
 export const overFetch: Transport = async (address, request, signal) => {
   try {
-    const { method, headers, body = null } = request;
+    const { method, headers, body = null, onPart } = request;
     const response = await fetch(address.url + request.target, { method, headers, body, signal, redirect: "manual", cache: "no-store" });
+    if (onPart !== undefined && response.ok && response.body !== null) {
+      const [reader, decoder] = [response.body.getReader(), new TextDecoder()]; // not every browser can loop over a body
+      for (let part = await reader.read(); !part.done; part = await reader.read()) await onPart(decoder.decode(part.value, { stream: true }));
+      return { status: response.status, text: "", header: (name) => response.headers.get(name) };
+    }
     return { status: response.status, text: await response.text(), header: (name) => response.headers.get(name) };
   } catch (error) {
     const { code = "", message = "" } = ((error as Error).cause ?? {}) as { code?: string; message?: string };
@@ -102,7 +109,7 @@ function addressOf(text: string): Address {
 
 const ROUTES: Partial<Record<Verb, [method: string, path: string]>> = {
   "acquire-any": ["POST", "/locks/acquire-any"], "acquire-all": ["POST", "/locks/acquire-all"], withdraw: ["POST", "/locks/withdraw"],
-  inspect: ["GET", "/locks/{}"], list: ["GET", "/locks"],
+  inspect: ["GET", "/locks/{}"], list: ["GET", "/locks"], events: ["GET", "/events"],
   "session-open": ["POST", "/sessions"], "session-keep": ["POST", "/sessions/{}/keepalive"],
   "session-show": ["GET", "/sessions/{}"], "session-end": ["DELETE", "/sessions/{}"],
 };
@@ -148,11 +155,11 @@ export class Servers {
   #spoke = new Set<Address>(); // those that have answered
   #store: { id: string; movedFrom: string[]; saidBy: string; atMs: number } | undefined;
 
-  /** `headers` are those of every request. */
+  /** `headers` gives those of every request: a token may be replaced meanwhile. */
   constructor(
     readonly addresses: readonly Address[],
     private readonly transport: Transport,
-    private readonly headers: Readonly<Record<string, string>>,
+    private readonly headers: () => Readonly<Record<string, string>>,
   ) {
     this.isOne = addresses.length === 1;
   }
@@ -215,6 +222,13 @@ export class Servers {
     return failure(new Unavailable(`${[...new Set(troubles)].join(" ")} ${DO_NOT_BEGIN}${fate}`), sent);
   }
 
+  /** Hand on a stream of the server that is asked first, until it ends. Throws if it breaks, or is none. */
+  async stream(asked: Ask, onPart: (text: string) => Promise<void>, signal: AbortSignal): Promise<void> {
+    const request = this.#request(asked);
+    request.headers["Accept"] = "text/event-stream";
+    await this.transport(this.#order(steadyMs())[0]!, { ...request, onPart }, signal);
+  }
+
   /** A browser does not say whether a server let its page in, only that nothing came back. Until the server has answered
    * once, that is the likely reason; then the browser has asked in advance, and the request itself was not sent. */
   #explained(error: unknown, address: Address): unknown {
@@ -228,7 +242,7 @@ export class Servers {
 
   #request(asked: Ask): HttpRequest {
     const request = requestOf(asked);
-    const headers: Record<string, string> = { ...this.headers };
+    const headers: Record<string, string> = { ...this.headers() };
     // A type that other servers refuse before they do anything: OctoStore has the same routes and other rules.
     if (request.body !== undefined) headers["Content-Type"] = "application/x.dibs";
     if (!this.isOne) {

@@ -694,6 +694,60 @@ export interface List {
   next: string | null;
 }
 
+export interface Events {
+  /** in order, as in a job's history, each also with `name` and `namespace`. */
+  events: Array<Event>;
+  /** what to send as `after` to continue. */
+  next_after: number;
+  /** null, or what was asked for and is no longer on record, as in a stream. */
+  gap: Document | null;
+}
+
+export interface Event {
+  /** its number in the store, rising. */
+  seq: number;
+  /** when. */
+  at: string;
+  /** what, see below. */
+  event: string;
+  /** the owner of the hold or place. */
+  owner?: string;
+  /** with `owner`: the token of the hold. */
+  fencing_token?: number;
+  /** with `owner`: the attempt. */
+  attempt?: number;
+  /** of a hold of a job with slots: its slot. */
+  slot?: number;
+  /** if it has several: all of them. */
+  slot_numbers?: Array<number>;
+  /** the TTL of the claim; 0 for a claim that lives as long as its session. */
+  ttl_seconds?: number;
+  /** what the owner noted. */
+  metadata?: string;
+  /** how far the work has come. */
+  checkpoint?: string;
+  /** which step. */
+  effect_key?: string;
+  /** the result of the job, or of the step. */
+  result?: string;
+  /** until when it counts as done. */
+  done_until?: string;
+  /** who broke, freed or received it. */
+  by?: string;
+  /** why. */
+  reason?: string;
+  /** of a failure or a loss: for how long nobody gets the job. */
+  retry_after_seconds?: number;
+  /** of a release: true: it says nothing about the work. */
+  uncounted?: boolean;
+  /** of `closed`: until when. */
+  until?: string;
+  /** of `GET /events`: the job. */
+  name?: string;
+  /** of `GET /events`: its namespace. */
+  namespace?: string;
+}
+
 export interface Session {
   /** the proof. Keep it to yourself. */
   session_id: string;
@@ -766,6 +820,8 @@ export const REQUIRED = {
   transferred: { status: "string", name: "string", lease_id: "string", fencing_token: "number", owner: "string", expires_at: "string", remaining_ms: "number", renew_after_ms: "number", metadata: "string?", attempt: "number", checkpoint: "string?" },
   job: { name: "string", status: "string", fencing_token: "number" },
   list: { locks: "array", total: "number?", prefix: "string", next: "string?" },
+  events: { events: "array", next_after: "number", gap: "object?" },
+  event: { seq: "number", at: "string", event: "string" },
   session: { session_id: "string", user_id: "string", owner: "string", metadata: "string?", since: "string", expires_at: "string", remaining_ms: "number", ttl_seconds: "number", keepalive_interval_secs: "number", active: "boolean", waits: "array" },
   error: { error: "string", code: "string", details: "string" },
 } as const;

@@ -73,7 +73,7 @@ describe("of several servers", () => {
       const code = status === 503 ? "upstream_unavailable" : "invalid_input";
       const text = JSON.stringify(status === 200 ? {} : { code, details: "x" });
       return { status, text, header: (name: string) => headers[name] ?? null };
-    }, {});
+    }, () => ({}));
     const random = Math.random;
     Math.random = () => 0;
     try {

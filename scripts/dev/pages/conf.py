@@ -4,10 +4,11 @@ from dibs import __version__
 
 project = "dibs"
 version = release = __version__
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "scripts.dev.pages.excerpts"]
 html_theme = "furo"
 html_title = f"dibs {__version__}"
 html_copy_source = False
+html_static_path = ["static"]
 html_show_copyright = False
 # Links to headings are checked as far as any page goes down.
 myst_heading_anchors = 5

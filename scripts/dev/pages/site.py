@@ -10,10 +10,13 @@ import shutil
 import sys
 from pathlib import Path
 
-from dibs.cli.framework.rank import RANKS, pages_of
+from dibs.cli.framework.rank import COMPATIBILITY, PARTS, RANKS, pages_of
 
 ROOT = Path(__file__).parents[3]
 FIRST = "README.md"
+TYPESCRIPT = "clients/typescript/README.md"
+# What the menu says where the page itself says more.
+SHORT = {TYPESCRIPT: "TypeScript"}
 _LINK = re.compile(r"\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)")
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 
@@ -30,7 +33,7 @@ def main(target: Path) -> None:
                 ":hidden:",
                 f":caption: {caption}",
                 "",
-                *[name[:-3] for name in names],
+                *[_entry(name) for name in names],
                 "```",
                 "",
             ]
@@ -48,17 +51,33 @@ def linked_pages() -> list[str]:
 
 
 def menu() -> dict[str, list[str]]:
-    """The pages by caption: those of the documentation by kind and rank, then the others."""
+    """The pages by caption: those of the documentation by kind, the how-tos by task, then the others."""
+    reference = _ranked("reference")
+    reference.insert(reference.index("docs/reference/python.md") + 1, TYPESCRIPT)
     groups = {
         "Tutorial": _ranked("tutorial"),
-        "How-to": _docs("core", "how-to"),
-        "How-to: more": _docs("more", "how-to"),
-        "How-to: other systems": _docs("compatibility", "how-to"),
-        "Reference": _ranked("reference"),
+        **_tasks(),
+        "Reference": reference,
         "Explanation": _ranked("explanation"),
     }
     listed = {FIRST, *[name for names in groups.values() for name in names]}
     return {**groups, "Beside them": [name for name in linked_pages() if name not in listed]}
+
+
+def _tasks() -> dict[str, list[str]]:
+    """The how-tos by the part of dibs that they are about. Those for users of other systems are together."""
+    found: dict[str, list[str]] = {}
+    for part in PARTS:
+        caption = "Coming from other systems" if part.rank == COMPATIBILITY else part.title
+        pages = [f"docs/{page}" for page in part.pages if page.startswith("how-to/")]
+        if pages:
+            found.setdefault(f"How-to: {caption}", []).extend(pages)
+    return found
+
+
+def _entry(name: str) -> str:
+    """A line of a menu."""
+    return f"{SHORT[name]} <{name[:-3]}>" if name in SHORT else name[:-3]
 
 
 def _docs(rank: str, folder: str) -> list[str]:

@@ -154,6 +154,7 @@ def _recorded(kind: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.fault("F-452")
 @pytest.mark.fault("F-634")
 @pytest.mark.fault("F-639")
+@pytest.mark.fault("F-699")
 def test_its_own_tests_pass_against_servers_that_are_killed_and_paused(
     tmp_path: Path, built: Callable[..., str]
 ) -> None:
@@ -173,8 +174,21 @@ def test_the_package_can_be_imported_by_its_name(built: Callable[..., str]) -> N
         where, *names = built("--input-type=module", *words, "--eval", tell).split()
         assert where.endswith(module)
         assert {"Dibs", "Claim", "Session", "LeaseLost"} <= {*names}
-    for name in ("index", "client", "clock", "errors", "hold", "pending", "reply", "servers", "types"):
+    for name in ("index", "client", "clock", "errors", "events", "hold", "pending", "reply", "servers", "types"):
         assert "node:" not in (CLIENT / "dist" / "src" / f"{name}.js").read_text()
+
+
+def test_the_package_that_is_packed_has_the_client_and_its_licence_and_nothing_else(
+    built: Callable[..., str], need_program: Callable[[str], str]
+) -> None:
+    words = [need_program("npm"), "pack", "--dry-run", "--json", "--ignore-scripts"]
+    done = subprocess.run(words, cwd=CLIENT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    packed = {each["path"] for each in json.loads(done.stdout)[0]["files"]}
+    modules = {path.stem for path in (CLIENT / "src").glob("*.ts")}
+    made = {f"dist/src/{name}.{kind}" for name in modules for kind in ("js", "d.ts")}
+    assert packed == made | {"package.json", "README.md", "LICENSE"}
+    assert (CLIENT / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
 def test_a_page_of_another_origin_may_send_every_header_of_the_client() -> None:
@@ -188,7 +202,7 @@ def test_the_package_has_the_version_of_dibs_and_no_dependency_and_its_lock_name
     package: dict[str, Any] = json.loads((CLIENT / "package.json").read_text())
     lock = (CLIENT / "package-lock.json").read_text()
     assert package["version"] == __version__.replace(".dev", "-dev.")
-    assert package["private"] is True
+    assert "private" not in package
     assert "dependencies" not in package
     assert "://" not in lock
     assert "resolved" not in lock

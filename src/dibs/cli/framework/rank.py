@@ -62,6 +62,7 @@ PARTS = (
         "Work",
         commands=("claim", "heartbeat", "release", "run", "wait"),
         pages=(
+            "tutorial/five-calls.md",
             "tutorial/first-claim.md",
             "how-to/claim-from-a-shell-script.md",
             "how-to/run-a-command-under-a-claim.md",
@@ -75,6 +76,7 @@ PARTS = (
             "reference/environment.md",
             "reference/config.md",
             "explanation/leases.md",
+            "explanation/what-you-lose.md",
             "explanation/waiting-and-deadlocks.md",
         ),
         promises=(
