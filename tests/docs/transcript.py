@@ -127,9 +127,12 @@ def _script(steps: list[Block], machine: Machine, before: Path, after: Path) -> 
             # A job of its own, as in another terminal: Ctrl-C reaches all of it, and is not ignored.
             lines += [f"rm -f {log}", "set -m", f"( {step.text}\n) </dev/null >{log} 2>&1 &", "set +m"]
             lines += ["others+=($!)", f"other_log={log}"]
-            # The page goes on when it has said something; what says nothing while it waits gets a moment.
-            tries = 100 if "dibs serve" in step.text or "python" in step.text else 10
-            lines += [f"for _ in {{1..{tries}}}; do [ -s {log} ] && break; sleep 0.1; done"]
+            # The page goes on when a server listens, or when something else has said something; what says nothing
+            # while it waits gets a moment.
+            serves = "dibs serve" in step.text
+            ready = f"grep -qs 'listens on' {log}" if serves else f"[ -s {log} ]"
+            tries = 300 if serves or "python" in step.text else 10
+            lines += [f"for _ in {{1..{tries}}}; do {ready} && break; sleep 0.1; done"]
             lines += [f"cat {log}; printf '\\n@@ {number} 0\\n'"]
         elif step.info == "text other":
             lines += [
