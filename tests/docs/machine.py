@@ -77,7 +77,8 @@ class Machine:
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended, or is about to
                 if os.readlink(process / "ns/net") == network and process.name != str(self._first.pid):
-                    found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                    words = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(process.name)] = words.decode(errors="replace")
         return found
 
     def end_all(self) -> None:

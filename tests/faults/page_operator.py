@@ -34,6 +34,12 @@ def block_of(page: str, word: str) -> str:
     return found
 
 
+def _pipe(path: Path) -> int:
+    """A named pipe that has a reader and a writer, so that nobody waits for one who was killed."""
+    os.mkfifo(path)
+    return os.open(path, os.O_RDWR)
+
+
 class Operator:
     """`services` are the servers by the names of their machines. `here` says what a text of the page is here."""
 
@@ -51,8 +57,7 @@ class Operator:
             program.parent.mkdir(exist_ok=True)
             program.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
             program.chmod(0o755)
-        for name in ("asked", "told"):
-            os.mkfifo(folder / name)
+        self._asked, self._told = (_pipe(folder / name) for name in ("asked", "told"))
         self._listens = threading.Thread(target=self._answer, daemon=True)
 
     def __enter__(self) -> Self:
@@ -60,10 +65,11 @@ class Operator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        (self._folder / "asked").write_text("\n")
+        os.write(self._asked, b"\n")
         self._listens.join(WAIT_S_MAX)
         for server in self.services.values():
             server.kill()
+        os.close(self._told)
 
     @property
     def command(self) -> list[str]:
@@ -99,13 +105,14 @@ class Operator:
 
     def _answer(self) -> None:
         """Does what `systemctl` asks for."""
-        while asked := (self._folder / "asked").read_text().split():
-            try:
-                self._do(*asked)
-                code = 0
-            except BaseException as error:
-                self.trouble, code = error, 1
-            (self._folder / "told").write_text(f"{code}\n")
+        with os.fdopen(self._asked) as lines:
+            while asked := lines.readline().split():
+                try:
+                    self._do(*asked)
+                    code = b"0\n"
+                except BaseException as error:
+                    self.trouble, code = error, b"1\n"
+                os.write(self._told, code)
 
     def _do(self, verb: str, name: str) -> None:
         server = self.services[name]

@@ -11,6 +11,7 @@ import contextlib
 import json
 import urllib.error
 import urllib.request
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -67,6 +68,10 @@ def health(url: str, path: str = "/health") -> tuple[int, dict[str, Any]]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.load(error)
+
+
+def is_away(url: str) -> bool:
+    return health(url)[0] == 503
 
 
 def version_of(url: str) -> str:
@@ -145,7 +150,7 @@ def test_servers_are_restarted_one_after_the_other_and_no_worker_notices(
             """A job that is claimed at one server is refused at each other, whatever their versions."""
             if kind == "etcd" and servers == "old":
                 for server in running[SERVERS.index(restarted) + 1 :]:
-                    wait_until(lambda url=server.url: health(url)[0] == 503, "an old server on etcd is out of use")
+                    wait_until(partial(is_away, server.url), "an old server on etcd is out of use")
                 return
             for at in clients:
                 job = f"probe-{len(probed)}"
