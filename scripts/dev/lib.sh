@@ -56,6 +56,7 @@ want_programs() {
         want haproxy "the proxies whose configurations the pages show" haproxy /usr/sbin/haproxy
         want nginx-light "the same" nginx /usr/sbin/nginx
         want caddy "the same" caddy
+        want iproute2 "the machine on which the pages are typed" ip /usr/sbin/ip
         want pgbouncer "in front of PostgreSQL" pgbouncer /usr/sbin/pgbouncer
         want gcc "the compiled build" cc
         want libc6-dev "the compiled build" /usr/include/stdio.h

@@ -1,6 +1,6 @@
 """Running what a page tells its reader to type, and comparing what comes out with what the page says.
 
-A page is run from top to bottom in one shell, in an empty home folder:
+A page is typed from top to bottom in one shell, on a machine whose home other pages have used before:
 
     ```sh run           is typed
     ```sh run other     is typed in another terminal, and left running
@@ -9,7 +9,8 @@ A page is run from top to bottom in one shell, in an empty home folder:
     ```text             after one that is run: what it prints. An exit code other than 0 is its last line: (exit 1)
     ```text other       what the other terminal says in the end, once its command is over
 
-What differs from run to run (ids, times, sizes, secrets) is compared by its shape. Port 3427 stands for a free one.
+At the end of the page Ctrl-C is pressed in the other terminals. What differs from run to run (ids, times, sizes,
+secrets) is compared by its shape.
 """
 
 from __future__ import annotations
@@ -18,23 +19,26 @@ import os
 import re
 import signal
 import subprocess
-import sys
-from pathlib import Path
-from typing import NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import dibs
 from tests.docs.pages import Block, blocks
-from tests.programs import environment_without_dibs, reserved_ports
+from tests.programs import WAIT_S_MAX
 
-TIMEOUT_S = 60
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.docs.machine import Machine
+
+TIMEOUT_S = 2 * WAIT_S_MAX
 KNOWN = ("sh run", "sh run other", "python run", "text", "text other")
 SAVED = re.compile(r"python (?P<file>\w+\.py)")
-PORT = "3427"
-HOME = "/home/you"
+# Of the shell, not of the page.
+_OWN_VARIABLES = re.compile(r"(_|PWD|OLDPWD|SHLVL)=")
 _SHAPES = (
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID"),
     (r"\b[0-9a-f]{12}\b", "HASH"),
-    (r"\d{4}-\d\d-\d\dT\d\d:\d\dZ", "TIME"),
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\dZ", "TIME"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?", "TIME"),
     (r"\b\d\d:\d\d:\d\dZ?\b", "TIME"),
     (r"\b\w{3}, \d\d \w{3} \d{4} TIME GMT", "TIME"),
@@ -59,6 +63,13 @@ class Said(NamedTuple):
     output: str
 
 
+class Typed(NamedTuple):
+    """A page that was typed. `changed` is what the shell is left with: variables that it exports, and its folder."""
+
+    said: list[Said]
+    changed: list[str]
+
+
 def shape_of(text: str) -> str:
     """`text` with everything that differs from run to run replaced by what it is."""
     for pattern, word in _SHAPES:
@@ -71,95 +82,65 @@ def is_known(info: str) -> bool:
     return info in KNOWN or SAVED.fullmatch(info) is not None
 
 
-def run_page(page: str, folder: Path) -> list[Said]:
+def run_page(page: str, machine: Machine) -> Typed:
     """Type everything on `page` that is marked so. Raises if it takes too long, or if a step fails unannounced."""
     steps = [block for block in blocks(page) if is_known(block.info)]
-    with reserved_ports(1) as (free,):
-        return _run_page(page, steps, folder, str(free))
-
-
-def _run_page(page: str, steps: list[Block], folder: Path, port: str) -> list[Said]:
-    script = folder / "page.bash"
-    script.write_text(_script(steps, folder).replace(PORT, port), encoding="utf-8")
-    process = subprocess.Popen(
-        ["bash", str(script)],
-        cwd=_made(folder / "work"),
-        env={**_environment(folder), "DIBS_BIND": f"127.0.0.1:{port}"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    script, before, after = (machine.folder / name for name in ("page.bash", "before", "after"))
+    after.unlink(missing_ok=True)
+    script.write_text(_script(steps, machine, before, after), encoding="utf-8")
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = machine.start("bash", str(script), **pipes)
     try:
         written = process.communicate(timeout=TIMEOUT_S)[0].decode()
     finally:
         _end(process)
-    return _said(page, steps, _cleaned(written, str(folder / "home"), port))
+    said = _said(page, steps, _cleaned(written))
+    return Typed(said, sorted(_state(after) ^ _state(before)))
 
 
-def _cleaned(written: str, home: str, port: str) -> str:
-    """Without what belongs to the machine or is secret."""
-    written = written.replace(home, HOME).replace(port, PORT)
+def _state(file: Path) -> set[str]:
+    """What a shell exports, and its folder."""
+    lines = file.read_text(encoding="utf-8").split("\0")
+    return {line for line in lines if line and not _OWN_VARIABLES.match(line)}
+
+
+def _cleaned(written: str) -> str:
+    """Without what is secret."""
     # A shell at a terminal says no more than this when a command was killed.
     written = re.sub(r"^\S*page\.bash: line \d+: +\d+ Killed .*$", "Killed", written, flags=re.MULTILINE)
-    written = written.replace(f"you@{os.uname().nodename}", "you@host")
     return re.sub(r"dibs_[0-9a-f]{64}", "dibs_<64 hex digits>", written)
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """As on a fresh machine, with commands that are those under test and a `python` that can import them."""
-    programs = _made(folder / "bin")
-    source = Path(dibs.__file__).parents[1]
-    words = {"dibs": "-m dibs", "python": ""}
-    for name in ("rlock", "runlock", "rlock-heartbeat"):
-        function = name.replace("-", "_")
-        words[name] = f'-c "import sys; from dibs.compat.action_llama.rlock import {function}; sys.exit({function}())"'
-    for name, rest in words.items():
-        command = programs / name
-        text = f'#!/bin/sh\nexport PYTHONPATH={source}\nexec {sys.executable} {rest} "$@"\n'
-        command.write_text(text, encoding="utf-8")
-        command.chmod(0o755)
-    kept = {key: value for key, value in environment_without_dibs().items() if not key.startswith("XDG_")}
-    path = f"{programs}{os.pathsep}{kept.get('PATH', os.defpath)}"
-    home = str(_made(folder / "home"))
-    return {
-        **kept,
-        "PATH": path,
-        "HOME": home,
-        "USER": "you",
-        "LOGNAME": "you",
-        "TZ": "UTC",
-        "LANG": "C.UTF-8",
-    }
-
-
-def _script(steps: list[Block], folder: Path) -> str:
+def _script(steps: list[Block], machine: Machine, before: Path, after: Path) -> str:
     """One shell for the whole page. Each step ends with a line that says so and with what exit code."""
-    lines = ["others=()", "trap 'kill \"${others[@]}\" 2>/dev/null' EXIT"]
+    state = "{ env -0; printf 'folder %s\\0' \"$PWD\"; }"
+    lines = [f"{state} >{before}", "others=()"]
     for number, step in enumerate(steps):
-        log = folder / f"other-{number}"
+        log = machine.folder / f"other-{number}"
         saved = SAVED.fullmatch(step.info)
         if saved:
-            (_made(folder / "work") / saved["file"]).write_text(step.text, encoding="utf-8")
+            (machine.home / "work" / saved["file"]).write_text(step.text, encoding="utf-8")
         elif step.info in ("sh run", "python run"):
-            lines += ["{", _typed(step, number, folder), "} </dev/null 2>&1"]
+            lines += ["{", _typed(step, number, machine.folder), "} </dev/null 2>&1"]
             lines += [f"printf '\\n@@ {number} %d\\n' $?"]
         elif step.info == "sh run other":
-            lines += [f"( {step.text}\n) </dev/null >{log} 2>&1 &", "others+=($!)", f"other_log={log}"]
-            # The page goes on when it has said something; what says nothing while it waits gets a moment.
-            tries = 100 if "dibs serve" in step.text or "python" in step.text else 10
-            lines += [f"for _ in {{1..{tries}}}; do [ -s {log} ] && break; sleep 0.1; done"]
+            # A job of its own, as in another terminal: Ctrl-C reaches all of it, and is not ignored.
+            lines += [f"rm -f {log}", "set -m", f"( {step.text}\n) </dev/null >{log} 2>&1 &", "set +m"]
+            lines += ["others+=($!)", f"other_log={log}"]
+            # The page goes on when a server listens, or when something else has said something; what says nothing
+            # while it waits gets a moment.
+            serves = "dibs serve" in step.text
+            ready = f"grep -qs 'listens on' {log}" if serves else f"[ -s {log} ]"
+            tries = 300 if serves or "python" in step.text else 10
+            lines += [f"for _ in {{1..{tries}}}; do {ready} && break; sleep 0.1; done"]
             lines += [f"cat {log}; printf '\\n@@ {number} 0\\n'"]
         elif step.info == "text other":
             lines += [
                 'wait "${others[-1]}"; code=$?',
                 f"cat \"$other_log\"; printf '\\n@@ {number} %d\\n' $code",
             ]
+    lines += [f"{state} >{after}"]
+    lines += ['for other in "${others[@]}"; do kill -INT -- "-$other"; wait "$other"; done 2>/dev/null']
     return "\n".join(lines) + "\n"
 
 
@@ -195,9 +176,6 @@ def _said(page: str, steps: list[Block], written: str) -> list[Said]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """The shell and whatever it left behind, all of which is of its own session."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait(timeout=10)
+    process.wait(timeout=WAIT_S_MAX)

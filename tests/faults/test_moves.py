@@ -12,7 +12,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -24,20 +23,18 @@ from dibs.client.servers import SLICE_MS
 from dibs.stores.registry import open_store
 from tests.docs.pages import ROOT
 from tests.faults.cluster import TOKEN, Cluster
-from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, clean_env, pass_by, reserved_ports, slowness, wait_until
+from tests.faults.swarm import Swarm
+from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, clean_env, pass_by, reserved_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from dibs import Client
     from tests.etcd import Cluster as EtcdCluster
     from tests.postgres import Schema
 
 pytestmark = pytest.mark.e2e
 
-WAITERS = 5
-HOLDERS = 3
 MOVES = [("sqlite", "postgresql"), ("sqlite", "etcd"), ("postgresql", "sqlite"), ("etcd", "postgresql")]
 # It writes one part of what it brings, and is killed.
 KILLED_IMPORT = """
@@ -66,78 +63,6 @@ def type_line(env: Mapping[str, str], commands: list[list[str]]) -> None:
     with subprocess.Popen(first, env=env, stdout=subprocess.PIPE) as exports:
         done = subprocess.run(second, env=env, stdin=exports.stdout, timeout=WAIT_S_MAX, check=False)
     assert (exports.returncode, done.returncode) == (0, 0)
-
-
-class Waiter(threading.Thread):
-    """Waits in line with a client of its own, and notes that it got the job before it gives it back."""
-
-    def __init__(self, client: Client, name: str, got: list[str]) -> None:
-        super().__init__(daemon=True)
-        self._client, self._name, self._got = client, name, got
-        self.trouble: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            with self._client.claim("line", owner=self._name, wait=WAIT_S_MAX * 2, ttl=60):
-                self._got.append(self._name)
-        except BaseException as error:
-            self.trouble = error
-
-
-class Swarm:
-    """Holders and waiters of a store, and a program that `dibs run` runs."""
-
-    def __init__(self, cluster: Cluster, urls: str, env: Mapping[str, str]) -> None:
-        self._urls, self._cluster = urls, cluster
-        self._stack = cluster.stack.enter_context(ExitStack())
-        ttl_s = 40 * slowness()
-        self.claims = [
-            self._stack.enter_context(self.client().claim(f"held-{number}", ttl=ttl_s)) for number in range(HOLDERS)
-        ]
-        self.tokens = [claim.fencing_token for claim in self.claims]
-        self.runs = subprocess.Popen(
-            [*DIBS, "run", "run", "--ttl", f"{ttl_s}s", "--", "cat"], env=env, stdin=subprocess.PIPE
-        )
-        self._stack.callback(self.runs.kill)
-        self._looks = self.client()
-        wait_until(lambda: self._looks.owner("run").status == "held", "dibs run has its job")
-        self.first = self.client().claim("line", ttl=ttl_s)
-        self.first.__enter__()
-        self.got: list[str] = []
-        self.waiters: list[Waiter] = []
-        for number in range(WAITERS):
-            self.waiters.append(Waiter(self.client(), f"waiter-{number}", self.got))
-            wait_until(lambda: self.waiting() == len(self.waiters), "it is in line")
-
-    def client(self) -> Client:
-        return self._cluster.client(self._urls)
-
-    def waiting(self) -> int:
-        return int(self._looks.owner("line").document.get("waiting") or 0)
-
-    def has_moved(self, new: Client, url: str) -> None:
-        """All of them go on at the new store, and in their order."""
-        wait_until(lambda: new.owner("line").document.get("waiting") == WAITERS, "all are in the new line")
-        troubles = [each.trouble for each in self.waiters]
-        assert troubles == [None] * WAITERS
-        for claim in self.claims:
-            claim.check()
-        assert [new.owner(f"held-{number}").fencing_token for number in range(HOLDERS)] == self.tokens
-        self.first.__exit__(None, None, None)
-        for each in self.waiters:
-            each.join(WAIT_S_MAX)
-        assert [each.trouble for each in self.waiters] == [None] * WAITERS
-        assert self.got == [f"waiter-{number}" for number in range(WAITERS)]
-        self.runs.communicate(timeout=WAIT_S_MAX)
-        assert self.runs.returncode == 0
-        self._stack.close()
-        assert {new.owner(f"held-{number}").status for number in range(HOLDERS)} == {"free"}
-        store = open_store(url)
-        kinds = [event.kind for event in store.events(0, 1_000)]
-        store.close()
-        assert not {"expired", "broken", "failed"}.intersection(kinds)
-        assert kinds.count("acquired") == kinds.count("released") == HOLDERS + WAITERS + 2
 
 
 @pytest.fixture
@@ -170,8 +95,8 @@ def test_nobody_loses_anything_by_a_move_and_the_line_keeps_its_order(
     cluster = Cluster(tmp_path, old, stack)
     cluster.start(2)
     urls = f"{cluster.url},http://127.0.0.1:{port}"
-    env = clean_env(tmp_path / "home", DIBS_URL=urls, DIBS_TOKEN=TOKEN)
-    swarm = Swarm(cluster, urls, env)
+    env = clean_env(tmp_path / "home")
+    swarm = stack.enter_context(Swarm(urls, TOKEN, tmp_path))
     export, imports = line_of_the_page(old, new)
     if killed:
         kill_in_the_middle(env, export, new, tmp_path)
@@ -184,7 +109,7 @@ def test_nobody_loses_anything_by_a_move_and_the_line_keeps_its_order(
     server = ServerProcess(tmp_path / "new", store=new, bind=f"127.0.0.1:{port}", flags=flags)
     stack.callback(server.kill)
     server.start()
-    swarm.has_moved(cluster.client(server.url), new)
+    swarm.all_go_on(cluster.client(server.url), new)
 
 
 def kill_in_the_middle(env: Mapping[str, str], export: list[str], new: str, folder: Path) -> None:

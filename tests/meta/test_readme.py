@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def code_lines(page: Path) -> list[str]:
-    blocks = re.findall(r"^```\w*\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```[\w ]*\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     return [line.strip() for block in blocks for line in block.splitlines()]
 
 

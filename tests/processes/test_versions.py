@@ -1,8 +1,4 @@
-"""Stores of this version under the code of the last release, and the other way round.
-
-The code of the last release is taken from the history: the commit that gave it its dated section in CHANGELOG.md. A
-clone without that commit cannot try it, and says so.
-"""
+"""Stores of this version under the code of the last release, and the other way round."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +18,7 @@ from dibs.base.ids import new_token
 from dibs.stores.codec import FORMAT
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.formats import FORMATS, KINDS, table
+from tests.releases import code_of, last_release
 from tests.stores.git.harness import git
 
 if TYPE_CHECKING:
@@ -34,36 +31,6 @@ ROOT = Path(__file__).parents[2]
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 REFUSED = 69
 JOB = "issue-1"
-
-
-def without_history(why: str) -> NoReturn:
-    missing = pytest.fail if os.environ.get("DIBS_REQUIRE_ALL") == "1" else pytest.skip
-    missing(f"VERSIONS NOT TESTED: {why}. Clone with the whole history: git fetch --unshallow")
-
-
-def last_release() -> str:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    found = re.search(r"^## \[([\d.]+)\] - ", text, re.MULTILINE)
-    assert found is not None
-    return found[1]
-
-
-def code_of(version: str, folder: Path) -> Path:
-    """The source of a release, below `folder`."""
-    section = f"## [{version}] - "
-    asked = ["git", "-C", str(ROOT), "log", "--reverse", "--format=%H", f"-S{section}", "--", "CHANGELOG.md"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False)
-    if found.returncode:
-        without_history("this is no clone")
-    commit = next(iter(found.stdout.split()), "")
-    is_shallow = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"], capture_output=True, text=True, check=True
-    )
-    if not commit or is_shallow.stdout.strip() == "true":
-        without_history(f"the commit of {version} is not in this clone, whose history is cut off")
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit, "src"], capture_output=True, check=True)
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
-    return folder / "src"
 
 
 class Ran:
