@@ -235,10 +235,14 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
         if "--verbose" in argv:
             from dibs.cli.commands.doctor import build_facts
 
-            facts = build_facts()
+            facts = build_facts(env)
             text = "\n".join(f"{what:<19}{said}" for what, said in facts.items())
             return yes(facts, text, quiet=text)
-        return yes({"version": __version__}, f"dibs {__version__}", quiet=__version__)
+        from dibs.base import build_commit
+
+        commit = build_commit(env)
+        said = f"dibs {__version__}" if commit is None else f"dibs {__version__} ({commit})"
+        return yes({"version": __version__, "commit": commit}, said, quiet=__version__)
     width = width_of(stdout, env)
     if topic is not None and is_group(topic):
         text = group_page(topic, width)

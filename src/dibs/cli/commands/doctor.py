@@ -6,7 +6,8 @@ import os
 import sys
 
 from dibs._version import __version__
-from dibs.base import build_kind
+from dibs.base import build_commit, build_kind
+from dibs.base.cheap import Mapping
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
@@ -304,7 +305,7 @@ def _size(count: int) -> str:
 LIBRARIES = ("httptools", "msgspec", "uvloop", "prometheus-client", "psycopg", "opentelemetry-sdk")
 
 
-def build_facts() -> Document:
+def build_facts(env: Mapping[str, str]) -> Document:
     """The programs and versions here, for a report: no path, no name of a person or machine."""
     import platform
     import sqlite3
@@ -312,6 +313,7 @@ def build_facts() -> Document:
 
     facts: Document = {
         "version": __version__,
+        "commit": build_commit(env) or "not known: neither a clone nor installed from one",
         "build": build_kind(),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}, {' '.join(platform.libc_ver())}",
@@ -341,7 +343,9 @@ def doctor(call: Call) -> Answer:
     if (key := call.values.get("set_aside")) is not None:
         return _set_aside(call, key)
     found = Findings()
-    found.good("version", f"dibs {__version__} ({build_kind()}), Python {sys.version.split()[0]}")
+    commit = build_commit(call.env)
+    kind = build_kind() if commit is None else f"{build_kind()}, {commit}"
+    found.good("version", f"dibs {__version__} ({kind}), Python {sys.version.split()[0]}")
     try:
         addresses = servers_at(call.settings.url)
         _settings(found, call)
