@@ -56,6 +56,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "webhook remove": ("{session}",),
     "webhook replay": ("{session}",),
     "webhook test": ("{session}",),
+    "config use": ("prod",),
     "config get": ("url",),
     "config set": ("owner", "ann"),
     "config unset": ("owner",),

@@ -46,6 +46,8 @@ def test_a_page_that_can_be_typed_prints_what_it_says(
     page = read(path)
     if "curl" in page:
         need_program("curl")
+    if "| jq" in page:
+        need_program("jq")
     check_or_rewrite(path, run_page(page, tmp_path))
 
 

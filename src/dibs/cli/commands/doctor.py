@@ -10,7 +10,7 @@ from dibs.base import build_commit, build_kind
 from dibs.base.cheap import Mapping
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
-from dibs.base.files import config_path
+from dibs.base.files import config_path, contexts_folder
 from dibs.base.plugins import PARTS, plugin
 from dibs.base.redact import without_secrets
 from dibs.cli.commands.config import in_effect
@@ -20,6 +20,7 @@ from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command, Option
 from dibs.cli.text.words import plain
 from dibs.client import store_admin
+from dibs.client.contexts import context_names, context_path, saved_contexts
 from dibs.client.embedded import EmbeddedTransport, default_store_url
 from dibs.client.event_reader import why_away
 from dibs.client.http import HttpTransport
@@ -372,9 +373,25 @@ def _settings(found: Findings, call: Call) -> None:
             found.bad("config", f"{path} can be written by others. Run: chmod go-w {path}")
         else:
             found.good("config", f"{path}: {', '.join(settings.config) or 'nothing in it'}")
+    _contexts(found, call)
     for key, value, source in in_effect(call):
         if key in ("namespace", "owner"):
             found.good(key, f"{value} ({source})")
+
+
+def _contexts(found: Findings, call: Call) -> None:
+    """The saved servers: which is used, which cannot be, and whether somebody else may say where they are."""
+    settings, folder = call.settings, contexts_folder(call.env)
+    name, says = settings.named_context
+    if name is not None:
+        found.good("context", f"{name} ({says})")
+    for each, context in saved_contexts(call.env, settings.config):
+        if isinstance(context, DibsError):
+            (found.bad if each == name else found.look)("context", context.details)
+    files = [] if folder is None else [folder, *[context_path(call.env, each) for each in context_names(call.env, {})]]
+    for path in filter(None, files):
+        if os.path.exists(path) and os.stat(path).st_mode & 0o022:
+            found.bad("context", f"{path} can be written by others. Run: chmod go-w {path}")
 
 
 def _answer(found: Findings, call: Call) -> Answer:
