@@ -75,9 +75,8 @@ def policy_of(repository: Repository) -> Policy:
     clone = os.path.join(repository.common, "dibs", "config.toml")
     grite = os.path.join(repository.common, "grite", "config.toml")
     found, ignored = _heeded(repository, _of_file(team, tracked=True), TRACKED)
-    theirs = (read_toml(grite, SETTINGS_BYTES_MAX) or {}).get(
-        "lock_policy"
-    )  # for users of grite; nothing else of its file counts
+    # For users of grite; nothing else of its file counts.
+    theirs = (read_toml(grite, SETTINGS_BYTES_MAX) or {}).get("lock_policy")
     if theirs is not None:
         found["policy"] = (_checked("policy", theirs, grite), grite)
     of_clone, left = _heeded(repository, _of_file(clone, tracked=False), CLONE)
