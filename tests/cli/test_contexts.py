@@ -153,7 +153,7 @@ def test_of_all_that_name_a_place_the_strongest_counts(user: User, given: tuple[
     assert found.has_url_of_repository is (strongest == "repository")
 
 
-def test_the_token_of_a_context_named_by_a_flag_wins_over_the_variable(user: User) -> None:
+def test_the_token_of_a_context_that_is_named_wins_over_the_token_of_the_shell(user: User) -> None:
     put(user, "prod", f'url = "{AWAY}"\n')
     (user.folder / "logins").write_text(f"{AWAY} of-prod context=prod\n{AWAY} of-ops context=ops\n", encoding="utf-8")
     address = server_address(AWAY)
@@ -162,8 +162,13 @@ def test_the_token_of_a_context_named_by_a_flag_wins_over_the_variable(user: Use
     assert settings(user, context="prod").token(address) == "of-prod"
     assert settings(user, context="prod", token="given").token(address) == "of-the-shell"  # as the SDK passes it
     assert settings(user, url=AWAY).token(address) == "of-the-shell"
+    (user.folder / "config.toml").write_text('context = "prod"\n', encoding="utf-8")
+    assert settings(user).token(address) == "of-the-shell"  # a variable wins over a file
+    assert settings(user).passed_context is None  # or a program inside would have another token
     user.env["DIBS_CONTEXT"] = "prod"
-    assert settings(user).token(address) == "of-the-shell"
+    assert settings(user).token(address) == "of-prod"
+    assert settings(user).but_with({"url": AWAY}).token(address) != "of-ops"
+    assert settings(user).passed_context == "prod"
 
 
 def test_a_url_in_place_of_a_context_finds_the_token_if_there_is_no_doubt(user: User) -> None:
@@ -366,6 +371,8 @@ def test_a_context_is_completed(user: User) -> None:
     for words in (("config", "use", ""), ("list", "--context", ""), ("logout", "")):
         assert user("__complete", "--", *words).out.split() == ["prod", "staging"]
     assert user("__complete", "--", "list", "--context", "st").out.split() == ["staging"]
+    (user.folder / "config.toml").write_text('context = "gone"\n', encoding="utf-8")
+    assert user("__complete", "--", "config", "use", "").out.split() == ["prod", "staging"]
 
 
 def test_the_sdk_takes_a_context(user: User, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,6 +409,17 @@ def test_a_command_that_is_run_has_the_context_of_its_claim(user: User, server: 
     assert user("run", "job", "--url", store, "--", "sh", "-c", f'echo "<$DIBS_CONTEXT>" > {path}').exit == 0
     with open(path, encoding="utf-8") as file:
         assert file.read() == "<>\n"
+
+
+def test_an_actor_has_a_session_with_each_token_of_a_server(user: User, server: Server) -> None:
+    for name, who in (("prod", "agent"), ("ops", "admin")):
+        user("login", url_of(server), "--context", name, stdin=TOKENS[who])
+    for _ in range(2):
+        for name in ("prod", "ops"):
+            assert user("claim", f"of-{name}", "--actor", "ann", "--context", name).exit == 0
+    for name in ("prod", "ops"):
+        assert user("heartbeat", f"of-{name}", "--actor", "ann", "--context", name).exit == 0
+        assert user("release", f"of-{name}", "--actor", "ann", "--context", name).exit == 0
 
 
 def test_the_next_command_names_the_context(user: User, server: Server) -> None:

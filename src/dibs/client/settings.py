@@ -77,6 +77,7 @@ class Settings:
         self._logins: Logins | None = None
         self._url: object = _NOT_ASKED
         self._context: object = _NOT_ASKED
+        self._has_own_token = False  # the context is named by a flag or variable, and so is its token
         self.servers: Servers | None = None  # those that `url` names, once somebody asked them
 
     def pick(self, key: str, variable: str) -> str | None:
@@ -145,6 +146,7 @@ class Settings:
         from dibs.client.contexts import used_context
 
         found = used_context(name, self.env, self.config, says)
+        self._has_own_token = says in ("--context", CONTEXT) and self._values.get("token") is None
         url = self.env.get("DIBS_URL")
         if says == CONTEXT and url and url != found.url:
             raise InvalidInput("DIBS_URL and DIBS_CONTEXT name two servers. Unset one of them.")
@@ -166,6 +168,14 @@ class Settings:
         return self.config.get("context"), str(config_path(env))
 
     @property
+    def passed_context(self) -> str | None:
+        """The context to name to a program that is started, which has the same variables. None also if a token among
+        these is used in place of its own."""
+        context = self.context
+        is_replaced = self.env.get("DIBS_TOKEN") or self.env.get("DIBS_TOKEN_FILE")
+        return None if context is None or (is_replaced and not self._has_own_token) else context.name
+
+    @property
     def has_url_of_repository(self) -> bool:
         """Tell whether the repository around names the server or store, and neither flag, variable nor config.toml."""
         return "url" in self._repository and self.pick("url", "DIBS_URL") is None and self.context is None
@@ -178,7 +188,7 @@ class Settings:
         """The same, with other flags. What they name, the repository does not."""
         kept = {key: value for key, value in self._repository.items() if key not in values}
         made = Settings({**self._values, **values}, self.env, kept)
-        made._context = self._context  # of several servers, one alone is asked with the token of the context
+        made._context, made._has_own_token = self._context, self._has_own_token  # also for one alone of its servers
         if "url" not in values:
             made._url = self._url
         return made
@@ -212,8 +222,8 @@ class Settings:
         """Return where the token for a server comes from: `DIBS_TOKEN`, or a file's path. None: there is none. A token
         that names no server goes only to one that the user named: to a repository's, one that was saved for it."""
         is_users = not self.has_url_of_repository
-        if self._values.get("context") is not None and self._values.get("token") is None and self.login(address):
-            return logins_path(self.env)  # a flag wins over a variable
+        if self.context is not None and self._has_own_token and self.login(address):
+            return logins_path(self.env)
         if is_users and self.env.get("DIBS_TOKEN"):
             return "DIBS_TOKEN"
         if self.is_system(address):

@@ -154,17 +154,13 @@ def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], as
     """Names of jobs or contexts, or ids of sessions, that begin with `current`."""
     where = [f"{flag}={typed.given[flag]}" for flag in ("--url", "--context", "--namespace") if flag in typed.given]
     common = ["--quiet", "--timeout=1s", *where]
-    asked = [["session", "list", *common]]
-    if kind == CONTEXT:
-        return ask(["config", "contexts", "--quiet"]).splitlines()
+    asked = [["session", "list", *common] if kind == SESSION else ["config", "contexts", "--quiet"]]
     if kind == JOB:
         # Path jobs need a request of their own: they are in the repository's namespace.
         prefixes = [current, "path:"] if "path:".startswith(current) else [current]
         asked = [["list", *common, f"--limit={NAMES_MAX}", f"--prefix={prefix}"] for prefix in prefixes]
     try:
-        given = {"url": typed.given.get("--url"), "context": typed.given.get("--context")}
-        url = Settings(given, env).url or default_store_url()
-        if url.startswith("sqlite:") and not os.path.exists(url.removeprefix("sqlite://")):
+        if kind != CONTEXT and _is_new_store(typed, env):
             return []  # opening it would create it
         said = _in_time(lambda: [ask(words) for words in asked])
     except (DibsError, OSError):
@@ -172,6 +168,12 @@ def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], as
     names = dict.fromkeys(name for text in said for name in text.splitlines())
     # A name that begins with a dash would be taken for a flag: `--url=…` sends the token where it says.
     return [name for name in names if name == plain(name) and not name.startswith("-")]
+
+
+def _is_new_store(typed: TypedWords, env: Mapping[str, str]) -> bool:
+    given = {"url": typed.given.get("--url"), "context": typed.given.get("--context")}
+    url = Settings(given, env).url or default_store_url()
+    return url.startswith("sqlite:") and not os.path.exists(url.removeprefix("sqlite://"))
 
 
 class _TimeUp(BaseException):

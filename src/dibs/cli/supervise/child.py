@@ -45,7 +45,7 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
     settings = call.settings
     given: dict[str, str | None] = {
         "DIBS_URL": settings.url or default_store_url(),
-        CONTEXT: None if settings.context is None else settings.context.name,
+        CONTEXT: settings.passed_context,
         "DIBS_NAMESPACE": call.stated_namespace,
         "DIBS_OWNER": settings.owner,
         RUN_OWNER: None if call.values.get("owner") is None and settings.stated_owner else settings.owner,
