@@ -318,6 +318,20 @@ def test_a_login_under_a_name_that_was_another_server_says_so_and_drops_its_toke
     assert saved(user) == {"prod": (url_of(server), True)}
 
 
+def test_a_logout_names_one_server_also_by_flag_or_variable(user: User) -> None:
+    for name in ("a", "b", "c"):
+        put(user, name, f'url = "{AWAY}"\n')
+    (user.folder / "logins").write_text(f"{AWAY} one context=a\n{AWAY} two context=b\n", encoding="utf-8")
+    assert user("logout", "a", "--context", "b").exit == 64
+    assert user("logout", "--context", "a").exit == 0
+    user.env["DIBS_CONTEXT"] = "b"
+    ran = user("logout")
+    assert (ran.exit, "There is no context 'b', which DIBS_CONTEXT names." in ran.out) == (0, True)
+    del user.env["DIBS_CONTEXT"]
+    assert list(saved(user)) == ["c"]
+    assert settings(user).logins == {}
+
+
 def test_the_last_that_was_set_is_used(user: User) -> None:
     put(user, "prod", f'url = "{AWAY}"\nnamespace = "team"\n')
     assert user("config", "set", "context", "prod").exit == 0

@@ -87,7 +87,8 @@ def context_called(name: str, env: Mapping[str, str], config: Mapping[str, str])
 
 
 def used_context(name: str, env: Mapping[str, str], config: Mapping[str, str], says: str) -> Context:
-    """The context of this name, which `says` names: a flag, a variable or a file. Raises InvalidInput."""
+    """The context of this name. `says` is the variable or file that names it; empty: the caller did. Raises
+    InvalidInput."""
     found = context_called(name, env, config)
     if found is not None:
         return found
@@ -95,7 +96,7 @@ def used_context(name: str, env: Mapping[str, str], config: Mapping[str, str], s
     more = ", …" if len(names) > _SHOWN_MAX else ""
     saved = f"Saved: {', '.join(names[:_SHOWN_MAX])}{more}." if names else "None is saved."
     raise InvalidInput(
-        f"There is no context {name!a}, which {says} names. {saved}\n"
+        f"There is no context {name!a}{f', which {says} names' if says else ''}. {saved}\n"
         f"`dibs login URL --context {name}` saves one, `dibs config use NAME` chooses another."
     )
 

@@ -145,7 +145,7 @@ class Settings:
             return None
         from dibs.client.contexts import used_context
 
-        found = used_context(name, self.env, self.config, says)
+        found = used_context(name, self.env, self.config, "" if says == "--context" else says)
         self._has_own_token = says in ("--context", CONTEXT) and self._values.get("token") is None
         url = self.env.get("DIBS_URL")
         if says == CONTEXT and url and url != found.url:
@@ -269,7 +269,9 @@ class Settings:
             return found
         names = [name for where, name in logins if where == origin]
         if len(names) > 1:
-            raise InvalidInput(f"{origin} has a token in several contexts: {', '.join(names)}. Name one: --context.")
+            raise InvalidInput(
+                f"{origin} has a token in several contexts: {', '.join(names)}. Name one of them, not the URL."
+            )
         return logins[origin, names[0]] if names else None
 
     @property

@@ -441,6 +441,8 @@ def logout(call: Call) -> Answer:
     config = call.settings.config
     own = own_context(call.env, config)
     given: str | None = call.values.get("server")
+    if given is not None and call.values.get("context") is not None:
+        raise UsageError("SERVER and --context both say of which. Give one of them.")
     if given is None:
         given = call.settings.pick("context", CONTEXT) or config.get("context")
     addresses = servers_at(given) if given is not None and "/" in given else ()
@@ -462,8 +464,11 @@ def logout(call: Call) -> Answer:
     if not gone and not removed:
         text = f"Nothing is saved for {plain(shown)}."
         return no(NO, {"url": shown, "forgotten": []}, text, code="not_found", message=text)
-    now = place_of(Settings({}, call.env))
-    text = f"{call.paint.good('Logged out')} of {plain(shown)}. Commands use {now} now."
+    try:
+        now = f"Commands use {plain(place_of(Settings({}, call.env)))} now."
+    except InvalidInput as error:  # DIBS_CONTEXT of this shell names it still
+        now = error.details.partition("\n")[0]
+    text = f"{call.paint.good('Logged out')} of {plain(shown)}. {now}"
     more = " The token itself is still valid; an admin revokes it." if gone else ""
     forgotten = list(dict.fromkeys(origin for origin, _ in gone))
     return yes({"url": shown, "forgotten": forgotten, "contexts": removed}, text + more)
