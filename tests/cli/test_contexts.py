@@ -102,7 +102,7 @@ def test_a_first_login_writes_what_an_older_dibs_reads(user: User, server: Serve
     assert (user.folder / "config.toml").read_text(encoding="utf-8") == f'url = "{url}"\n'
     lines = (user.folder / "logins").read_text(encoding="utf-8").splitlines()[1:]
     assert [line.split()[:2] for line in lines] == [[url, TOKENS["agent"]]]
-    assert list((user.folder / "contexts").iterdir()) == []
+    assert list((user.folder / "contexts").glob("*.toml")) == []
 
 
 # What each way to name a place says, strongest first. `repository` is a clone that the user trusts.
@@ -316,6 +316,16 @@ def test_a_login_under_a_name_that_was_another_server_says_so_and_drops_its_toke
     assert f"The context prod was {AWAY} before." in ran.out
     assert "old" not in (user.folder / "logins").read_text(encoding="utf-8")
     assert saved(user) == {"prod": (url_of(server), True)}
+
+
+def test_a_folder_of_contexts_that_is_a_link_to_that_of_the_settings_locks_nobody_out(user: User) -> None:
+    user.folder.mkdir(parents=True)
+    (user.folder / "contexts").symlink_to(user.folder)
+    put(user, "prod", f'url = "{AWAY}"\n')
+    assert user("config", "use", "prod").exit == 0
+    assert settings(user).url == AWAY
+    assert user("logout", "prod").exit == 0
+    assert not (user.folder / "prod.toml").exists()
 
 
 def test_a_logout_names_one_server_also_by_flag_or_variable(user: User) -> None:

@@ -1,8 +1,8 @@
 """login, logout, config: which server is used, with which token, and why. All of it is in files of the user's.
 
 `dibs login` saves a server as a context (`client/contexts.py`). The first one is the `url` of config.toml, as it was
-before there could be several; each further one, and each with a namespace, has a file. A change of them has the lock of
-the folder of these files, so that of two commands one comes after the other, with all that it writes.
+before there could be several; each further one, and each with a namespace, has a file. A change of them has a lock for
+all of it, so that of two commands one comes after the other, with all that it writes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 from contextlib import contextmanager
 
 from dibs.base.cheap import Iterable, Iterator, Mapping
-from dibs.base.errors import InvalidInput
-from dibs.base.files import config_path, contexts_folder, logins_path, read_settings, replace_file
+from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.files import config_path, contexts_folder, lock_file, logins_path, read_settings, replace_file
 from dibs.base.redact import without_secrets
 from dibs.base.terminal import did_you_mean, plain
 from dibs.cli.commands.token import changing
@@ -58,6 +58,8 @@ from dibs.wire.codes import NO
 from dibs.wire.documents import Reply
 
 _VARIABLES = {key: SETTINGS[key].variable for key in USER_KEYS}
+_HOMELESS = "There is no HOME in which settings can be saved. Set HOME, or use flags and variables."
+_LOCK_MS_MAX = 10_000
 _HEAD = "# Written by `dibs login`. Each token is sent to its own server only.\n"
 
 
@@ -279,16 +281,31 @@ def _servers(url: str) -> tuple[ServerAddress, ...]:
 
 @contextmanager
 def _changing_contexts(call: Call) -> Iterator[None]:
+    """Keep other commands that change contexts out. The lock is on a file of its own: the folders of the files that are
+    changed have theirs, and may be one folder."""
     folder = contexts_folder(call.env)
-    with changing_settings(None if folder is None else os.path.join(folder, "*.toml")):
-        yield
+    if folder is None:
+        raise InvalidInput(_HOMELESS)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        lock = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not lock_file(lock, _LOCK_MS_MAX):
+                raise StoreUnavailable(
+                    f"Another dibs command has {folder} locked and stands still. Continue or end it."
+                )
+            yield
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise InvalidInput(f"{folder} cannot be written ({error.strerror}).") from None
 
 
 @contextmanager
 def changing_settings(path: str | None) -> Iterator[str]:
     """The file itself, behind links, while no other command changes it."""
     if path is None:
-        raise InvalidInput("There is no HOME in which settings can be saved. Set HOME, or use flags and variables.")
+        raise InvalidInput(_HOMELESS)
     path = os.path.realpath(path)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
