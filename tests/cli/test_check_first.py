@@ -55,6 +55,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "webhook remove": ("{session}",),
     "webhook replay": ("{session}",),
     "webhook test": ("{session}",),
+    "config use": ("prod",),
     "config get": ("url",),
     "config set": ("owner", "ann"),
     "config unset": ("owner",),

@@ -111,7 +111,7 @@ WORDS: dict[str, list[str]] = {
 }
 # These ask no store, or say what it says to programs only.
 NOTHING_FOREIGN = {
-    *("config show", "config get", "config set", "config unset", "logout"),
+    *("config show", "config contexts", "config use", "config get", "config set", "config unset", "logout"),
     "login",  # tests/cli/test_login.py has a server that lies
     "demo",
     "simulate",

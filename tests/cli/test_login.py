@@ -167,7 +167,7 @@ def test_whoever_took_the_port_of_a_saved_server_does_not_get_the_token(user: Us
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("set", "nonsense", "x"), "KEY must be one of url, token_file"),
+        (("set", "nonsense", "x"), "KEY must be one of url, context, token_file"),
         (("set", "url", "http://a b"), "is not a server URL"),
         (("set", "namespace", "a/b"), "namespace"),
         (("set", "timeout", "soon"), "time-out"),
@@ -203,7 +203,9 @@ def test_settings_are_set_and_unset_and_other_lines_stay(user: User) -> None:
 
 def test_many_logins_at_once_lose_none(user: User) -> None:
     call = Call("login", {}, user.env, stdin=None, stdout=None, paint=Paint())
-    threads = [threading.Thread(target=_save, args=(call, {f"http://h{each}": ("t", False)})) for each in range(8)]
+    threads = [
+        threading.Thread(target=_save, args=(call, (), {(f"http://h{each}", ""): ("t", False)})) for each in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -215,7 +217,7 @@ def test_a_file_of_logins_that_is_damaged_or_huge_does_no_harm(user: User) -> No
     user.folder.mkdir(parents=True)
     path = user.folder / "logins"
     path.write_bytes(b"\xff\xfe\nonly-one-word\n# a comment\nhttp://a:1 tok extra words\n")
-    assert Settings({}, user.env).logins == {"http://a:1": ("tok", False)}
+    assert Settings({}, user.env).logins == {("http://a:1", ""): ("tok", False)}
     path.write_bytes(b"x" * 100_000)
     assert user("config").exit == 64
     path.unlink()

@@ -97,9 +97,12 @@ def test_the_command_is_found_behind_global_flags() -> None:
 
 
 def test_version_and_help_work_everywhere(terminal: Terminal) -> None:
-    assert terminal("--version").out == f"dibs {__version__}\n"
-    assert terminal("--version", "--json").data == {"version": __version__}
-    assert terminal("-V", "--verbose").out.startswith(f"version            {__version__}\nbuild ")
+    said = terminal("--version", "--json").data
+    commit = f" ({said['commit']})" if said["commit"] else ""
+    assert terminal("--version").out == f"dibs {__version__}{commit}\n"
+    assert terminal("--version", "--quiet").out == f"{__version__}\n"
+    assert said["version"] == __version__
+    assert terminal("-V", "--verbose").out.startswith(f"version            {__version__}\ncommit ")
     assert {"python", "system", "sqlite", "psycopg", "store format"} < {
         *terminal("version", "--verbose", "--json").data
     }
@@ -177,7 +180,7 @@ def test_whoever_types_lock_for_claim_is_told_the_word(terminal: Terminal) -> No
 
 def test_words_that_people_type_for_a_command_work(terminal: Terminal) -> None:
     for version in ("version", "-V"):
-        assert terminal(version).out == f"dibs {__version__}\n"
+        assert terminal(version).out == terminal("--version").out
     assert terminal("acquire", "a", "--owner", "ann").exit == 0
     assert terminal("status").out == terminal("list").out == terminal("ls").out
     assert terminal("status", "a").out == terminal("owner", "a").out

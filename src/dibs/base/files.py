@@ -1,4 +1,4 @@
-"""Files: replaced atomically, so that a reader sees the old content or the new; locked; put on the disk."""
+"""Files: replaced atomically, so that a reader sees the old content or the new; locked; put on the disk; settings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import stat
 from time import sleep
 
-from dibs.base.cheap import Mapping
+from dibs.base.cheap import Any, Mapping
 from dibs.base.clock import steady_ms
+from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
 
 # Where dibs keeps things of its own: one folder, in the user's state folder. Makes nothing; whoever writes does.
@@ -52,6 +53,12 @@ def logins_path(env: Mapping[str, str]) -> str | None:
     return None if config is None else os.path.join(os.path.dirname(config), "logins")
 
 
+def contexts_folder(env: Mapping[str, str]) -> str | None:
+    """The folder with a file for each saved server (`client/contexts.py`), beside config.toml."""
+    config = config_path(env)
+    return None if config is None else os.path.join(os.path.dirname(config), "contexts")
+
+
 def trusted_path(env: Mapping[str, str]) -> str | None:
     """The list of repositories that the user trusts, beside config.toml."""
     config = config_path(env)
@@ -76,6 +83,64 @@ def read_ordinary(path: str, most: int = -1) -> bytes:
             return file.read(most) or b""
     finally:
         os.close(number)  # also of a folder, for which `open` raises and closes nothing
+
+
+# Files of settings, the user's and a repository's.
+
+
+def read_toml(path: str, most: int) -> dict[str, Any] | None:
+    """Read a settings file; None where there is none. Raises InvalidInput, naming it, for what cannot be read, or is a
+    pipe, a device or longer than `most` bytes. `tomllib` is imported only for a file that is there: a claim must not
+    pay for it."""
+    content = read_settings(path, most)
+    if content is None:
+        return None
+    try:
+        text = content.decode()
+        if (simple := _simple_toml(text)) is not None:
+            return simple
+        import tomllib
+
+        return tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8 text: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} is not TOML: {error}.") from None
+
+
+def _simple_toml(text: str) -> dict[str, Any] | None:
+    """Return what a file of lines such as `url = "..."` says, without the import of a parser; None if there is more."""
+    found: dict[str, Any] = {}
+    for line in map(str.strip, text.split("\n")):
+        key, _, value = [part.strip() for part in line.partition("=")]
+        if not line or line[0] == "#":
+            continue
+        if not key.isidentifier() or not key.isascii() or key in found or not value.isprintable():
+            return None
+        if len(value) < 2 or value[0] + value[-1] != '""' or not {'"', "\\"}.isdisjoint(value[1:-1]):
+            return None
+        found[key] = value[1:-1]
+    return found
+
+
+def read_settings(path: str, most: int) -> bytes | None:
+    """The content of a file; None where there is none. Raises InvalidInput."""
+    try:
+        # A pipe without a writer must not block the opening of it.
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise InvalidInput(f"{path} is no ordinary file. Put the settings into one, or remove it.")
+        content = os.read(number, most + 1)
+    finally:
+        os.close(number)
+    if len(content) > most:
+        raise InvalidInput(f"{path} has more than the {most} bytes that settings may have.")
+    return content
 
 
 _INVALID = 22  # EINVAL, without an import

@@ -9,6 +9,7 @@ from io import StringIO
 
 from dibs.base.cheap import BinaryIO, Mapping, Sequence, TextIO
 from dibs.base.errors import DibsError
+from dibs.base.files import config_path
 from dibs.base.terminal import harmless
 from dibs.cli.framework.context import Call, Opener
 from dibs.cli.framework.parse import UsageError, parse, spelled_out, split_command, wants
@@ -17,7 +18,7 @@ from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
 from dibs.cli.framework.spec import Command
 from dibs.cli.signals import UnconfirmedClaims
 from dibs.cli.text.words import Paint, paint_for, width_of
-from dibs.client.settings import connect_as
+from dibs.client.settings import CONTEXT, Settings, connect_as, servers_at
 from dibs.core.names import check_name
 from dibs.wire.codes import INTERNAL, USAGE
 from dibs.wire.documents import reply_for_error
@@ -105,20 +106,35 @@ def run(
 
 def _saved_address(argv: Sequence[str], env: Mapping[str, str]) -> str:
     """Say where the address comes from, if it is a saved one: nothing on the screen names it."""
-    if env.get("DIBS_URL") or any(word.partition("=")[0] == "--url" for word in argv):
-        return ""
-    from dibs.client.settings import Settings
+    from dibs.client.contexts import own_context
 
+    given = {flag: _value_of(argv, f"--{flag}") for flag in ("url", "context")}
     try:
-        settings = Settings({}, env)
-        url = settings.config.get("url")
+        settings = Settings(given, env)
+        context = settings.context
+        if context is None and settings.source("url", "DIBS_URL") == config_path(env):
+            context = own_context(env, settings.config)
+        is_login = context is not None and any(settings.login(each) for each in servers_at(context.url))
     except DibsError:
         return ""
-    if url is None:
+    if context is None:
         return ""
-    how, end = ("dibs login", "dibs logout") if settings.logins else ("dibs config set url", "dibs config unset url")
+    how, end = f"dibs login` as `{context.name}", "dibs logout"
+    if context.path == config_path(env) and not is_login:
+        how, end = "dibs config set url", "dibs config unset url"
     # Whoever wants to work must not be led away from the store that others share.
-    return f"\nThe address was saved by `{how}`{'.' if _is_work(argv) else f'; `{end}` ends that.'}"
+    is_chosen = settings.named_context[1] in ("--context", CONTEXT)
+    return f"\nThe address was saved by `{how}`{'.' if is_chosen or _is_work(argv) else f'; `{end}` ends that.'}"
+
+
+def _value_of(argv: Sequence[str], flag: str) -> str | None:
+    """The value of a flag, from words that may not have been understood."""
+    for word, after in zip(argv, (*argv[1:], None), strict=True):
+        if word == "--":
+            return None
+        if word.partition("=")[0] == flag:
+            return word.partition("=")[2] if "=" in word else after
+    return None
 
 
 def _is_work(argv: Sequence[str]) -> bool:
@@ -233,10 +249,14 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
         if "--verbose" in argv:
             from dibs.cli.commands.doctor import build_facts
 
-            facts = build_facts()
+            facts = build_facts(env)
             text = "\n".join(f"{what:<19}{said}" for what, said in facts.items())
             return yes(facts, text, quiet=text)
-        return yes({"version": __version__}, f"dibs {__version__}", quiet=__version__)
+        from dibs.base import build_commit
+
+        commit = build_commit(env)
+        said = f"dibs {__version__}" if commit is None else f"dibs {__version__} ({commit})"
+        return yes({"version": __version__, "commit": commit}, said, quiet=__version__)
     width = width_of(stdout, env)
     if topic is not None and is_group(topic):
         text = group_page(topic, width)

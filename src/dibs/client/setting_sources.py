@@ -49,6 +49,7 @@ class Setting:
 _DECLARED = (
     # Where claims go, with which token, and who is said to hold them.
     Setting("url", flag="--url", variable="DIBS_URL", is_in_user_file=True, clone=TRUSTED),
+    Setting("context", flag="--context", variable="DIBS_CONTEXT", is_in_user_file=True),
     Setting("token", variable="DIBS_TOKEN"),
     Setting("token_file", variable="DIBS_TOKEN_FILE", is_in_user_file=True),
     Setting(

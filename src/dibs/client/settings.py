@@ -1,4 +1,8 @@
-"""Settings: a flag, else a variable, else the user's file, else the default. Knows where each comes from."""
+"""Settings: a flag, else a variable, else the user's file, else the default. Knows where each comes from.
+
+The server may be named by a URL or as a context, a saved server (`client/contexts.py`). Of the two, the one counts that
+is named by a flag, else by a variable, else by a repository, else in config.toml; there a context wins over `url`.
+"""
 
 from __future__ import annotations
 
@@ -8,71 +12,20 @@ import stat
 from dibs.base.cheap import Any, Mapping
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, ServerUnreachable
-from dibs.base.files import config_path, logins_path, state_folder, token_path
+from dibs.base.files import config_path, logins_path, read_settings, read_toml, state_folder, token_path
 from dibs.client.transport import JobNamespaces, OneNamespace, Transport
 from dibs.core.durations import parse_duration
 from dibs.core.limits import SETTINGS_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from dibs.client.contexts import Context
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
-Logins = dict[str, tuple[str, bool]]
-
-
-def read_toml(path: str) -> dict[str, Any] | None:
-    """Read a settings file; None where there is none. Raises InvalidInput, naming it, for what cannot be read, or is a
-    pipe, a device or too large. `tomllib` is imported only for a file that is there: a claim must not pay for it."""
-    content = read_settings(path)
-    if content is None:
-        return None
-    try:
-        text = content.decode()
-        if (simple := _simple_toml(text)) is not None:
-            return simple
-        import tomllib
-
-        return tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8 text: {error}.") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not TOML: {error}.") from None
-
-
-def _simple_toml(text: str) -> dict[str, Any] | None:
-    """Return what a file of lines such as `url = "..."` says, without the import of a parser; None if there is more."""
-    found: dict[str, Any] = {}
-    for line in map(str.strip, text.split("\n")):
-        key, _, value = [part.strip() for part in line.partition("=")]
-        if not line or line[0] == "#":
-            continue
-        if not key.isidentifier() or not key.isascii() or key in found or not value.isprintable():
-            return None
-        if len(value) < 2 or value[0] + value[-1] != '""' or not {'"', "\\"}.isdisjoint(value[1:-1]):
-            return None
-        found[key] = value[1:-1]
-    return found
-
-
-def read_settings(path: str) -> bytes | None:
-    """The content of a file; None where there is none. Raises InvalidInput."""
-    try:
-        # A pipe without a writer must not block the opening of it.
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
-    try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise InvalidInput(f"{path} is no ordinary file. Put the settings into one, or remove it.")
-        content = os.read(number, SETTINGS_BYTES_MAX + 1)
-    finally:
-        os.close(number)
-    if len(content) > SETTINGS_BYTES_MAX:
-        raise InvalidInput(f"{path} has more than the {SETTINGS_BYTES_MAX} bytes that settings may have.")
-    return content
+# By the origin of a server and the context, which is empty for a token that is for every context with this server:
+# the token, and whether the server has shown that it knows it.
+Logins = dict[tuple[str, str], tuple[str, bool]]
 
 
 # The user's own settings: `dibs/config.toml` in the folder for configuration. Flags and variables take precedence over
@@ -82,7 +35,7 @@ def read_settings(path: str) -> bytes | None:
 def user_config(env: Mapping[str, str]) -> dict[str, str]:
     """The settings in the user's file, by key. Raises InvalidInput for an invalid setting."""
     path = config_path(env)
-    table = read_toml(path) if path is not None else None
+    table = read_toml(path, SETTINGS_BYTES_MAX) if path is not None else None
     found: dict[str, str] = {}
     if not table:
         return found
@@ -101,6 +54,7 @@ def user_config(env: Mapping[str, str]) -> dict[str, str]:
 
 # The owner of the session around, if `dibs run` or `dibs session run` set DIBS_OWNER to it.
 RUN_OWNER = "DIBS_SESSION_OWNER"
+CONTEXT = "DIBS_CONTEXT"
 TIMEOUT_MS_DEFAULT = 10_000
 TOKEN_FILE_BYTES_MAX = 64 * 1024
 TOKEN_LOOK_MS = 1_000
@@ -122,6 +76,8 @@ class Settings:
         self._config: dict[str, str] | None = None
         self._logins: Logins | None = None
         self._url: object = _NOT_ASKED
+        self._context: object = _NOT_ASKED
+        self._has_own_token = False  # the context is named by a flag or variable, and so is its token
         self.servers: Servers | None = None  # those that `url` names, once somebody asked them
 
     def pick(self, key: str, variable: str) -> str | None:
@@ -139,8 +95,13 @@ class Settings:
         """Return where a setting comes from, in words."""
         if self._values.get(key) is not None:
             return f"--{key.replace('_', '-')}"
+        context = self.context if key in ("url", "namespace") else None
+        if context is not None and key == "url":
+            return f"context {context.name}, {self.named_context[1]}"
         if self.env.get(variable):
             return variable
+        if context is not None and context.namespace is not None:
+            return f"context {context.name}"
         return str(config_path(self.env)) if key in self.config else "the default"
 
     @property
@@ -153,6 +114,9 @@ class Settings:
 
     @property
     def named_url(self) -> str | None:
+        given: str | None = self._values.get("url")
+        if given is None and (context := self.context) is not None:
+            return context.url
         return self._named("url", "DIBS_URL")
 
     @property
@@ -163,12 +127,58 @@ class Settings:
         named = self.pick(key, variable)
         if named is None:
             named = self._repository.get(key)
+        if named is None and key == "namespace" and (context := self.context) is not None:
+            named = context.namespace
         return self.config.get(key) if named is None else named
+
+    @property
+    def context(self) -> Context | None:
+        """The saved server that is used; None if the server or store is named by a URL, or by nobody. Raises
+        InvalidInput if it is not saved: to go on with another store would be two owners."""
+        if self._context is _NOT_ASKED:
+            self._context = self._found_context()
+        return self._context  # type: ignore[return-value]  # a context or None, once it was asked for
+
+    def _found_context(self) -> Context | None:
+        name, says = self.named_context
+        if name is None:
+            return None
+        from dibs.client.contexts import used_context
+
+        found = used_context(name, self.env, self.config, "" if says == "--context" else says)
+        self._has_own_token = says in ("--context", CONTEXT) and self._values.get("token") is None
+        url = self.env.get("DIBS_URL")
+        if says == CONTEXT and url and url != found.url:
+            raise InvalidInput("DIBS_URL and DIBS_CONTEXT name two servers. Unset one of them.")
+        return found
+
+    @property
+    def named_context(self) -> tuple[str | None, str]:
+        """The name of the context that is used, and the flag, variable or file that says it; None if a URL is named
+        before it, or no context is."""
+        values, env = self._values, self.env
+        if (name := values.get("context")) is not None:
+            return name, "--context"
+        if values.get("url") is not None:
+            return None, ""
+        if name := env.get(CONTEXT):
+            return name, CONTEXT  # `dibs run` sets DIBS_URL as well, to the same server
+        if env.get("DIBS_URL") or "url" in self._repository:
+            return None, ""
+        return self.config.get("context"), str(config_path(env))
+
+    @property
+    def passed_context(self) -> str | None:
+        """The context to name to a program that is started, which has the same variables. None also if a token among
+        these is used in place of its own."""
+        context = self.context
+        is_replaced = self.env.get("DIBS_TOKEN") or self.env.get("DIBS_TOKEN_FILE")
+        return None if context is None or (is_replaced and not self._has_own_token) else context.name
 
     @property
     def has_url_of_repository(self) -> bool:
         """Tell whether the repository around names the server or store, and neither flag, variable nor config.toml."""
-        return "url" in self._repository and self.pick("url", "DIBS_URL") is None
+        return "url" in self._repository and self.pick("url", "DIBS_URL") is None and self.context is None
 
     def within(self, repository: Mapping[str, str]) -> Settings:
         """The same, with what the repository around says."""
@@ -178,6 +188,7 @@ class Settings:
         """The same, with other flags. What they name, the repository does not."""
         kept = {key: value for key, value in self._repository.items() if key not in values}
         made = Settings({**self._values, **values}, self.env, kept)
+        made._context, made._has_own_token = self._context, self._has_own_token  # also for one alone of its servers
         if "url" not in values:
             made._url = self._url
         return made
@@ -211,13 +222,15 @@ class Settings:
         """Return where the token for a server comes from: `DIBS_TOKEN`, or a file's path. None: there is none. A token
         that names no server goes only to one that the user named: to a repository's, one that was saved for it."""
         is_users = not self.has_url_of_repository
+        if self.context is not None and self._has_own_token and self.login(address):
+            return logins_path(self.env)
         if is_users and self.env.get("DIBS_TOKEN"):
             return "DIBS_TOKEN"
         if self.is_system(address):
             return None
         if is_users and (named := self.env.get("DIBS_TOKEN_FILE")):
             return named
-        if address.origin in self.logins:
+        if self.login(address) is not None:
             return logins_path(self.env)
         if is_users and (named := self.config.get("token_file")):
             return named
@@ -235,8 +248,8 @@ class Settings:
             return None
         if source == "DIBS_TOKEN":
             return token_in(self.env["DIBS_TOKEN"].encode("utf-8", "surrogatepass"))  # also `$(cat FILE)`
-        if source == logins_path(self.env):
-            token, proves = self.logins[address.origin]
+        if source == logins_path(self.env) and (login := self.login(address)) is not None:
+            token, proves = login
         else:
             file = TokenFile(source)
             token, proves = file.token(), source == token_path(self.env)  # that was not given for this server
@@ -244,6 +257,22 @@ class Settings:
         if proves:
             address.own_token = token
         return token
+
+    def login(self, address: ServerAddress) -> tuple[str, bool] | None:
+        """The token that was saved for this server in the context that is used. With a URL in place of a context, it is
+        the one of config.toml's context, else the only one. Raises InvalidInput if there are several."""
+        context = self.context
+        name = self.config.get("context", "") if context is None else context.name
+        logins, origin = self.logins, address.origin
+        found = logins.get((origin, name)) or logins.get((origin, ""))
+        if found is not None or context is not None:
+            return found
+        names = [name for where, name in logins if where == origin]
+        if len(names) > 1:
+            raise InvalidInput(
+                f"{origin} has a token in several contexts: {', '.join(names)}. Name one of them, not the URL."
+            )
+        return logins[origin, names[0]] if names else None
 
     @property
     def logins(self) -> Logins:
@@ -309,16 +338,31 @@ def token_in(content: bytes) -> str | None:
     return None
 
 
-# Saved logins: a line for each server, `ORIGIN TOKEN`, and `proves` if the server has shown that it knows the token.
-# Such a server must show it again before the token is sent: on a port of this machine any process may listen.
+# Saved logins: a line for each server of each context, `ORIGIN TOKEN`, `context=NAME` unless it is the `url` of
+# config.toml, and `proves` if the server has shown that it knows the token. Such a server must show it again before the
+# token is sent: on a port of this machine any process may listen.
+_OF_CONTEXT = "context="
 
 
 def read_logins(env: Mapping[str, str]) -> Logins:
-    """The saved tokens, by the origin of their server."""
+    """The saved tokens, by the origin of their server and their context."""
     path = logins_path(env)
-    content = read_settings(path) if path is not None else None
-    lines = [line.split() for line in (content or b"").decode("utf-8", "replace").splitlines()]
-    return {words[0]: (words[1], "proves" in words[2:]) for words in lines if len(words) > 1 and words[0] != "#"}
+    content = read_settings(path, SETTINGS_BYTES_MAX) if path is not None else None
+    found: Logins = {}
+    for words in [line.split() for line in (content or b"").decode("utf-8", "replace").splitlines()]:
+        if len(words) > 1 and words[0] != "#":
+            of = [word.removeprefix(_OF_CONTEXT) for word in words[2:] if word.startswith(_OF_CONTEXT)]
+            found[words[0], of[0] if of else ""] = (words[1], "proves" in words[2:])
+    return found
+
+
+def logins_text(logins: Logins) -> str:
+    """The file of these tokens, without its first line."""
+    lines = []
+    for (origin, context), (token, proves) in logins.items():
+        of = f" {_OF_CONTEXT}{context}" if context else ""
+        lines.append(f"{origin} {token}{' proves' if proves else ''}{of}\n")
+    return "".join(lines)
 
 
 def _user(env: Mapping[str, str]) -> str:

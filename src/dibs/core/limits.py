@@ -113,6 +113,7 @@ LOCK_MEMORY_MS = 7 * 24 * 3600 * 1000
 
 # The settings of a repository: `.dibs.toml`, and `dibs/config.toml` in its git folder.
 SETTINGS_BYTES_MAX = 64 * 1024
+CONTEXT_NAME_CHARACTERS_MAX = 100
 
 # Outages: a server that is up notes so this often, while there are leases. If no server did for PULSE_LATE_MS before
 # one started, that was an outage, and so is a silence of a running server, or of its store, that is longer than

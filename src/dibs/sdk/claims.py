@@ -214,10 +214,11 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         owner: str | None = None,
         namespace: str | None = None,
         *,
+        context: str | None = None,
         timeout: Duration = TIMEOUT_SECONDS,
         exact: bool = False,
     ) -> None:
-        settings = settings_of(url, token, owner, namespace)
+        settings = settings_of(url, token, owner, namespace, context)
         self._names = Naming(settings.env, current_folder(), exact=exact)
         self.owner_name = settings.owner
         self._shown = place_of(settings)
@@ -319,12 +320,17 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         return self._request("acquire", [name], terms)
 
 
-def settings_of(url: str | None, token: str | None, owner: str | None, namespace: str | None) -> Settings:
+def settings_of(
+    url: str | None, token: str | None, owner: str | None, namespace: str | None, context: str | None = None
+) -> Settings:
     """Settings that are not given come from the environment, as for the command: DIBS_URL, DIBS_TOKEN, DIBS_OWNER."""
+    if url is not None and context is not None:
+        raise InvalidInput("url names a place, and context a saved server. Give one of them.")
     env = dict(os.environ)
     if token is not None:
         env["DIBS_TOKEN"] = token
-    return Settings({"url": url, "owner": owner, "namespace": namespace}, env)
+    given = {"url": url, "context": context, "token": token, "owner": owner, "namespace": namespace}
+    return Settings(given, env)
 
 
 class SessionClaims(Claims[C, D]):

@@ -76,14 +76,17 @@ _clients: dict[tuple[type, tuple[str | None, ...]], Any] = {}
 # A thread of the parent may hold the lock during a fork, and the child could never release it.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
-_VARIABLES = "DIBS_URL DIBS_TOKEN DIBS_TOKEN_FILE DIBS_NAMESPACE DIBS_OWNER GIT_DIR XDG_STATE_HOME XDG_CONFIG_HOME HOME"
+_VARIABLES = (
+    *("DIBS_URL", "DIBS_CONTEXT", "DIBS_TOKEN", "DIBS_TOKEN_FILE", "DIBS_NAMESPACE", "DIBS_OWNER"),
+    *("GIT_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME"),
+)
 
 
 def _asked() -> tuple[str | None, ...]:
     # The namespace of path: names depends on the folder, so another work tree needs another client.
     folder = current_folder()
     root = None if folder is None else root_around(os.environ, folder)
-    return (*(os.environ.get(name) for name in _VARIABLES.split()), root)
+    return (*(os.environ.get(name) for name in _VARIABLES), root)
 
 
 def default_client() -> Client:
@@ -149,10 +152,15 @@ class EitherClaim(Handle):
 
 @explained
 def connect(
-    url: str | None = None, token: str | None = None, owner: str | None = None, namespace: str | None = None
+    url: str | None = None,
+    token: str | None = None,
+    owner: str | None = None,
+    namespace: str | None = None,
+    *,
+    context: str | None = None,
 ) -> Client:
-    """A client of your own. Without a URL: DIBS_URL, else your own store."""
-    return Client(url, token, owner, namespace)
+    """A client of your own. Without a URL or context: what the `dibs` command uses."""
+    return Client(url, token, owner, namespace, context=context)
 
 
 @takes_like(Client.claim)

@@ -37,6 +37,7 @@ MEANINGS = {
     "within": "how long ago the last success may be; a day by default",
     "since": "only events after that `seq`",
     "url": "of a server or a store; without it DIBS_URL, else your own store on this machine",
+    "context": "a server that `dibs login` saved under this name, with its token; without it DIBS_CONTEXT",
     "token": "the server's token; without it DIBS_TOKEN or DIBS_TOKEN_FILE",
     "namespace": "jobs of another namespace are other jobs; without it DIBS_NAMESPACE",
     "exact": "take names as they are written, byte for byte",

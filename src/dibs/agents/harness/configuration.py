@@ -23,6 +23,7 @@ _CODEX: Document = {
     **SERVER,
     "env_vars": [
         "DIBS_URL",
+        "DIBS_CONTEXT",
         "DIBS_NAMESPACE",
         "DIBS_OWNER",
         "DIBS_SESSION",
@@ -43,7 +44,8 @@ def _toml(entry: Document) -> str:
 
 
 TOML = _toml(_CODEX)
-_TOML_EVER = (TOML, _toml(SERVER))  # as some version wrote it
+# As some version wrote it, the present one first.
+_EVER = (_CODEX, {**_CODEX, "env_vars": [name for name in _CODEX["env_vars"] if name != "DIBS_CONTEXT"]}, SERVER)
 # In a project, and of a user. None: the harness has no such file, or one that only its own commands should write.
 FILES: dict[str, tuple[str | None, str | None]] = {
     CLAUDE: (".mcp.json", None),
@@ -77,7 +79,7 @@ def without_server(text: str, harness: str) -> str:
 def with_server_toml(text: str) -> str:
     """Add the table at the end, in place of one that an older version wrote. A file without a newline at its end stays
     one, so that it can be restored."""
-    if _servers(text).get(NAME) == SERVER:
+    if _servers(text).get(NAME) in _EVER[1:]:
         text = without_server_toml(text)
     if NAME in _servers(text):
         return text
@@ -91,11 +93,11 @@ def with_server_toml(text: str) -> str:
 
 
 def without_server_toml(text: str) -> str:
-    if _servers(text).get(NAME) not in (_CODEX, SERVER):
+    if _servers(text).get(NAME) not in _EVER:
         return text
     had_newline = text.endswith("\n")
     whole = text if had_newline else text + "\n"
-    before, found, after = whole.partition(next((each for each in _TOML_EVER if each in whole), TOML))
+    before, found, after = whole.partition(next((each for each in map(_toml, _EVER) if each in whole), TOML))
     left = before.removesuffix("\n") + after if before else after.removeprefix("\n")
     left = left if had_newline or after else left.removesuffix("\n")
     # Written in another way, or with more below it: not ours to take out.

@@ -25,10 +25,11 @@ import os
 
 from dibs.base.cheap import Any, Mapping
 from dibs.base.errors import InvalidInput, InvalidName
+from dibs.base.files import read_toml
 from dibs.base.redact import without_secrets
 from dibs.base.terminal import did_you_mean, quoted
 from dibs.client.setting_sources import CLONE, TRACKED, keys_of
-from dibs.client.settings import read_toml
+from dibs.core.limits import SETTINGS_BYTES_MAX
 from dibs.core.names import check_namespace
 
 TYPE_CHECKING = False
@@ -74,7 +75,8 @@ def policy_of(repository: Repository) -> Policy:
     clone = os.path.join(repository.common, "dibs", "config.toml")
     grite = os.path.join(repository.common, "grite", "config.toml")
     found, ignored = _heeded(repository, _of_file(team, tracked=True), TRACKED)
-    theirs = (read_toml(grite) or {}).get("lock_policy")  # for users of grite; nothing else of its file counts
+    # For users of grite; nothing else of its file counts.
+    theirs = (read_toml(grite, SETTINGS_BYTES_MAX) or {}).get("lock_policy")
     if theirs is not None:
         found["policy"] = (_checked("policy", theirs, grite), grite)
     of_clone, left = _heeded(repository, _of_file(clone, tracked=False), CLONE)
@@ -112,7 +114,7 @@ def not_heeded(policy: Policy) -> str:
 
 
 def _of_file(path: str, *, tracked: bool) -> Found:
-    table = read_toml(path)
+    table = read_toml(path, SETTINGS_BYTES_MAX)
     if table is None:
         return {}
     if "lock_policy" in table:  # grite's word for it
@@ -244,7 +246,7 @@ def tracker_settings(env: Mapping[str, str], top: str) -> TrackerSettings | None
 def team_table(top: str, name: str) -> dict[str, Any] | None:
     """A table of the tracked file, if it is there. Raises InvalidInput."""
     path = os.path.join(top, TEAM_FILE)
-    table = (read_toml(path) or {}).get(name)
+    table = (read_toml(path, SETTINGS_BYTES_MAX) or {}).get(name)
     if table is not None and not isinstance(table, dict):
         raise InvalidInput(f"{path}: {name} is a table: [{name}].")
     return table

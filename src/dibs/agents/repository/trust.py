@@ -16,8 +16,8 @@ import os
 from dibs.base.cheap import Mapping
 from dibs.base.checkout import first_line
 from dibs.base.errors import InvalidInput
-from dibs.base.files import replace_file, trusted_path
-from dibs.client.settings import read_settings
+from dibs.base.files import read_settings, replace_file, trusted_path
+from dibs.core.limits import SETTINGS_BYTES_MAX
 
 Entry = tuple[str, str]  # real paths: the top of the work tree, the git folder
 
@@ -46,7 +46,7 @@ def _is_named_back(top: str, common: str, own: str) -> bool:
 def entries(env: Mapping[str, str]) -> list[Entry]:
     """The entries of the list. Raises InvalidInput if it is no ordinary file, or too large."""
     path = trusted_path(env)
-    content = None if path is None or why_not(path) else read_settings(path)
+    content = None if path is None or why_not(path) else read_settings(path, SETTINGS_BYTES_MAX)
     found = []
     for line in (content or b"").decode("utf-8", "surrogateescape").split("\n"):
         top, _, common = line.partition("\t")

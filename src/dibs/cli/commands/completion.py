@@ -27,7 +27,7 @@ Ask = Callable[[list[str]], str]  # takes the words of a command, returns its ou
 # line a word, a tab, what it means. So the script never changes, and a command that is new is completed at once.
 
 FILES = ":files"  # the line that lets a shell offer what it finds on disk
-JOB, SESSION, FILE = "job", "session", "file"
+JOB, SESSION, CONTEXT, FILE = "job", "session", "context", "file"
 
 
 class TypedWords:
@@ -90,7 +90,8 @@ class TypedWords:
 
 
 def offers(typed: TypedWords, current: str) -> tuple[list[tuple[str, str]], str | None]:
-    """The words to offer, each with its meaning, and the kind of those that must be looked up: JOB, SESSION or FILE."""
+    """The words to offer, each with its meaning, and the kind of those that must be looked up: JOB, SESSION, CONTEXT or
+    FILE."""
     if typed.pending is not None:
         return [(choice, "") for choice in typed.pending.choices], typed.pending.completes
     if current.startswith("-") and not typed.is_rest:
@@ -150,17 +151,16 @@ def complete(words: list[str], env: Mapping[str, str], ask: Ask) -> Answer:
 
 
 def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], ask: Ask) -> list[str]:
-    """Names of jobs, or ids of sessions, that begin with `current`."""
-    where = [f"{flag}={typed.given[flag]}" for flag in ("--url", "--namespace") if flag in typed.given]
+    """Names of jobs or contexts, or ids of sessions, that begin with `current`."""
+    where = [f"{flag}={typed.given[flag]}" for flag in ("--url", "--context", "--namespace") if flag in typed.given]
     common = ["--quiet", "--timeout=1s", *where]
-    asked = [["session", "list", *common]]
+    asked = [["session", "list", *common] if kind == SESSION else ["config", "contexts", "--quiet"]]
     if kind == JOB:
         # Path jobs need a request of their own: they are in the repository's namespace.
         prefixes = [current, "path:"] if "path:".startswith(current) else [current]
         asked = [["list", *common, f"--limit={NAMES_MAX}", f"--prefix={prefix}"] for prefix in prefixes]
     try:
-        url = Settings({"url": typed.given.get("--url")}, env).url or default_store_url()
-        if url.startswith("sqlite:") and not os.path.exists(url.removeprefix("sqlite://")):
+        if kind != CONTEXT and _is_new_store(typed, env):
             return []  # opening it would create it
         said = _in_time(lambda: [ask(words) for words in asked])
     except (DibsError, OSError):
@@ -168,6 +168,12 @@ def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], as
     names = dict.fromkeys(name for text in said for name in text.splitlines())
     # A name that begins with a dash would be taken for a flag: `--url=…` sends the token where it says.
     return [name for name in names if name == plain(name) and not name.startswith("-")]
+
+
+def _is_new_store(typed: TypedWords, env: Mapping[str, str]) -> bool:
+    given = {"url": typed.given.get("--url"), "context": typed.given.get("--context")}
+    url = Settings(given, env).url or default_store_url()
+    return url.startswith("sqlite:") and not os.path.exists(url.removeprefix("sqlite://"))
 
 
 class _TimeUp(BaseException):
@@ -196,7 +202,8 @@ COMMANDS = {
         completion,
         Argument("SHELL", "which shell", choices=SHELLS),
         about=(
-            "Completes commands, flags, the names of claimed jobs, and sessions. A newer dibs needs no newer script."
+            "Completes commands, flags, the names of claimed jobs, sessions and contexts. A newer dibs needs no newer "
+            "script."
         ),
         examples=(
             ("source <(dibs completion bash)", "for bash, in ~/.bashrc"),

@@ -31,6 +31,7 @@ from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.signals import StopSignals
 from dibs.cli.text.words import width_of
+from dibs.client.settings import CONTEXT
 from dibs.wire.codes import NO
 
 STEPS = ("read the issue", "reproduced it", "wrote a failing test", "fixed it", "opened a pull request")
@@ -49,7 +50,8 @@ _COLOURS = {"done": "good", "KILLED": "bad", "waits": "wait", "TAKES": "strong",
 
 
 def demo(call: Call) -> Answer:
-    url: str | None = call.values.get("url")
+    context = None if call.values.get("context") is None else call.settings.context
+    url: str | None = call.values.get("url") if context is None else context.url
     workers = count(call, "workers", WORKERS_MAX) or WORKERS_DEFAULT
     if workers < 2:
         raise UsageError("--workers must be 2 or more: one of them is killed, and another takes over.")
@@ -64,9 +66,12 @@ def demo(call: Call) -> Answer:
         # The workers have the demo's store, the caller's token, and an owner name of their own.
         kept = [key for key in call.env if not key.startswith("DIBS_") or key in ("DIBS_TOKEN", "DIBS_TOKEN_FILE")]
         env = {key: call.env[key] for key in kept} | {"DIBS_URL": url or f"sqlite://{folder}/dibs.db"}
+        if context is not None:
+            env[CONTEXT] = context.name
         if url and call.settings.namespace:
             env["DIBS_NAMESPACE"] = call.settings.namespace
-        with dibs.Client(env["DIBS_URL"], namespace=env.get("DIBS_NAMESPACE")) as client:
+        asked = None if context is not None else env["DIBS_URL"]
+        with dibs.Client(asked, namespace=env.get("DIBS_NAMESPACE"), context=env.get(CONTEXT)) as client:
             client.list(play.jobs[0]["name"])  # an unreachable server is reported before anything is started
             try:
                 play.run(env)
@@ -367,7 +372,7 @@ COMMANDS = {
             "Starts real processes that race for the same backlog. Each job gets one owner. One owner is "
             "killed with kill -9 during its work; when its lease has expired, another worker takes over at "
             "the last checkpoint. It takes about ten seconds, in a store of its own. DIBS_URL is ignored; "
-            "--url runs it in another store, under job names of its own."
+            "--url or --context runs it in another store, under job names of its own."
         ),
         examples=(
             ("dibs demo", "see it"),

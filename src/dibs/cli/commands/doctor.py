@@ -6,10 +6,11 @@ import os
 import sys
 
 from dibs._version import __version__
-from dibs.base import build_kind
+from dibs.base import build_commit, build_kind
+from dibs.base.cheap import Mapping
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
-from dibs.base.files import config_path
+from dibs.base.files import config_path, contexts_folder
 from dibs.base.plugins import PARTS, plugin
 from dibs.base.redact import without_secrets
 from dibs.cli.commands.config import in_effect
@@ -19,6 +20,7 @@ from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command, Option
 from dibs.cli.text.words import plain
 from dibs.client import store_admin
+from dibs.client.contexts import context_names, context_path, saved_contexts
 from dibs.client.embedded import EmbeddedTransport, default_store_url
 from dibs.client.event_reader import why_away
 from dibs.client.http import HttpTransport
@@ -304,7 +306,7 @@ def _size(count: int) -> str:
 LIBRARIES = ("httptools", "msgspec", "uvloop", "prometheus-client", "psycopg", "opentelemetry-sdk")
 
 
-def build_facts() -> Document:
+def build_facts(env: Mapping[str, str]) -> Document:
     """The programs and versions here, for a report: no path, no name of a person or machine."""
     import platform
     import sqlite3
@@ -312,6 +314,7 @@ def build_facts() -> Document:
 
     facts: Document = {
         "version": __version__,
+        "commit": build_commit(env) or "not known: neither a clone nor installed from one",
         "build": build_kind(),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}, {' '.join(platform.libc_ver())}",
@@ -341,7 +344,9 @@ def doctor(call: Call) -> Answer:
     if (key := call.values.get("set_aside")) is not None:
         return _set_aside(call, key)
     found = Findings()
-    found.good("version", f"dibs {__version__} ({build_kind()}), Python {sys.version.split()[0]}")
+    commit = build_commit(call.env)
+    kind = build_kind() if commit is None else f"{build_kind()}, {commit}"
+    found.good("version", f"dibs {__version__} ({kind}), Python {sys.version.split()[0]}")
     try:
         addresses = servers_at(call.settings.url)
         _settings(found, call)
@@ -368,9 +373,25 @@ def _settings(found: Findings, call: Call) -> None:
             found.bad("config", f"{path} can be written by others. Run: chmod go-w {path}")
         else:
             found.good("config", f"{path}: {', '.join(settings.config) or 'nothing in it'}")
+    _contexts(found, call)
     for key, value, source in in_effect(call):
         if key in ("namespace", "owner"):
             found.good(key, f"{value} ({source})")
+
+
+def _contexts(found: Findings, call: Call) -> None:
+    """The saved servers: which is used, which cannot be, and whether somebody else may say where they are."""
+    settings, folder = call.settings, contexts_folder(call.env)
+    name, says = settings.named_context
+    if name is not None:
+        found.good("context", f"{name} ({says})")
+    for each, context in saved_contexts(call.env, settings.config):
+        if isinstance(context, DibsError):
+            (found.bad if each == name else found.look)("context", context.details)
+    files = [] if folder is None else [folder, *[context_path(call.env, each) for each in context_names(call.env, {})]]
+    for path in filter(None, files):
+        if os.path.exists(path) and os.stat(path).st_mode & 0o022:
+            found.bad("context", f"{path} can be written by others. Run: chmod go-w {path}")
 
 
 def _answer(found: Findings, call: Call) -> Answer:

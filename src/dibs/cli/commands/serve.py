@@ -130,6 +130,8 @@ def _where(call: Call, port: int | None) -> dict[str, str]:
         if port > PORT_MAX:
             raise UsageError(f"--port takes a number from 1 to {PORT_MAX}, not {port}.")
         chosen["bind"] = f"127.0.0.1:{port}"
+    if call.values.get("context") is not None:
+        raise UsageError("--context names a server. --store names the store to serve, --bind the address.")
     if url is not None:
         if servers_at(url):
             raise UsageError("--url names the store to serve, not a server. --bind names the address.")

@@ -150,10 +150,11 @@ def import_(call: Call) -> Answer:
 
 
 def _is_about_file(call: Call) -> bool:
-    """Tell whether the command is about a tokens file: by --tokens, or by DIBS_TOKENS_FILE without --url."""
+    """Tell whether the command is about a tokens file: by --tokens, or by DIBS_TOKENS_FILE without a server."""
     if call.values.get("tokens") is not None:
         return True
-    return call.values.get("url") is None and call.settings.pick("tokens", "DIBS_TOKENS_FILE") is not None
+    is_store_named = call.values.get("url") is not None or call.values.get("context") is not None
+    return not is_store_named and call.settings.pick("tokens", "DIBS_TOKENS_FILE") is not None
 
 
 def _which(call: Call) -> Document:

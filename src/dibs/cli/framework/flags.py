@@ -395,6 +395,8 @@ def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "sessio
             from dibs.base.redact import to_repeat  # most commands name no URL
 
             value = to_repeat(value)
+        elif flag == "url" and (context := call.values.get("context")) is not None:
+            flag, value = "context", context
         words += [f"--{flag}", value] if value else []
     return words
 

@@ -153,6 +153,8 @@ def parse(command: Command, words: Sequence[str]) -> Values:
     if "url" in values and arguments.get("url", values["url"]) != values["url"]:
         raise UsageError("--url names one store, and the argument URL another. Give one of them.")
     values |= arguments
+    if "context" in values and "url" in values:
+        raise UsageError("--context names a saved server, and --url another place. Give one of them.")
     for group in command.required:
         if all(option.key not in values for option in group):
             wanted = " or ".join([option.shown for option in group])

@@ -225,7 +225,10 @@ PARTS = (
         MORE,
         "settings",
         "Settings",
-        commands=("config show", "config get", "config set", "config unset", "completion", "demo"),
+        commands=(
+            *("config show", "config contexts", "config use", "config get", "config set", "config unset"),
+            *("completion", "demo"),
+        ),
     ),
     Feature(
         COMPATIBILITY,

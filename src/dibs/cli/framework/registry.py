@@ -61,12 +61,14 @@ _COMMANDS = {
     "webhook test": ("webhook", "send a test delivery now"),
     "doctor": ("doctor", "check the settings, and say what is wrong"),
     "config show": ("config", "show the settings that apply, and where each comes from"),
+    "config contexts": ("config", "list the saved servers"),
+    "config use": ("config", "use another saved server from now on"),
     "config get": ("config", "print one setting"),
     "config set": ("config", "save a setting in your config.toml"),
     "config unset": ("config", "remove a setting from your config.toml"),
     "completion": ("completion", "print the completion script of a shell"),
     "login": ("config", "use a server from now on, and save your token for it"),
-    "logout": ("config", "forget the token of a server"),
+    "logout": ("config", "forget a saved server and its token"),
     "token create": ("token", "make a bearer token in the store"),
     "token list": ("token", "list the tokens of the store, or of a tokens file"),
     "token rotate": ("token", "replace a token by a new one"),
@@ -97,6 +99,8 @@ ALIASES = {
 ALONE = {"config": "config show"}
 # Words that people try, and what says it here.
 MEANT = {
+    "context": "dibs config contexts, or dibs config use NAME",
+    "contexts": "dibs config contexts",
     "delete": "dibs release JOB, or dibs break JOB --reason WHY",
     "describe": "dibs owner JOB",
     "done": "dibs release JOB --done",
@@ -112,6 +116,7 @@ MEANT = {
     "take": "dibs claim JOB",
     "thaw": "dibs export --unfreeze",
     "token-floor": "dibs serve --token-floor N",
+    "use": "dibs config use NAME",
     "who": "dibs owner JOB",
 }
 

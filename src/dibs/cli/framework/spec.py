@@ -68,7 +68,8 @@ _SHOWN = {ONE: "{}", MAYBE: "[{}]", MANY: "{}...", ANY: "[{}...]", REST: "-- {}.
 
 
 class Argument:
-    """A positional argument. `completes` says what a shell may offer for it: "job", "session", or None. `takes` says
+    """A positional argument. `completes` says what a shell may offer for it: "job", "session", "context" or
+    None. `takes` says
     how many words: ONE, or for a command's last argument MAYBE (one or none), MANY (one or more), ANY (none or more),
     REST (all words after `--`)."""
 
@@ -141,6 +142,13 @@ URL = Option(
     "a server (http://, https://, unix://) or a store (sqlite:///path, git:origin); default: your own store",
     env="DIBS_URL",
 )
+CONTEXT = Option(
+    "--context NAME",
+    "a saved server, in place of --url; `dibs config contexts` lists them",
+    env="DIBS_CONTEXT",
+    completes="context",
+    filled=True,
+)
 NAMESPACE = Option(
     "--namespace NAME", "separates the job names of one project from those of others", env="DIBS_NAMESPACE", filled=True
 )
@@ -151,7 +159,7 @@ QUIET = Option("-q, --quiet", "print only what a script needs, such as names, or
 WIDE = Option("--wide", "all columns, and nothing cut; also -o wide")
 HELP = Option("-h, --help", "show this help")
 VERSION = Option("-V, --version", "show the version; with --verbose also what it runs on, for a report")
-GLOBAL = (URL, NAMESPACE, EXACT, TIMEOUT, JSON, QUIET, HELP, VERSION)
+GLOBAL = (URL, CONTEXT, NAMESPACE, EXACT, TIMEOUT, JSON, QUIET, HELP, VERSION)
 
 # Flags of `dibs lock` that grite accepts anywhere; here they may come before the command's words, too.
 LOCK_ACTOR = Option(

@@ -22,7 +22,7 @@ from dibs.cli.supervise.second_guardian import LATE_MS, SecondGuardian
 from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, leave_orphans, signalled, wait_for_end
 from dibs.client.embedded import default_store_url
 from dibs.client.naming import RUN_JOB, RUN_NAMESPACE
-from dibs.client.settings import RUN_OWNER
+from dibs.client.settings import CONTEXT, RUN_OWNER
 from dibs.core.names import ELECTION_PREFIX
 from dibs.system.session_mark import guarded_env, guarded_mark, process_mark
 from dibs.wire.sentences import slot_text
@@ -31,6 +31,7 @@ from dibs.wire.sentences import slot_text
 
 # Variables of an outer claim: the command gets its own, or none.
 _NOT_INHERITED = (
+    CONTEXT,
     RUN_OWNER,
     *("DIBS_LEASE", RUN_JOB, RUN_NAMESPACE, "DIBS_FENCING_TOKEN", "DIBS_ATTEMPT", "DIBS_DEADLINE_MS", "DIBS_SLOT"),
     *("DIBS_ELECTION", "DIBS_TERM"),
@@ -44,6 +45,7 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
     settings = call.settings
     given: dict[str, str | None] = {
         "DIBS_URL": settings.url or default_store_url(),
+        CONTEXT: settings.passed_context,
         "DIBS_NAMESPACE": call.stated_namespace,
         "DIBS_OWNER": settings.owner,
         RUN_OWNER: None if call.values.get("owner") is None and settings.stated_owner else settings.owner,

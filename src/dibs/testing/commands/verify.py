@@ -115,7 +115,9 @@ def race(call: Call) -> str:
     logging.getLogger("dibs").addHandler(logging.NullHandler())  # heartbeats of the SDK fail on purpose
     with file, StopSignals(), StatusLine(call) as status:
         recorder = Recorder(file)
-        words = ["--namespace", namespace, *(("--url", call.settings.url) if call.settings.url else ())]
+        context = None if call.settings.context is None else call.settings.context.name
+        url = call.settings.url if context is None else None
+        words = ["--namespace", namespace, *(("--url", url) if url else ("--context", context) if context else ())]
         transports: Callable[[], Asking] = partial(CliTransport, words, call.env)
         if way == "http":
             transports = partial(call.another_transport, namespace=namespace)
@@ -126,7 +128,7 @@ def race(call: Call) -> str:
             if way == "sdk":
                 from dibs.sdk.client import Client
 
-                racers.append(SdkRacer(name, Client(call.settings.url, namespace=namespace), *common))
+                racers.append(SdkRacer(name, Client(url, namespace=namespace, context=context), *common))
             else:
                 operates = terms.operates and len(racers) % OPERATOR_EACH == 0
                 racers.append(Racer(name, transports, common, terms._replace(operates=operates)))
