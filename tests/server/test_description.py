@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from dibs.server.routes.operations import DOCUMENTS
 from dibs.server.routes.yaml_text import yaml_text
+from dibs.wire.answer_fields import ANSWERS
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:
@@ -118,6 +120,12 @@ def test_a_path_that_nothing_has_is_refused(served: Server, asked: str) -> None:
     refused = served.ask("GET", f"/openapi.json?path={asked}", who=None)
     assert (refused.status, refused.json["code"]) == (400, "invalid_input")
     assert "path" in refused.json["details"]
+
+
+def test_no_title_of_a_schema_is_the_name_of_an_answer(document: dict[str, Any]) -> None:
+    """Both are names of components."""
+    assert not {*DOCUMENTS, "webhook-list", "octostore-refusal", "octostore-webhook", "gateway-refusal"} & {*ANSWERS}
+    assert {"webhook", "standing", "gateway-refusal", "acquired"} <= document["components"]["schemas"].keys()
 
 
 def test_what_every_operation_may_be_refused_for_is_one_answer(document: dict[str, Any]) -> None:
