@@ -261,3 +261,21 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
     done = dibs("import", url, "--from", str(copy), home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert dibs("list", "--url", url, home=tmp_path).stdout.count(b"issue-") == 40
+
+
+@pytest.mark.fault("F-696")
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense\n", b'{"dibs_archive": 10, "at_ms": 1}\n', b"SQLite format 3\0" + b"x" * 90]
+)
+def test_an_import_that_is_refused_leaves_no_store_where_there_was_none(tmp_path: Path, content: bytes) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(content)
+    for words in (("--from", str(copy)), ("--from", str(tmp_path / "missing"))):
+        ran = dibs("import", "--url", f"sqlite:{tmp_path}/new/dibs.db", *words, home=tmp_path / "home")
+        assert ran.returncode == 64, ran.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_in_the_place_of_the_store_is_said_to_be_one(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "octostore.db").write_text("x")
+    assert "--from" in refused(terminal("import", str(tmp_path / "octostore.db")))

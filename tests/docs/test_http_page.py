@@ -43,7 +43,7 @@ PAGE = read(REFERENCE / "http.md")
 # Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 # What only a server adds, or a race; or more than a hundred owners.
-BY_CHANCE = {"error.request_id", "error.retry_after_ms", "queued.conflict", "queued.holders"} | {
+BY_CHANCE = {"error.request_id", "error.help", "error.retry_after_ms", "queued.conflict", "queued.holders"} | {
     f"whoami.{field}" for field in ANSWERS["whoami"]
 }
 BY_CHANCE |= {"held.holder_count", "queued.holder_count", "job.overlapping_count"}

@@ -22,6 +22,8 @@ def assert_error(reply: Response, status: int, code: str) -> dict[str, Any]:
     body: dict[str, Any] = reply.json
     assert (reply.status, body.get("code")) == (status, code), body
     more = {"ended"} if code == "lease_not_current" else set()
+    if status == 401:
+        assert "/llms.txt" in body.pop("help")
     assert set(body) - {"retry_after_ms"} - more == {"error", "code", "details", "request_id"}
     assert body["request_id"] == reply.headers["x-request-id"]
     assert body["details"]

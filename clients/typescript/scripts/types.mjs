@@ -1,6 +1,6 @@
 // Writes src/types.ts from a server's description of itself.
 //
-//   curl http://127.0.0.1:3427/openapi.json | node scripts/types.mjs > src/types.ts
+//   curl 'http://127.0.0.1:3427/openapi.json?path=*' | node scripts/types.mjs > src/types.ts
 //
 // Takes the documents that the client uses, and those that they refer to. Plain JavaScript, because the types must be
 // there before anything compiles.
@@ -30,7 +30,8 @@ function typeOf(schema) {
 /** The kind of a value as the decoder asks for it; null if anything may be there. */
 function kindOf(schema) {
   const plain = schema.anyOf?.find((each) => each.type !== "null") ?? schema;
-  const kind = plain.$ref ? "object" : { integer: "number" }[plain.type] ?? plain.type;
+  const type = [plain.type].flat().find((each) => each !== "null");
+  const kind = plain.$ref ? "object" : { integer: "number" }[type] ?? type;
   return kind === undefined ? null : kind + (isNullable(schema) ? "?" : "");
 }
 

@@ -790,6 +790,8 @@ export interface Error {
   request_id?: string;
   /** only where asking later helps. */
   retry_after_ms?: number;
+  /** only with status 401: where the server says what it is and how it is used. */
+  help?: string;
   /** only with `deadlock`: owners and jobs in turn, beginning with the asker. */
   cycle?: Array<string>;
   /** only with `lease_not_current`, where it is remembered: `released`, `failed`, `expired`, `broken` or `transferred`. */

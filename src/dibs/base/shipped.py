@@ -49,6 +49,7 @@ ENTRY_POINTS = {
         "issue-tracker": "dibs.agents.commands.issue_checks",
         "job-names": "dibs.agents.repository.job_names:JobNames",
         "octostore": "dibs.compat.octostore.contract",
+        "octostore-database": "dibs.compat.octostore.database",
         "octostore-answers": "dibs.compat.octostore:completed",
         "octostore-metrics": "dibs.compat.octostore.admin:metrics_document",
         "shipped-files": "dibs.agents.shipped_files",

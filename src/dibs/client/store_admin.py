@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from io import TextIOWrapper
 from shutil import copyfileobj
 from typing import Any, BinaryIO, TextIO
+from urllib.parse import quote
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import (
@@ -27,6 +30,7 @@ from dibs.base.errors import (
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document, encode
+from dibs.base.plugins import PARTS, plugin
 from dibs.client.embedded import EmbeddedTransport
 from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
@@ -37,7 +41,7 @@ from dibs.core.records import LOCK_PREFIX, META_KEY, REGISTER_KEY, LockRecord, M
 from dibs.core.service.credentials import CredentialRegister, credential_key
 from dibs.core.upkeep.sweep import is_swept
 from dibs.engine.archive import export
-from dibs.engine.archive_import import AlreadyImported, import_archive
+from dibs.engine.archive_import import AlreadyImported, import_into
 from dibs.engine.coordinator import run_all, run_one
 from dibs.engine.credentials import every_credential
 from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
@@ -49,6 +53,7 @@ from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite import backup as copies
 from dibs.stores.sqlite.errors import translated
 from dibs.stores.sqlite.opener import connect
+from dibs.stores.sqlite.rows import APPLICATION_ID
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
 
@@ -81,15 +86,63 @@ def export_to_file(store: Store, path: str, *, freeze: bool) -> Document:
     return exported.dump()
 
 
-def import_from(store: Store, source: BinaryIO, *, adds: bool) -> Document:
-    """Bring in the archive that `source` gives. It is read twice: a pipe is written to a temporary file first."""
-    if source.seekable():
-        return import_archive(store, source, adds=adds).dump()
+def import_from(opens: Callable[[], Store], source: BinaryIO, path: str | None, *, adds: bool) -> Document:
+    """Bring in what `source` gives: an archive, or the database of another program, by what is in it. `path` is that of
+    a file. An archive is read twice, so a pipe is written to a temporary file first. The store is opened last."""
     with tempfile.TemporaryFile(prefix="dibs-import-") as spool:
+        if not source.seekable():
+            with _written("The temporary copy of what is imported"):
+                copyfileobj(source, spool, 1 << 20)
+                spool.flush()
+            source = spool
+        source.seek(0)
+        is_database = source.read(len(_SQLITE)) == _SQLITE
+        if not is_database:
+            return import_into(opens, source, adds=adds).dump()
+        if path is None:
+            raise InvalidInput("This is a database, whose log is a file beside it. Name it with --from FILE.")
+        if adds:
+            raise InvalidInput(
+                "A database of another program goes into an empty store: its users may have the names of others here. "
+                "Import it into a store of its own, and `dibs export` that for --add."
+            )
         with _written("The temporary copy of what is imported"):
-            copyfileobj(source, spool, 1 << 20)
-            spool.flush()
-        return import_archive(store, spool, adds=adds).dump()
+            text = TextIOWrapper(spool, encoding="ascii", newline="")
+            summary = _translated(path, text.write)
+            text.flush()
+        text.detach()
+        return {**import_into(opens, spool).dump(), **summary}
+
+
+_SQLITE = b"SQLite format 3\0"
+
+
+def _translated(path: str, write: Callable[[str], object]) -> Document:
+    """Write the database of another program as an archive. Returns what people want to know about it."""
+    known = plugin(PARTS, "octostore-database")
+
+    def opened() -> closing[sqlite3.Connection]:
+        return closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None))
+
+    try:
+        with opened() as db:
+            (application,) = db.execute("PRAGMA application_id").fetchone()
+            if application == APPLICATION_ID:
+                raise InvalidInput(
+                    f"{path} is a store of dibs, not a copy of one. Copy it with `dibs export`; `dibs restore` puts a "
+                    "backup back."
+                )
+            if known is None or not known.is_octostore(db):
+                raise InvalidInput(f"{path} is an SQLite database that dibs does not know. It knows OctoStore's.")
+        if copies.is_in_use(path):  # between two connections: the look would end the locks of an open one
+            raise InvalidInput(
+                f"{path} is in use: a server runs on it. Stop that server first; else both would give out locks."
+            )
+        with opened() as db:
+            summary: Document = known.write_archive(db, path, write, wall_ms())
+            return summary
+    except sqlite3.DatabaseError as error:
+        raise InvalidInput(f"{path} cannot be read as an SQLite database: {error}. Nothing of it was used.") from None
 
 
 def thaw(store: Store) -> Document:

@@ -14,13 +14,14 @@ class Schemas:
     def __init__(self, fields: Answer) -> None:
         self._fields = fields
 
-    def of(self, *names: str, null: tuple[str, ...] = (), optional: tuple[str, ...] = ()) -> Schema:
-        """`null`: which of them may be null; `optional`: which may be left out."""
+    def of(self, *names: str, null: tuple[str, ...] = (), optional: tuple[str, ...] = (), title: str = "") -> Schema:
+        """`null`: which of them may be null; `optional`: which may be left out; `title`: of what several answer."""
         from dibs.wire.operations import document_schema
 
         chosen = {name: self._fields[name] for name in names}
         return document_schema(
-            {name: field._replace(null=name in null, optional=name in optional) for name, field in chosen.items()}
+            {name: field._replace(null=name in null, optional=name in optional) for name, field in chosen.items()},
+            title,
         )
 
 

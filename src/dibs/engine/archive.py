@@ -53,6 +53,34 @@ class ArchiveHeader(Record):
     last_seq: int = 0
 
 
+class ArchiveWriter:
+    """Writes an archive: records by their keys, in order, then events."""
+
+    def __init__(self, write: Write, header: ArchiveHeader) -> None:
+        self._write = write
+        self._sum = sha256()
+        self.counts = Counter[str]()  # records by kind
+        self.events = 0
+        self._line({_ABOUT: FORMAT, "dibs": __version__, **header.dump()})
+
+    def record(self, key: str, record: Stored) -> None:
+        self.counts[key.split("/", 1)[0]] += 1
+        self._line({"key": key, "record": record.dump()})
+
+    def event(self, event: Event) -> None:
+        self.events += 1
+        self._line({"event": event.dump()})
+
+    def end(self) -> None:
+        done = {"records": self.counts.total(), "events": self.events, "checksum": self._sum.hexdigest()}
+        self._line({"end": done})
+
+    def _line(self, document: dict[str, Any]) -> None:
+        text = json.dumps(document, separators=(",", ":")) + "\n"
+        self._sum.update(text.encode("ascii"))
+        self._write(text)
+
+
 class ArchiveReader:
     """Reads an archive from its beginning. `header` is available at once; `checksum` after everything was read."""
 
@@ -199,24 +227,20 @@ def _copy(
     store: Store, reader: Store | StoreMoment, write: Write, header: ArchiveHeader, last_seq: int
 ) -> tuple[Exported, str]:
     """Write an archive of what `reader` shows of the store. Returns the survey of what was read."""
-    seen, counts, events, checksum = sha256(), Counter[str](), 0, sha256()
-
-    def line(document: dict[str, Any]) -> None:
-        text = json.dumps(document, separators=(",", ":")) + "\n"
-        checksum.update(text.encode("ascii"))
-        write(text)
-
-    line({_ABOUT: FORMAT, "dibs": __version__, **header.dump()})
+    seen, writer = sha256(), ArchiveWriter(write, header)
     for key, version, record in _records(reader):
         seen.update(f"{version} {key}\n".encode())
-        counts[key.split("/", 1)[0]] += 1
-        line({"key": key, "record": (record.replace(frozen=None) if isinstance(record, Meta) else record).dump()})
+        writer.record(key, record.replace(frozen=None) if isinstance(record, Meta) else record)
     for event in _events(reader, last_seq, one_log=store.capabilities.one_log):
-        events += 1
-        line({"event": event.dump()})
-    line({"end": {"records": counts.total(), "events": events, "checksum": checksum.hexdigest()}})
-    damaged = tuple(reader.damaged())
-    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=events, frozen=header.frozen, damaged=damaged)
+        writer.event(event)
+    writer.end()
+    done = Exported(
+        at_ms=header.at_ms,
+        counts=dict(writer.counts),
+        events=writer.events,
+        frozen=header.frozen,
+        damaged=tuple(reader.damaged()),
+    )
     return done, seen.hexdigest()
 
 

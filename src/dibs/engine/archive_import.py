@@ -132,6 +132,13 @@ def import_archive(
     store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms
 ) -> Imported:
     """Bring the archive in `file`, which can be read twice, into `store`."""
+    return import_into(lambda: store, file, adds=adds, wall_ms=wall_ms)
+
+
+def import_into(
+    opens: Callable[[], Store], file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms
+) -> Imported:
+    """The same for a store that is opened, and so perhaps made, only if the file is good."""
     contents = _Contents(file)
     known = max(contents.meta.token_floor, contents.highest)
     # Also for a frozen store: the same file may have been imported before, and tokens given out there.
@@ -139,6 +146,7 @@ def import_archive(
     floor = floor_after(known, now_ms)
     if floor > TOKEN_FLOOR_MAX:
         raise InvalidInput(f"The fencing tokens of this file go beyond {TOKEN_FLOOR_MAX}.")
+    store = opens()
     try:
         return _Import(store, contents, adds=adds).run(file, floor, now_ms)
     except _TakenOver:

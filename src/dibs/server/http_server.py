@@ -33,6 +33,7 @@ from dibs.server.plugins import PluginRoutes, metrics_document, shared_routes
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.health import health_routes, metrics_routes
+from dibs.server.routes.introduction import introduction_routes
 from dibs.server.routes.jobs import job_routes, webhook_routes
 from dibs.server.routes.table import Router, Table
 
@@ -42,7 +43,7 @@ TICK_S = 0.1
 TICKS_IN_A_SECOND = 10
 _ROUTES = (
     *(job_routes, login_routes, shared_routes, webhook_routes, health_routes, description_routes),
-    *(lambda api: metrics_routes(api, metrics_document()), board_routes, dashboard_routes),
+    *(lambda api: metrics_routes(api, metrics_document()), board_routes, introduction_routes, dashboard_routes),
 )
 
 

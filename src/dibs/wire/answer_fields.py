@@ -572,6 +572,7 @@ ANSWERS: dict[str, Answer] = {
         "details": text("a sentence for people"),
         "request_id": text("the same as `X-Request-Id`", optional=True),
         "retry_after_ms": number("only where asking later helps", optional=True),
+        "help": text("only with status 401: where the server says what it is and how it is used", optional=True),
         "cycle": texts("only with `deadlock`: owners and jobs in turn, beginning with the asker", optional=True),
         "ended": text(
             "only with `lease_not_current`, where it is remembered: `released`, `failed`, `expired`, `broken` "

@@ -24,6 +24,8 @@ Schema = dict[str, Any]
 Answer = str | tuple[str, ...] | Schema | None
 
 NULL = "null"  # among the names of answers: the document `null`
+OTHERWISE = 0  # among the statuses of answers: every other one
+NO_TOKEN = "no token"
 JSON_TYPE = "application/json"
 STREAM_TYPE = "text/event-stream"
 SOME_ID = "7d444840-9dc0-11d1-b245-5ffdce74fad2"  # in examples
@@ -71,7 +73,7 @@ class Operation(NamedTuple):
     media: tuple[str, ...] = (JSON_TYPE,)  # of its answers
     example: Schema | None = None  # a body
     links: tuple[Link, ...] = ()
-    is_foreign: bool = False  # another system's protocol: `answers` has its refusals too
+    is_foreign: bool = False  # another system's protocol: `answers` has its refusals too, most as OTHERWISE
     is_listed: bool = True  # False: another spelling of an operation that is listed
 
     @property
@@ -121,6 +123,15 @@ STORE = in_header("X-Dibs-Store", "The id of the store that the request is for. 
 KEY = in_header("Idempotency-Key", "The same as the field `request_key`", minLength=1, maxLength=REQUEST_KEY_CHARS_MAX)
 OF_A_JOB = (JOB, *NAMESPACE, NAMES, STORE)
 
+_WITH_A_TOKEN = (
+    "authentication_required",
+    "authentication_failed",
+    "forbidden",
+    "rate_limited",
+    "upstream_unavailable",
+)
+# What every operation that reads the same may be refused for.
+EVERYWHERE = frozenset(("internal_error", "invalid_input", "invalid_lock_name", *_WITH_A_TOKEN))
 # Statuses that a code is also sent with.
 _OTHER_STATUSES = {"lease_not_current": (400,)}
 _BODY_STATUSES = (413, 415, 422)
@@ -141,9 +152,8 @@ def codes_of(operation: Operation) -> dict[int, tuple[str, ...]]:
         add(code)
     add("internal_error")
     if not operation.is_open:
-        for code in ("authentication_required", "authentication_failed", "forbidden", "rate_limited"):
+        for code in _WITH_A_TOKEN:
             add(code)
-        add("upstream_unavailable")
     if operation.parameters or operation.has_body:
         add("invalid_input")
     if JOB in operation.parameters or NAMESPACE[0] in operation.parameters:
@@ -160,7 +170,7 @@ def allowed(operation: Operation) -> str:
     if operation.who:
         return operation.who
     if operation.is_open:
-        return "no token"
+        return NO_TOKEN
     least = LEAST_ROLE.get(operation.id, ROLES[0])
     at_least = ROLES[ROLES.index(least) :]
     return ", ".join(at_least) if least == ADMIN or len(at_least) == 2 else ""
@@ -180,10 +190,12 @@ _TYPES: dict[str, Schema] = {
 }
 
 
-def request_schema(verb: str) -> Schema:
+def request_schema(verb: str, *, brief: bool = False) -> Schema:
+    """The body of a request. `brief`: without who sees what of it."""
     fields = REQUESTS[verb]
     required = [name for name, field in fields.items() if field.is_required]
-    found: Schema = {"type": "object", "properties": {name: request_field_schema(verb, name) for name in fields}}
+    properties = {name: request_field_schema(verb, name, brief=brief) for name in fields}
+    found: Schema = {"type": "object", "properties": properties}
     if required:
         found["required"] = required
     if verb not in OF_OCTOSTORE:
@@ -200,7 +212,7 @@ def _given(name: str, kind: str) -> Schema:
     return {"required": [name], "properties": {name: {"type": kind}}}
 
 
-def request_field_schema(verb: str, name: str) -> Schema:
+def request_field_schema(verb: str, name: str, *, brief: bool = False) -> Schema:
     """`null` is the same as leaving a field out, so a field that may be left out may be null."""
     field = REQUESTS[verb][name]
     schema = {**_TYPES[field.kind], **_bounds(name, field)}
@@ -212,7 +224,7 @@ def request_field_schema(verb: str, name: str) -> Schema:
         field.meaning,
         f"Default: {field.default}" if field.default else "",
         f"At most {field.bytes} bytes of UTF-8" if field.bytes else "",
-        f"Seen by {field.seen_by}" if field.seen_by else "",
+        f"Seen by {field.seen_by}" if field.seen_by and not brief else "",
     ]
     return {**schema, "description": ". ".join(part for part in said if part) + "."}
 
@@ -253,9 +265,10 @@ def answer_schema(answer: str) -> Schema:
     return schema
 
 
-def document_schema(fields: answer_fields.Answer) -> Schema:
-    """The body of an answer that only HTTP has, declared as in `ANSWERS`."""
+def document_schema(fields: answer_fields.Answer, title: str = "") -> Schema:
+    """The body of an answer that only HTTP has, declared as in `ANSWERS`. With a title it is in a document once."""
     return {
+        **({"title": title} if title else {}),
         "type": "object",
         "properties": {name: _answer_field(field, {"type": "object"}) for name, field in fields.items()},
         "required": [name for name, field in fields.items() if not field.optional],
@@ -275,5 +288,6 @@ def _answer_field(field: AnswerField, part: Schema) -> Schema:
     }
     schema = schemas[field.kind]
     if field.null:
-        schema = {"anyOf": [schema, {"type": "null"}]}
+        is_ref = "$ref" in schema
+        schema = {"anyOf": [schema, {"type": "null"}]} if is_ref else {**schema, "type": [schema["type"], "null"]}
     return {**schema, "description": f"{field.meaning}."}

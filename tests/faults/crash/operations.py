@@ -276,7 +276,7 @@ class Move(Operation):
         try:
             with open(archive, "rb") as file:
                 try:
-                    store_admin.import_from(target, file, adds=False)
+                    store_admin.import_from(lambda: target, file, archive, adds=False)
                 except InvalidInput:
                     # An import that is complete is not begun again.
                     if not self._complete(target):

@@ -345,7 +345,7 @@ class Player:
         reply = connection.getresponse()
         text = reply.read()
         connection.close()
-        is_page = reply.headers.get_content_type() == "text/html"
+        is_page = reply.headers.get_content_type().startswith("text/")
         document = json.loads(text) if text and not is_page else None
         self.exchanges.append((step, body, reply.status, document))
         for field, name in step.get("keep", {}).items():

@@ -165,17 +165,25 @@ def import_(call: Call) -> Answer:
     from dibs.client.store_admin import AlreadyImported, import_from
 
     adds, path = bool(call.values.get("add")), call.values.get("from")
+
+    given = call.values.get("url")
+    if path is None and given and ":" not in given and os.path.isfile(given):
+        raise UsageError(f"{given} is a file. To import it: --from {given}; URL is the store that gets it.", "import")
+
+    def opens() -> Any:
+        return store_of(call)
+
     if path is not None:
         try:
             with open(path, "rb") as file:
-                done = import_from(store_of(call), file, adds=adds)
+                done = import_from(opens, file, path, adds=adds)
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
     elif call.stdin is None:
         raise InvalidInput("dibs import reads standard input, which is closed. Name a file with --from.")
     else:
         try:
-            done = import_from(store_of(call), call.stdin, adds=adds)
+            done = import_from(opens, call.stdin, None, adds=adds)
         except AlreadyImported:
             raise
         except DibsError as error:
@@ -184,9 +192,21 @@ def import_(call: Call) -> Answer:
                 "again."
             )
             raise
+    if "octostore" in done:
+        return yes(done, _from_octostore(done), quiet=str(done["records"]))
     history = "History was left out, because the store has its own." if adds else f"{done['events']} events of history."
     above = f"\nNew fencing tokens are above {done['floor']}." if done["floor"] else ""
     return yes(done, f"Imported {done['records']} records. {history}{above}", quiet=str(done["records"]))
+
+
+def _from_octostore(done: Document) -> str:
+    words = {"users": "users", "tokens": "tokens", "locks": "locks that are held", "access_lists": "access lists"}
+    counts = done["octostore"]
+    had = [f"{counts[kind]} {words.get(kind, kind)}" for kind in counts]
+    lines = [f"Imported OctoStore's database: {', '.join(had)}."]
+    lines += [f"Left behind: {plain(each)}." for each in done["left"]]
+    lines += [f"New fencing tokens are above {done['floor']}.", "Start a server on it: dibs serve --octostore"]
+    return "\n".join(lines)
 
 
 def present_store(call: Call) -> Any:
@@ -458,16 +478,20 @@ COMMANDS = {
         import_,
         STORE,
         Option("--add", "add the copy's namespaces to a store that has others"),
-        Option("--from FILE", "read this file instead of standard input", filled=True),
+        Option("--from FILE", "read this file instead of standard input; may be OctoStore's database", filled=True),
         about=(
             "Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it "
             "had left in the copy, and gets at least its TTL (ten minutes at most) from now. The store must "
             "be empty; with --add it may have other namespaces. If the import is killed, the store refuses "
             "all use until you repeat the same import. New fencing tokens begin at the present time in "
             "milliseconds, and numbers of events in microseconds: above all that were given since the copy. "
-            "Bearer tokens keep their dates."
+            "Bearer tokens keep their dates. The file may also be the database of an OctoStore server that was "
+            "stopped: its users, tokens, locks, access lists, sessions and webhooks."
         ),
-        examples=(("dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl", "from a file"),),
+        examples=(
+            ("dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl", "from a file"),
+            ("dibs import --from octostore.db", "from OctoStore"),
+        ),
         exits=(
             (0, "all was imported"),
             (64, "the copy or the store is unsuitable; nothing was changed"),

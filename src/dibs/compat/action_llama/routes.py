@@ -37,7 +37,7 @@ from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Table
 from dibs.wire.answer_fields import flag, number, text, texts
 from dibs.wire.documents import reply_to
-from dibs.wire.operations import NAMESPACE, Operation, Parameter, Schema, by_id, in_path, in_query
+from dibs.wire.operations import NAMESPACE, OTHERWISE, Operation, Parameter, Schema, by_id, in_path, in_query
 from dibs.wire.requests import command_for, shape
 
 Handler = Callable[[HttpRequest], Awaitable[Reply]]
@@ -232,14 +232,12 @@ _THEIRS = by_id(
         request=_ANSWERS["anything"],
     ),
 )
-_REFUSALS = dict.fromkeys(
-    (400, 403, 404, 409, 413, 429, 500, 503), _FIELDS.of("ok", "error", "reason", optional=("error",))
-)
+_REFUSED = _FIELDS.of("ok", "error", "reason", optional=("error",), title="gateway-refusal")
 for _id, _each in _THEIRS.items():
     if _each.answers[200]:
-        _THEIRS[_id] = _each._replace(answers={**_each.answers, **_REFUSALS})
+        _THEIRS[_id] = _each._replace(answers={**_each.answers, OTHERWISE: _REFUSED})
 _ALL = _THEIRS["locks-of-all"]  # which an operator asks
-_THEIRS[_ALL.id] = _ALL._replace(answers={**_ALL.answers, 401: _REFUSALS[400]}, is_open=False, who="")
+_THEIRS[_ALL.id] = _ALL._replace(is_open=False, who="")
 _RUNS = by_id(
     Operation(
         "POST",

@@ -310,7 +310,7 @@ def _leader(name: str, holder: Holder) -> dict[str, str]:
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 # To OctoStore's clients a namespace is a beginning of names. These two are where their locks and elections are: a user
 # of one could see all of them by dibs' own routes.
-_RESERVED = (DEFAULT_NAMESPACE, PUBLIC_NAMESPACE)
+RESERVED = (DEFAULT_NAMESPACE, PUBLIC_NAMESPACE)
 _BEARER = b"Bearer "
 
 
@@ -326,7 +326,7 @@ class Accounts:
         self._api.names.check(call.headers.items(), strict=True)  # whoever has a name gets a token
         name, namespace = _wanted(await call.json())
         self._requests.count(call.client)
-        if self._api.settings.contract is not None and namespace in _RESERVED:
+        if self._api.settings.contract is not None and namespace in RESERVED:
             raise HttpError("local registration is unavailable for that namespace", 409, code="conflict")
         async with self._registering:
             token = await self._api.in_reader(lambda: self._make(name, namespace))

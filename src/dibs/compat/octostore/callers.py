@@ -125,7 +125,7 @@ def fixed_callers(users: Iterable[tuple[str, str]], admin_key: str | None) -> di
     """The users of STATIC_TOKENS, and the admin, by the hash of their token or key."""
     found: dict[bytes, Caller] = {}
     for name, token in users:
-        principal = _principal(name, token)
+        principal = principal_of(name, token)
         badges = (f"user:{principal}", token_badge(token))
         found[hashlib.sha256(token.encode()).digest()] = Caller(principal=principal, role=AGENT, badges=badges)
     if admin_key is not None:
@@ -133,7 +133,7 @@ def fixed_callers(users: Iterable[tuple[str, str]], admin_key: str | None) -> di
     return found
 
 
-def _principal(name: str, token: str) -> str:
+def principal_of(name: str, token: str) -> str:
     """The name of a user. A name that is the token itself would show the token to everybody."""
     try:
         if name != token:

@@ -37,7 +37,7 @@ from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
 from dibs.wire.answer_fields import ANSWERS, flag, number, part, parts, text, texts
 from dibs.wire.lease_documents import frame, lock_snapshot
-from dibs.wire.operations import ID_PATTERN, JOB, Operation, Schema, in_path
+from dibs.wire.operations import ID_PATTERN, JOB, OTHERWISE, Operation, Schema, in_path
 from dibs.wire.parts import timestamp
 from dibs.wire.values import U32_MAX
 
@@ -275,7 +275,6 @@ def _in_its_words(handler: Handler, admit: Callable[[HttpRequest], None] | None)
 # What `/openapi.json` shows of these operations. Fields come from the tables that the handlers read. Pure.
 
 ABOUT = "In OctoStore's form: this server runs with `--octostore`."
-_STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503)
 # What the fields of answers mean, wherever they are, where it is not what they mean in dibs' own.
 _FIELDS = Schemas(
     {
@@ -314,6 +313,7 @@ _REFUSED = _FIELDS.of(
     "request_id",
     "retry_after_ms",
     optional=("request_id", "retry_after_ms"),
+    title="octostore-refusal",
 )
 _TAKEN = _FIELDS.of(
     "status", "lease_id", "fencing_token", "expires_at", "renew_after_ms", "metadata", null=("metadata",)
@@ -330,6 +330,7 @@ _WEBHOOK = _FIELDS.of(
     "created_at",
     "active",
     null=("secret", "lock_pattern"),
+    title="octostore-webhook",
 )
 # By the id of the operation, then by status. The others answer the same fields in both forms.
 _ANSWERS: dict[str, dict[int, Any]] = {
@@ -398,7 +399,7 @@ _QUERIES = ("prefix", "window")  # all that it reads
 def described(operation: Operation) -> Operation:
     """An operation that OctoStore has, as it has it."""
     fields = {**locks.FIELDS, **routes.FIELDS}.get(operation.id, {})
-    answers = {**dict.fromkeys(_STATUSES, _REFUSED), **_ANSWERS.get(operation.id, operation.answers)}
+    answers = {OTHERWISE: _REFUSED, **_ANSWERS.get(operation.id, operation.answers)}
     example = {field: said for field, said in (operation.example or {}).items() if field in fields}
     is_open = operation.is_open or operation.section == "Elections"
     parameters = [each for each in operation.parameters if each.where == "path" or each.name in _QUERIES]

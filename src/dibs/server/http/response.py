@@ -1,7 +1,8 @@
 """Replies as HTTP sends them: with the bytes of their body, and an id for the request.
 
 Errors have exactly the keys error, code, details and request_id; where asking later helps, also retry_after_ms and the
-Retry-After header. An unexpected exception is answered as an internal error, and logged with the request's id.
+Retry-After header, and for a caller without a valid token `help`. An unexpected exception is answered as an internal
+error, and logged with the request's id.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ JSON = b"application/json"
 NO_STORE = {"cache-control": "no-store"}
 UNSUPPORTED = "The request could not be parsed or is not supported by this endpoint"
 TOO_MANY = 429
+UNKNOWN_CALLER = 401
+HELP = "GET /llms.txt and /SKILL.md, without a token."  # for an agent that was given nothing but an address
 MISDIRECTED = 421  # a request for another store
 NO_CONTENT = 204  # has no body, and no headers about one
 
@@ -120,6 +123,8 @@ def answer_for_error(error: BaseException) -> Reply:
     elif isinstance(error, DibsError) and error.public is not None:
         trouble_log.note(request_id, error)
     note(outcome=body["code"])
+    if reply.status == UNKNOWN_CALLER:
+        body["help"] = HELP
     retry_after_ms = getattr(error, "retry_after_ms", None)
     if retry_after_ms is not None:
         body["retry_after_ms"] = retry_after_ms

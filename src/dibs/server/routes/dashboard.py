@@ -1,4 +1,5 @@
-"""The dashboard: a page at /, and its parts at /ui/. The files are in `dashboard/`; all data comes from the API.
+"""The dashboard: a page at /, and its parts at /ui/. The files are in `dashboard/`; all data comes from the API. Who
+asks for / and takes no page is a program, and is introduced to the server instead.
 
 The page holds nothing secret, so no token is needed for it. The browser may run and load only these files.
 """
@@ -24,6 +25,7 @@ from dibs.server.http.browser import cookie_for, has_mark, is_from_own_page
 from dibs.server.http.parse import decode_name, name_part, whole_number
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_CONTENT, HttpError, answer_document, answer_for, answer_text, encoded
+from dibs.server.routes.introduction import introduction
 from dibs.server.routes.operations import SESSION_BEGINNING, routed
 from dibs.server.routes.table import Table
 from dibs.wire.credentials import whoami_document
@@ -159,8 +161,15 @@ _HEADERS = {
 }
 
 
-def dashboard_routes(_: Api) -> Table:
-    return routed({"dashboard": _file, "dashboard-file": _file})
+def dashboard_routes(api: Api) -> Table:
+    text = introduction()
+
+    def page(call: HttpRequest) -> Reply:
+        # A server in the place of another program's has a page here for everybody, as that has.
+        is_page = api.settings.contract is not None or b"text/html" in call.headers.get(b"accept", b"").lower()
+        return _file(call) if is_page else text
+
+    return routed({"dashboard": page, "dashboard-file": _file})
 
 
 def _file(call: HttpRequest) -> Reply:
@@ -181,5 +190,6 @@ def _files() -> dict[str, Reply]:
             with open(os.path.join(_FOLDER, name), encoding="utf-8") as file:
                 text = file.read()
             tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
-            found[name] = answer_text(text, f"{kind}; charset=utf-8", {**_HEADERS, "etag": tag})
+            varies = {"vary": "accept"} if name == PAGE else {}
+            found[name] = answer_text(text, f"{kind}; charset=utf-8", {**_HEADERS, **varies, "etag": tag})
     return found

@@ -67,6 +67,7 @@ _PRINCIPAL = in_path("name", "The principal", "ci", pattern=PRINCIPAL_PATTERN)
 _TOKEN_ID = in_query("id", "One token: the beginning of its hash")
 _WEBHOOK_ID = in_path("id", "The webhook", "6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d", format="uuid")
 _MARK = in_header("X-Dibs-Request", "`1`: the request is of a page of this server", enum=["1"])
+_PATH = in_query("path", "Only the operations at this path, or that begin so (`/sessions*`), in full")
 _FILE = in_path("file", "A file of the dashboard", "app.js")
 _TOKEN_KEY = in_query(
     "key", "Names the token: the keyed BLAKE2b digest (16 bytes) of `dibs key id`, under the SHA-256 of the token"
@@ -179,8 +180,8 @@ DOCUMENTS: dict[str, Answer] = {
     },
 }
 _SCHEMAS: dict[str, Any] = {
-    **{name: document_schema(fields) for name, fields in DOCUMENTS.items()},
-    "webhook-list": {"type": "array", "items": document_schema(DOCUMENTS["webhook"])},
+    **{name: document_schema(fields, name) for name, fields in DOCUMENTS.items()},
+    "webhook-list": {"title": "webhook-list", "type": "array", "items": document_schema(DOCUMENTS["webhook"])},
     "string": {"type": "string"},
     "anything": {"type": "object"},
 }
@@ -756,6 +757,7 @@ OPERATIONS = by_id(
         "Description",
         {200: _SCHEMAS["anything"]},
         is_open=True,
+        parameters=(_PATH,),
     ),
     Operation(
         "GET",
@@ -765,17 +767,38 @@ OPERATIONS = by_id(
         "Description",
         {200: _SCHEMAS["anything"]},
         is_open=True,
+        parameters=(_PATH,),
         media=("application/yaml",),
+    ),
+    Operation(
+        "GET",
+        "/llms.txt",
+        "llms-txt",
+        "what this server is, for programs and agents",
+        "Description",
+        {200: _SCHEMAS["string"]},
+        is_open=True,
+        media=("text/plain",),
+    ),
+    Operation(
+        "GET",
+        "/SKILL.md",
+        "skill",
+        "the skill that teaches agents to use dibs",
+        "Description",
+        {200: _SCHEMAS["string"]},
+        is_open=True,
+        media=("text/markdown",),
     ),
     Operation(
         "GET",
         "/",
         "dashboard",
-        "the dashboard, for browsers",
+        "the dashboard, for browsers; for others, what `/llms.txt` says",
         "Dashboard",
         {200: _SCHEMAS["string"], 304: None},
         is_open=True,
-        media=("text/html",),
+        media=("text/html", "text/plain"),
     ),
     Operation(
         "GET",

@@ -243,6 +243,21 @@ def _locked_unread(path: str) -> Iterator[None]:
         yield
 
 
+def is_in_use(path: str) -> bool:
+    """Tell whether another process has an SQLite file open that is in WAL mode, or reads or writes it now. False for a
+    file that we may not write: nobody can ask about its locks."""
+    import fcntl
+
+    try:
+        with open(path, "r+b") as file:  # at its end the lock is gone
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCKS_BYTES, LOCKS_AT)
+    except PermissionError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def _remove_beside(path: str) -> None:
     """A log that is left from another file would be played into the one that comes here."""
     for suffix in ("-wal", "-shm", "-journal"):
