@@ -43,7 +43,7 @@ REQUESTS: dict[str, dict[str, str]] = {
         "lease_id": "id", "session_id": "id", "to_owner": "text", "to_session": "id", "fresh_lease_id": "id",
         "ttl_seconds": "whole", "ttl_ms": "whole", "checkpoint": "text",
     },
-    "break": {"reason": "text", "fencing_token": "whole"},
+    "break": {"reason": "text", "fencing_token": "number"},
     "free": {},
     "close": {"until": "text", "for_seconds": "whole", "reason": "text"},
     "open": {},

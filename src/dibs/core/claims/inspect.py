@@ -58,7 +58,7 @@ def inspect(draft: Draft, command: Inspect) -> outcomes.Outcome:
 
 
 def state_of(lock: LockRecord, now_ms: int, closure: Closure | None = None, *, frozen: bool = False) -> str:
-    """How a job stands, as one of STATES: the word that every surface shows. Only live holds may be in `lock`.
+    """Return how a job stands, as one of STATES: the word that every surface shows. Only live holds may be in `lock`.
     `closure` is what closes the job, if anything does; `frozen`: its store is.
 
     Of a job that nobody holds it is what a newcomer's claim would be told, in the order of `acquire.judge`. A frozen
