@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import NamedTuple
 
 import pytest
 
@@ -38,25 +39,36 @@ WORDS = {
     outcomes.Delayed: DELAYED,
     outcomes.Granted: FREE,
 }
-# Held, parked, done, frozen, closed, a pool of so many slots, delayed.
-CASES = list(product(*[(False, True)] * 5, (None, 0, 2), (False, True)))
+FLAG = (False, True)
 
 
-def case(
-    *, held: bool, parked: bool, done: bool, frozen: bool, closed: bool, slots: int | None, delayed: bool
-) -> tuple[LockRecord, Meta]:
-    numbers = () if slots is None else (0,)
-    made = lock(*([holder(renewed_ms=NOW_MS, slot_numbers=numbers)] if held else []))
-    made = made.replace(
-        parked=parked,
-        done=Done(owner="a1", token=1, at_ms=0, until_ms=NOW_MS + 1) if done else None,
-        pooled=slots is not None,
-        slots=1 if slots is None else slots,
-        delay_until_ms=NOW_MS + 1 if delayed else 0,
-    )
-    closure = Closure(ns=NS, name=JOB, reason="r", by="op", at_ms=0, until_ms=NOW_MS + 1)
-    mark = FreezeMark(at_ms=0, id="f") if frozen else None
-    return made, Meta(closures=(closure,) if closed else (), frozen=mark)
+class Case(NamedTuple):
+    """Everything that the word depends on. `slots` is that of a pool; None: the job is none."""
+
+    held: bool
+    parked: bool
+    done: bool
+    frozen: bool
+    closed: bool
+    delayed: bool
+    slots: int | None
+
+    def records(self) -> tuple[LockRecord, Meta]:
+        numbers = () if self.slots is None else (0,)
+        made = lock(*([holder(renewed_ms=NOW_MS, slot_numbers=numbers)] if self.held else []))
+        made = made.replace(
+            parked=self.parked,
+            done=Done(owner="a1", token=1, at_ms=0, until_ms=NOW_MS + 1) if self.done else None,
+            pooled=self.slots is not None,
+            slots=1 if self.slots is None else self.slots,
+            delay_until_ms=NOW_MS + 1 if self.delayed else 0,
+        )
+        closure = Closure(ns=NS, name=JOB, reason="r", by="op", at_ms=0, until_ms=NOW_MS + 1)
+        mark = FreezeMark(at_ms=0, id="f") if self.frozen else None
+        return made, Meta(closures=(closure,) if self.closed else (), frozen=mark)
+
+
+CASES = [Case(*flags, slots) for flags in product(FLAG, FLAG, FLAG, FLAG, FLAG, FLAG) for slots in (None, 0, 2)]
 
 
 def told(outcome: outcomes.Outcome) -> str:
@@ -69,32 +81,28 @@ def told(outcome: outcomes.Outcome) -> str:
 @pytest.mark.fault("F-688")
 def test_the_word_for_a_job_that_nobody_holds_is_what_a_claim_is_told() -> None:
     seen = set()
-    for held, parked, done, frozen, closed, slots, delayed in CASES:
-        stored, meta = case(
-            held=held, parked=parked, done=done, frozen=frozen, closed=closed, slots=slots, delayed=delayed
-        )
-        word = state_of(stored, NOW_MS, *meta.closures, frozen=frozen)
+    for case in CASES:
+        stored, meta = case.records()
+        word = state_of(stored, NOW_MS, *meta.closures, frozen=case.frozen)
         seen.add(word)
-        if held:
+        if case.held:
             assert word == HELD
-        elif not (frozen and word in (PARKED, DONE)):  # a frozen store refuses those, too
+        elif not (case.frozen and word in (PARKED, DONE)):  # a frozen store refuses those, too
             assert word == told(decided(NOW_MS, stored, acquire(), meta=meta).outcome), (stored, meta)
     assert seen == set(STATES)
 
 
 @pytest.mark.fault("F-688")
 def test_inspect_and_a_list_say_the_same_word() -> None:
-    for held, parked, done, frozen, closed, slots, delayed in CASES:
-        stored, meta = case(
-            held=held, parked=parked, done=done, frozen=frozen, closed=closed, slots=slots, delayed=delayed
-        )
-        word = state_of(stored, NOW_MS, *meta.closures, frozen=frozen)
+    for case in CASES:
+        stored, meta = case.records()
+        word = state_of(stored, NOW_MS, *meta.closures, frozen=case.frozen)
         shown = reply_to("inspect", decided(NOW_MS, stored, INSPECT, meta=meta).outcome).body
         assert shown is not None
-        (listed,) = list_document([stored], NOW_MS, "", None, meta.closures, frozen=frozen)["locks"]
+        (listed,) = list_document([stored], NOW_MS, "", None, meta.closures, frozen=case.frozen)["locks"]
         assert shown["status"] == listed["status"] == word
-        assert ("closed" in shown) == closed
-        assert ("available_at" in shown) == (delayed and word not in (HELD, PARKED, DONE))
+        assert ("closed" in shown) == case.closed
+        assert ("available_at" in shown) == (case.delayed and word not in (HELD, PARKED, DONE))
 
 
 def test_states_are_named_one_by_one_or_all_at_once() -> None:
