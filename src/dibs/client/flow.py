@@ -111,8 +111,10 @@ def name_in_use(name: str, written: str | None) -> Flow[str]:
     from dibs.core.records import FREE, UNUSED  # few names are written in two ways
 
     reply: Reply = yield Ask("inspect", written)
-    is_used = reply.status < 300 and (reply.body or {}).get("status", FREE) not in UNUSED
-    return written if is_used else name
+    body: Document = reply.body or {}
+    # A job that rests is in use, also while an operator keeps everybody from it.
+    is_used = body.get("status", FREE) not in UNUSED or "available_at" in body
+    return written if is_used and reply.status < 300 else name
 
 
 def patiently(asked: Ask | Work, until_ms: int | None, *, heard: bool = False) -> Flow[Reply]:
