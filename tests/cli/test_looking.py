@@ -180,3 +180,43 @@ def test_whether_a_job_ran_in_time_is_said_in_words_and_by_the_exit_code(termina
     assert asked.data["jobs"][0]["last_success"]["owner"] == "ci-7"
     for wrong in ("0s", "400d", "soon"):
         assert terminal("overdue", "nightly-report", "--within", wrong).exit == 64
+
+
+@pytest.mark.fault("F-688")
+def test_a_job_that_an_operator_keeps_everybody_from_is_not_called_free(terminal: Terminal) -> None:
+    terminal("release", "deploy/web", "--lease", terminal.claim("deploy/web", "--owner", "ann"))
+    terminal("pool", "set", "gpu", "--slots", "0")
+    terminal("close", "deploy/", "--for", "2h", "--reason", "migration")
+    for job, word, sentence in (
+        ("gpu", "paused", "gpu is paused: its pool has no slots until an operator gives it some."),
+        ("deploy/web", "closed", "deploy/web is closed, with deploy/, for another 2h,"),
+    ):
+        ran = terminal("owner", job)
+        assert (ran.exit, ran.out.startswith(sentence), "Nobody has" in ran.out) == (1, True, False)
+        assert terminal("owner", job, "--json").error["code"] == word
+        assert terminal("wait", "-q", job).out == f"{word}\n"
+    rows = {line.split()[0]: line.split()[1:] for line in terminal("list", "--all").out.splitlines()}
+    assert rows["gpu"][0] == "paused"
+    assert (rows["deploy/web"][:3], rows["deploy/web"][-1]) == (["closed", "ann", "2h"], "migration")
+    terminal("export", "--freeze")
+    assert terminal("owner", "new", "--json").error["code"] == "frozen"
+    assert "its store is frozen" in terminal("owner", "new").out
+    assert terminal("wait", "-q", "gpu").out == "frozen\n"
+    assert [lock["status"] for lock in terminal("list", "--all", "--json").data["locks"]] == ["frozen"] * 2
+
+
+@pytest.mark.fault("F-689")
+def test_break_takes_a_job_from_one_of_several_owners(terminal: Terminal) -> None:
+    terminal("pool", "set", "gpu", "--slots", "2")
+    for owner in ("ann", "bob"):
+        terminal.claim("gpu", "--owner", owner)
+    told = terminal("owner", "gpu", "--json").data["holders"]
+    token = str(next(each["fencing_token"] for each in told if each["owner"] == "bob"))
+    broken = ("break", "gpu", "--fencing-token", token, "--reason", "hangs")
+    assert terminal(*broken).out.startswith("Broken: bob has lost gpu.")
+    assert terminal("owner", "-q", "gpu").out == "ann\n"
+    again = terminal(*broken)
+    assert (again.exit, again.out) == (0, "That hold has ended. Nothing was changed.\n")
+    assert terminal("owner", "-q", "gpu").out == "ann\n"
+    for wrong in (("break", "gpu", "x", "--fencing-token", token), ("break", "gpu", "--fencing-token", "0")):
+        assert terminal(*wrong, "--reason", "r").exit == 64

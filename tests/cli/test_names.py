@@ -94,3 +94,11 @@ def test_a_second_transport_is_in_the_namespace_of_the_repository(url: str) -> N
     with pytest.raises(LookupError):
         call.another_transport(namespace="other")
     assert opened[-1] == "other"
+
+
+@pytest.mark.parametrize(
+    "shut", [("close", "--exact", "https://", "--for", "1h", "--reason", "r"), ("export", "--freeze")]
+)
+def test_a_closure_or_a_freeze_does_not_make_a_spelling_a_job(terminal: Terminal, shut: tuple[str, ...]) -> None:
+    assert terminal(*shut).exit == 0
+    assert terminal("owner", ADDRESS, "--json").error["details"]["name"] == ISSUE

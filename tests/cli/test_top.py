@@ -208,6 +208,7 @@ def test_without_a_terminal_it_is_one_snapshot(terminal: Terminal) -> None:
         assert terminal("top", *wrong).exit == 64
 
 
+@pytest.mark.fault("F-692")
 def test_list_watch_in_a_pipe_prints_a_line_for_each_change(env: dict[str, str]) -> None:
     lease = dibs(env, "claim", "a", "--owner", "ann", "--json").data["lease_id"]
     watch = Watch(env, command=("list", "--watch"))
@@ -220,6 +221,11 @@ def test_list_watch_in_a_pipe_prints_a_line_for_each_change(env: dict[str, str])
         wait_until(lambda: len(watch.lines) == 3, "a release is printed")
         told = [(line["name"], line["status"], line.get("owner")) for line in watch.lines]
         assert told == [("a", "held", "ann"), ("b", "held", "bob"), ("a", "free", None)]
+        lease = dibs(env, "claim", "a", "--owner", "ann", "--json").data["lease_id"]
+        wait_until(lambda: len(watch.lines) == 4, "a claim is printed")
+        dibs(env, "release", "a", "--lease", lease, "--done")
+        wait_until(lambda: len(watch.lines) == 5, "a release is printed")
+        assert (watch.lines[4]["status"], watch.lines[4]["done"]["owner"]) == ("done", "ann")
     finally:
         watch.close()
     text = dibs(env, "list", "--watch", "--for", "0s")

@@ -85,8 +85,17 @@ def _present(server: Server) -> list[Poll]:
     for number in range(1100, 1124):
         claim(server, f"issue-{number}", f"worker-{number % 5}", ttl_seconds=300 + number % 7 * 90)
         server.pass_time(11_000)
+    for name, slots in (("gpu", 4), ("render", 1)):
+        server.ask("PUT", f"{path(name)}/pool", {"slots": slots}, who="operator")
+    for owner, units in (("trainer-1", 2), ("trainer-2", 1)):
+        claim(server, "gpu", owner, units=units, metadata=f"{units} of 4 cards")
+    server.ask("PUT", f"{path('render')}/pool", {"slots": 0}, who="operator")
+    closed = {"for_seconds": 7_200, "reason": "the mirror is moved"}
+    server.ask("POST", f"{path('mirror/')}/close", closed, who="operator")
     waits: dict[str, Any] = {"wait_seconds": 600, "ttl_seconds": 600}
-    asked = [
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("gpu", {"owner": "trainer-3", "units": 2}),
+        ("render", {"owner": "studio"}),
         ("migrate-db", {"owner": "atlas", "session_id": own}),
         *[("issue-1042", {"owner": owner}) for owner in ("eridani", "fornax", "gemini")],
         ("deploy/eu-1", {"owner": "borealis-2"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from dibs.testing.clock import ManualClock
 from tests.dashboard import stage
 from tests.dashboard.browser import ELSEWHERE, Visit, chromium, expect
 from tests.server.harness import LINES, Server, running
+from tests.stalls import stood_still_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +41,15 @@ KEEPS_TWO_THOUSAND = """async () => {
   const before = jobs.byName.size;
   for (let page = 0; page < 5; page += 1) await jobs.readPage();
   return [before, jobs.byName.size, jobs.isCut];
+}"""
+
+# Keeps what the page says about its connection, and how long after the last sign of life.
+NOTES_WORDS = """async () => {
+  const { silentMs } = await import("/ui/clock.js");
+  globalThis.words = [];
+  const place = document.getElementById("link-text");
+  const note = () => words.push([place.textContent, silentMs()]);
+  new MutationObserver(note).observe(place, { childList: true, characterData: true, subtree: true });
 }"""
 
 
@@ -79,8 +90,11 @@ VIEWS = {
     "done": "/?tab=done",
     "sessions": "/?tab=sessions",
     "agents": "/?tab=agents",
+    "pools": "/?tab=pools",
+    "closures": "/?tab=closures",
     "nothing": "/?prefix=no-such",
     "job": "/?page=job&name=issue-1042",
+    "owners": "/?page=job&name=gpu",
     "owner": "/?page=owner&owner=atlas",
 }
 
@@ -364,6 +378,87 @@ def test_the_board_shows_what_is_closed_and_when_a_claim_ends_and_an_operator_op
     assert "closed" not in server.ask("GET", "/locks/shut%2Fone").json
 
 
+@pytest.mark.fault("F-689")
+def test_each_of_several_owners_has_a_row_and_a_break_of_its_own(visit: Visit, server: Server) -> None:
+    server.ask("PUT", "/locks/cards/pool", {"slots": 4}, who="operator")
+    stage.claim(server, "cards", "ulf", units=2)
+    stage.claim(server, "cards", "<i>vic</i>", metadata="a note")
+    page = visit.enter("operator", "/?page=job&name=cards")
+    rows = page.get_by_role("table", name="Owners").get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text(re.compile("ulf.*0, 1"))
+    expect(rows.nth(2)).to_contain_text(re.compile("<i>vic</i>.*2.*a note"))
+    button = rows.nth(1).get_by_role("button", name="Break the claim of ulf")
+    button.focus()
+    page.keyboard.press("Enter")
+    page.get_by_label("Reason").fill("hangs")
+    page.get_by_role("dialog").get_by_role("button", name="Break the claim").click()
+    expect(page.locator("#notice")).to_have_text("The claim of ulf on cards was broken.")
+    expect(page.get_by_role("table", name="Owners")).to_have_count(0)  # one is left: facts
+    assert server.ask("GET", "/locks/cards").json["owner"] == "<i>vic</i>"
+    # A claim that ended while the dialog was open: its successor keeps the job.
+    page.get_by_role("button", name="Break the claim").click()
+    server.ask("POST", "/locks/cards/break", {"reason": "sooner"}, who="operator")
+    stage.claim(server, "cards", "wim")
+    page.get_by_label("Reason").fill("too late")
+    page.get_by_role("dialog").get_by_role("button", name="Break the claim").click()
+    expect(page.locator("#notice")).to_have_text("That claim had ended already. Nothing was broken.")
+    assert server.ask("GET", "/locks/cards").json["owner"] == "wim"
+
+
+@pytest.mark.fault("F-688")
+def test_pools_and_closures_have_pages_and_what_is_stopped_is_not_called_free(visit: Visit) -> None:
+    page = visit.enter("viewer", "/")
+    strip = page.get_by_role("region", name="Needs you")
+    expect(strip).to_contain_text("mirror/ is closed until")
+    strip.get_by_role("link", name="render is paused: 1 in line").click()
+    expect(page.locator(".headline .state")).to_have_text("‖ paused")
+    page.get_by_role("link", name="Pools").click()
+    rows = page.locator("table.rows tr.row")
+    expect(rows.filter(has_text="gpu")).to_contain_text(re.compile("held.*3 of 4 slots.*trainer.*1, for 2 slots"))
+    expect(rows.filter(has_text="render")).to_contain_text(re.compile("paused.*0 slots, paused"))
+    page.get_by_role("link", name="Waiting").click()
+    expect(rows.filter(has_text="trainer-3")).to_contain_text("2 slots")
+    expect(rows.filter(has_text="studio")).to_contain_text("nobody: its pool is paused")
+    page.get_by_role("link", name="Closed").click()
+    expect(rows.filter(has_text="mirror/")).to_contain_text(re.compile("operator.*the mirror is moved"))
+    page.get_by_role("link", name="mirror/").click()
+    expect(page.locator(".headline .state")).to_have_text("⊘ closed")
+
+
+def test_columns_that_say_nothing_are_folded_and_bars_show_where_time_is_short(visit: Visit, server: Server) -> None:
+    stage.claim(server, "fold/long", "yann")
+    stage.claim(server, "fold/short", "yann", ttl_seconds=40)
+    server.pass_time(32_000)
+    page = visit.enter("viewer", "/?prefix=fold")
+    rows = page.locator("tr.row")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("fold/short")  # what needs a look comes first
+    expect(rows.first.locator(".track")).to_be_visible()
+    expect(rows.nth(1).locator(".track")).to_be_hidden()
+    note = page.get_by_role("columnheader", name="Checkpoint and note")
+    expect(note).to_be_hidden()
+    stage.claim(server, "fold/noted", "yann", metadata="a note")
+    expect(note).to_be_visible()
+    expect(page.get_by_role("cell", name="a note")).to_be_visible()
+
+
+@pytest.mark.fault("F-691")
+def test_a_server_that_says_nothing_is_not_called_live(visit: Visit) -> None:
+    page = visit.enter("viewer", "/")
+    expect(page.locator("#link-text")).to_have_text("Live")
+    page.evaluate(NOTES_WORDS)
+    began_s = monotonic()
+    page.route("**/*", lambda _: None)  # requests go out, and nothing comes back
+    expect(page.locator("#link-text")).to_have_text("Connection lost, retrying")
+    assert page.evaluate("words.map((each) => each[0])")[:2] == ["Silent", "Connection lost, retrying"]
+    silent_ms, lost_ms = page.evaluate("words.slice(0, 2).map((each) => each[1])")  # since the last sign of life
+    stood_ms = stood_still_ms(began_s)
+    assert (silent_ms - stood_ms < 3_000, lost_ms - stood_ms < 10_000) == (True, True), (silent_ms, lost_ms, stood_ms)
+    page.unroute_all(behavior="ignoreErrors")
+    expect(page.locator("#link-text")).to_have_text("Live")
+
+
 @pytest.mark.promise("auth:cookie")
 def test_a_viewer_has_no_buttons_and_is_refused_by_hand(visit: Visit) -> None:
     page = visit.enter("viewer", "/?page=job&name=deploy%2Feu-0")
@@ -416,7 +511,9 @@ def test_five_thousand_claims_keep_few_rows(visit: Visit, server: Server) -> Non
     expect(in_rows(page, "many-4999")).to_be_in_viewport()
     assert page.locator("tr.row").count() < 60
     assert page.locator("table.rows").get_attribute("aria-rowcount") == "5001"
-    page.get_by_role("button", name="Job").click()
+    for direction in ("ascending", "descending"):
+        page.get_by_role("button", name="Job").click()
+        expect(page.locator("th.c-job").first).to_have_attribute("aria-sort", direction)
     page.evaluate("scrollTo(0, 0)")
     expect(in_rows(page, "many-4999")).to_be_in_viewport()
     assert page.evaluate(KEEPS_TWO_THOUSAND) == [2000, 2000, True]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
+from dibs.sdk.answers import lease_of, status_from
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 def test_a_block_in_a_pool_has_a_slot_and_its_units(client: Client) -> None:
     assert client.set_pool("gpu", 3) is None
     with client.claim("gpu") as one, client.claim("gpu", units=2) as two:
-        assert (one.slot, two.slot, two.leases[0].slot_numbers) == (0, 1, (1, 2))
+        assert (one.slot, two.slot) == (0, 1)
+        assert [each.slot_numbers for each in (one, two)] == [(0,), (1, 2)]
+        assert [each.leases[0].slot_numbers for each in (one, two)] == [(0,), (1, 2)]
         with pytest.raises(dibs.JobHeld), client.claim("gpu"):
             pytest.fail("a fourth slot")
         (pool,) = client.pools()
@@ -75,3 +78,38 @@ def test_who_handed_its_slot_on_is_told_that_several_have_the_job(client: Client
         client.release("gpu", heir.lease_id)
         with pytest.raises(dibs.LeaseLost, match=r"\. ann has the job now"):
             client.renew("gpu", handed.lease_id)
+
+
+@over()
+@pytest.mark.fault("F-688")
+def test_paused_and_closed_are_states_of_their_own(client: Client) -> None:
+    client.set_pool("gpu", 0)
+    assert (client.owner("gpu").status, client.owner("gpu").held) == ("paused", False)
+    client.close_job("deploy/", "migration", duration="1h")
+    status = client.owner("deploy/web")
+    assert (status.status, status.document["closed"]["reason"]) == ("closed", "migration")
+
+
+@over()
+@pytest.mark.fault("F-689")
+def test_one_of_several_owners_is_broken(client: Client) -> None:
+    client.set_pool("gpu", 2)
+    with client.claim("gpu", owner="b") as stays:
+        with pytest.raises(dibs.LeaseLost), client.claim("gpu", owner="a") as one:
+            client.break_claim("gpu", "hangs", fencing_token=one.fencing_token)
+            client.break_claim("gpu", "again", fencing_token=one.fencing_token)
+            client.renew("gpu", one.lease_id)
+        assert client.owner("gpu").owner == "b"
+        assert client.renew("gpu", stays.lease_id).fencing_token == stays.fencing_token
+
+
+@pytest.mark.fault("F-690")
+def test_an_older_server_names_one_slot_by_itself() -> None:
+    answer = {"lease_id": "x", "fencing_token": 1, "owner": "a", "expires_at": "", "remaining_ms": 1, "slot": 3}
+    assert lease_of(answer, "gpu").slot_numbers == (3,)
+
+
+def test_a_word_of_a_newer_server_is_given_as_it_is() -> None:
+    status = status_from({"name": "a", "status": "quarantined", "fencing_token": 7})
+    assert (status.status, status.held, status.owner) == ("quarantined", False, None)
+    assert "quarantined" in repr(status)

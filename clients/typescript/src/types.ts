@@ -232,7 +232,7 @@ export interface Acquired {
   ends_in_ms?: number;
   /** of a job with slots: the number of its slot, from 0. The lowest that was free. */
   slot?: number;
-  /** of a claim of several units: the numbers of all its slots. */
+  /** the numbers of all its slots, one for each unit. */
   slot_numbers?: Array<number>;
   /** true: an earlier claim got the lease, not this one or one that it repeats. */
   held_before?: boolean;
@@ -323,9 +323,9 @@ export interface Held {
   ends_at?: string;
   /** the same, from now. */
   ends_in_ms?: number;
-  /** its slot, from 0. */
+  /** of a job with slots: its slot, from 0. */
   slot?: number;
-  /** if it has several: all of them. */
+  /** all of its slots, one for each unit. */
   slot_numbers?: Array<number>;
   /** how many are in line. */
   waiting?: number;
@@ -399,9 +399,9 @@ export interface Queued {
   ends_at?: string;
   /** the same, from now. */
   ends_in_ms?: number;
-  /** its slot, from 0. */
+  /** of a job with slots: its slot, from 0. */
   slot?: number;
-  /** if it has several: all of them. */
+  /** all of its slots, one for each unit. */
   slot_numbers?: Array<number>;
   /** in a tree, or of several jobs: the name of the claim in the way, if another. */
   conflict?: string;
@@ -546,7 +546,7 @@ export interface Renew {
   ends_in_ms?: number;
   /** of a job with slots: the number of its slot, from 0. The lowest that was free. */
   slot?: number;
-  /** of a claim of several units: the numbers of all its slots. */
+  /** the numbers of all its slots, one for each unit. */
   slot_numbers?: Array<number>;
   /** what there is now. */
   checkpoint: string | null;
@@ -600,7 +600,7 @@ export interface Transferred {
   ends_in_ms?: number;
   /** of a job with slots: the number of its slot, from 0. The lowest that was free. */
   slot?: number;
-  /** of a claim of several units: the numbers of all its slots. */
+  /** the numbers of all its slots, one for each unit. */
   slot_numbers?: Array<number>;
   /** what there is. */
   checkpoint: string | null;
@@ -609,7 +609,7 @@ export interface Transferred {
 export interface Job {
   /** the job. */
   name: string;
-  /** `held`, `free`, `done`, `delayed` or `parked`. */
+  /** `held`; or of a job that nobody holds what a claim would be told: `parked`, `done`, `frozen` (the store is being moved), `closed`, `paused` (a pool of 0 slots), `delayed` (it rests); or `free`. Take a word that you do not know for one more reason why nobody can claim it now. */
   status: string;
   /** a one-way name for credential and owner, shaped like a UUID. */
   holder_id?: string | null;
@@ -645,9 +645,9 @@ export interface Job {
   ends_at?: string;
   /** the same, from now. */
   ends_in_ms?: number;
-  /** its slot, from 0. */
+  /** of a job with slots: its slot, from 0. */
   slot?: number;
-  /** if it has several: all of them. */
+  /** all of its slots, one for each unit. */
   slot_numbers?: Array<number>;
   /** while held, or of a pool: how many owners at once. */
   slots?: number;
@@ -659,9 +659,9 @@ export interface Job {
   holders?: Array<Document>;
   /** while done: `owner`, `at`, `until`, `result`, `fencing_token`. */
   done?: Document;
-  /** while delayed, with `retry_after_ms`. */
+  /** while it rests: when that is over. */
   available_at?: string;
-  /** while delayed: the same, from now. */
+  /** the same, from now. */
   retry_after_ms?: number;
   /** see previous. */
   previous?: Previous;

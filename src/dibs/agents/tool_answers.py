@@ -27,6 +27,8 @@ _NEXT = {
     "done": "Skip it. If it must be done again, claim it with again=true.",
     **dict.fromkeys(("delayed", "closed"), "Skip it, or try again after this time."),
     "parked": "Skip it, and tell a person: `dibs free` frees it.",
+    "paused": "Skip it, or wait with claim_job and wait_seconds until an operator gives it slots.",
+    "frozen": "Claim nothing here now; try again later, and tell a person if it stays so.",
     "deadlock": "Do not wait. Release one of the jobs you hold, and try again later.",
 }
 

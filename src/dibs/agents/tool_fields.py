@@ -133,7 +133,11 @@ _NAMESPACE = ToolField("namespace", "The namespace of the git repository, for pa
 _EXPIRES = ToolField("expires_in_seconds", "How long it stays yours without a renewal.", NUMBER)
 JOB_OWNER = (
     _JOB,
-    ToolField("status", "held, done, free, delayed or parked; deadlock for a refused claim.", always=True),
+    ToolField(
+        "status",
+        "held, done, free, delayed, parked, closed, paused or frozen; deadlock for a refused claim.",
+        always=True,
+    ),
     _OWNER,
     ToolField("since", "When its owner got it."),
     ToolField("held_seconds", "For how long its owner has had it.", NUMBER),

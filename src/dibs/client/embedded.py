@@ -178,11 +178,12 @@ class EmbeddedTransport:
         self.coordinator().one(EndSession(session=session, principal=None, dead=True))
 
     def _list(self, asked: Ask, ns: str) -> Reply:
+        from dibs.core.claims.inspect import states_named
         from dibs.engine.queries import claimed
         from dibs.wire.lease_documents import list_document
 
         prefix, after, limit = asked.name, asked.document.get("after") or "", asked.document["limit"]
-        states = tuple((asked.document.get("status") or "held").split(","))
+        states = states_named(asked.document.get("status"))
         pools = asked.document.get("pools") == "true"
         page = claimed(self.store(), ns, prefix, after, limit, states, pools=pools)
         try:  # as a claim would, if the store can be written
@@ -191,7 +192,9 @@ class EmbeddedTransport:
             ended = False
         if ended:
             page = claimed(self.store(), ns, prefix, after, limit, states, pools=pools)
-        found = list_document(page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after)
+        found = list_document(
+            page.locks, page.now_ms, prefix, page.next_after, page.closures, frozen=page.frozen, whole=not after
+        )
         self._left_out = self.store().damaged()
         return Reply(200, found)
 

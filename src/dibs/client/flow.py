@@ -104,13 +104,17 @@ def all_pages(
 
 
 def name_in_use(name: str, written: str | None) -> Flow[str]:
-    """`written` if the store has a job under it that is not free, else `name`. So claims, done marks and lines that
-    were made under another spelling, or with `exact`, keep working."""
+    """`written` if the store has a job under it that is in use, else `name`. So claims and done marks that were made
+    under another spelling, or with `exact`, keep working. A closure or a freeze is not about one spelling."""
     if written is None or written == name:
         return name
+    from dibs.core.records import FREE, UNUSED  # few names are written in two ways
+
     reply: Reply = yield Ask("inspect", written)
-    is_used = reply.status < 300 and (reply.body or {}).get("status", "free") != "free"
-    return written if is_used else name
+    body: Document = reply.body or {}
+    # A job that rests is in use, also while an operator keeps everybody from it.
+    is_used = body.get("status", FREE) not in UNUSED or "available_at" in body
+    return written if is_used and reply.status < 300 else name
 
 
 def patiently(asked: Ask | Work, until_ms: int | None, *, heard: bool = False) -> Flow[Reply]:

@@ -135,10 +135,12 @@ class Transfer(JobCommand):
 
 
 class Break(JobCommand):
-    """Take a job away from its owner. The caller's right to do so was checked before."""
+    """Take a job away from its owners; with `token` only from the one that has it by that fencing token. The caller's
+    right to do so was checked before."""
 
     principal: str
     reason: str
+    token: int | None = None
 
 
 class Free(JobCommand):

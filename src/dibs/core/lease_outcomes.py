@@ -182,12 +182,13 @@ class Opened(JobOutcome):
 
 
 class TicketState(Record):
-    """Somebody who waits now, with some of the claims in its way. Without any the job rests, or waits for its first in
-    line."""
+    """Somebody who waits now, with some of the claims in its way. Without any, `state` of the job says why, or it waits
+    for its first in line."""
 
     ticket: Ticket
     position: int
     blockers: tuple[Blocker, ...]
+    state: str
     closure: Closure | None = None
 
 

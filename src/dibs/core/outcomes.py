@@ -231,3 +231,4 @@ class Status(JobOutcome):
     overlapping: tuple[Blocker, ...] = ()  # in a tree: other claims that block it, those that end first
     unnamed: int = 0  # how many more there are
     closure: Closure | None = None
+    frozen: bool = False  # the store is

@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 
 EXCLUSIVE = "exclusive"
 SHARED = "shared"
-# States of a job.
-HELD, PARKED, DONE, DELAYED, FREE = "held", "parked", "done", "delayed", "free"
-STATES = (HELD, PARKED, DONE, DELAYED, FREE)
+# How a job stands, in one word: `claims/inspect.py` says which. CLOSED, PAUSED and FROZEN are what operators did to it.
+HELD = "held"
+PARKED = "parked"
+DONE = "done"
+DELAYED = "delayed"
+CLOSED = "closed"
+PAUSED = "paused"
+FROZEN = "frozen"
+FREE = "free"
+STATES = (HELD, PARKED, DONE, DELAYED, CLOSED, PAUSED, FROZEN, FREE)
+UNUSED = (CLOSED, PAUSED, FROZEN, FREE)  # no claim of it, live or earlier, keeps others from it
 
 # How a hold on a job can end.
 RELEASED = "released"

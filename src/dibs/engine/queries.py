@@ -16,7 +16,7 @@ from dibs.core.decide import decide
 from dibs.core.draft import Draft, Missing, View
 from dibs.core.events import Event
 from dibs.core.holds.capacity import live_holders
-from dibs.core.holds.closures import closure_of
+from dibs.core.holds.closures import closure_of, longest
 from dibs.core.holds.exclusion import blockers
 from dibs.core.holds.expiry import ticket_over
 from dibs.core.holds.proof import may_use
@@ -161,7 +161,9 @@ def _state(draft: Draft, listed: records.Ticket) -> TicketState | None:
     in_the_way = blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units, most=most)[:most]
     position = ahead(draft, lock, ticket.number, ticket.mode) + 1
     closed = closure_of(draft, ticket.ns, ticket.name)
-    return TicketState(ticket=ticket, position=position, blockers=in_the_way, closure=closed)
+    present = lock.replace(holders=live_holders(draft, lock)) if lock.holders else lock
+    state = state_of(present, draft.now_ms, closed, frozen=draft.meta().frozen is not None)
+    return TicketState(ticket=ticket, position=position, blockers=in_the_way, state=state, closure=closed)
 
 
 # Counts again what principals with a limit have. The rules keep these records right (`core/holds/quota.py`). This is
@@ -235,6 +237,7 @@ class Page(Record):
     locks: list[records.LockRecord]
     next_after: str | None
     closures: tuple[records.Closure, ...] = ()  # of the namespace, in effect
+    frozen: bool = False  # the store is
 
 
 def claimed(
@@ -250,16 +253,27 @@ def claimed(
 ) -> Page:
     """Up to `limit` jobs in these states now, whose name begins with `prefix` and comes after `after`; with `ended`,
     only those whose last hold ended in one of these ways. `pools`: only pools, in any state. Held and parked jobs and
-    pools cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
-    call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for few at
-    a time."""
+    pools, paused or not, cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX
+    of them in one call: then the page may be short, even empty, and `next_after` says where to continue. The store is
+    asked for few at a time."""
     begun = store.read((records.META_KEY,))
     now_ms, meta = begun.now_ms, begun.records[records.META_KEY].record
     known = meta.closures if isinstance(meta, records.Meta) else ()
+    frozen = isinstance(meta, records.Meta) and meta.frozen is not None
     closures = tuple([each for each in known if each.ns == ns and now_ms < each.until_ms])
     found: list[records.LockRecord] = []
+
+    def is_wanted(lock: records.LockRecord) -> bool:
+        if pools:
+            return lock.pooled
+        closed = longest(closures, ns, lock.name, now_ms) if closures else None
+        return state_of(lock, now_ms, closed, frozen=frozen) in states
+
+    def a_page(locks: list[records.LockRecord], after: str | None) -> Page:
+        return Page(now_ms=now_ms, locks=locks, next_after=after, closures=closures, frozen=frozen)
+
     key = records.lock_key(ns, after) if after else ""
-    live = pools or set(states) <= {records.HELD, records.PARKED}
+    live = pools or set(states) <= {records.HELD, records.PARKED, records.PAUSED}
     looked, step = 0, min(limit + 1, limits.LIST_PAGE_DEFAULT)
     while True:
         # Jobs in other states are skipped here, so a page of the store may give less than one of ours.
@@ -267,18 +281,17 @@ def claimed(
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, records.LockRecord)]
         at_ms, live_ones = with_live_owners(store, locks)
         now_ms = max(now_ms, at_ms)
-        live_ones = [lock for lock in live_ones if (lock.pooled if pools else state_of(lock, now_ms) in states)]
+        live_ones = [lock for lock in live_ones if is_wanted(lock)]
         found += [lock for lock in live_ones if not ended or (lock.endings and lock.endings[0].how in ended)]
         most = min(limit, fitting(map(_text_of, found)))
         if len(found) > most:
-            return Page(now_ms=now_ms, locks=found[:most], next_after=found[most - 1].name, closures=closures)
+            return a_page(found[:most], found[most - 1].name)
         if len(page) < step:
-            return Page(now_ms=now_ms, locks=found, next_after=None, closures=closures)
+            return a_page(found, None)
         key = page[-1][0]
         looked += step
         if looked >= max(limits.LIST_LOOKS_MAX, limit + 1):
-            after = key.removeprefix(records.lock_key(ns, ""))
-            return Page(now_ms=now_ms, locks=found, next_after=after, closures=closures)
+            return a_page(found, key.removeprefix(records.lock_key(ns, "")))
         step = min(2 * step, limits.LIST_PAGE_DEFAULT)
 
 

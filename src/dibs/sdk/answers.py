@@ -71,8 +71,8 @@ class Lease(Value):
     """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace` is
     None for `default`, or for the one that the token is bound to. After a renewal `waiting` is how many wait for it,
     and `new_waiters` how many of them no renewal has reported before. With a ceiling (`max_hold`), `ends_at` is when it
-    ends, whatever is renewed. `slot` is the number of its slot, from 0, and `slot_numbers` those of a claim of several
-    units; None and empty if the job has no slots."""
+    ends, whatever is renewed. `slot_numbers` are the numbers of its slots, from 0, one for each unit, and `slot` is the
+    first of them; empty and None if the job has no slots."""
 
     name: str
     lease_id: str = hidden()
@@ -98,7 +98,9 @@ class Lease(Value):
 
 
 class JobStatus(Value):
-    """The state of a job: `status` is free, held, done, delayed or parked. `document` has all fields."""
+    """The state of a job, in one word. `status` is held; or of a job that nobody holds what keeps others from it: done,
+    parked, delayed (it rests after a failure or a loss), closed, paused (its pool has no slots), frozen (its store is
+    being moved); or free. A newer server may have another word. `document` has all fields."""
 
     name: str
     status: str
@@ -197,8 +199,8 @@ def effect_of(document: Document) -> Effect:
 
 def lease_of(document: Document, name: str | None = None) -> Lease:
     said = {"name": name or "", "owner": "", **_fields(Lease, document)}
-    if "slot_numbers" in said:
-        said["slot_numbers"] = tuple(said["slot_numbers"])
+    if "slot" in said:  # servers up to 0.2 name one slot by itself
+        said["slot_numbers"] = tuple(said.get("slot_numbers") or (said["slot"],))
     if "previous" in said:
         said["previous"] = previous_of(document)
     return Lease(**said)

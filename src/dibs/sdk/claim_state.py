@@ -217,8 +217,7 @@ class ClaimState(Handle, Generic[D]):
     def slot_numbers(self) -> tuple[int, ...]:
         """The numbers of all its slots, one for each unit; empty if the job has none. Of several jobs those of the
         first."""
-        first = self.leases[0]
-        return first.slot_numbers or (() if first.slot is None else (first.slot,))
+        return self.leases[0].slot_numbers
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -283,9 +283,9 @@ def overdue(name: str, within: Duration = "1d") -> Flow[Overdue]:
     raise answers.refusal_of(reply)
 
 
-def break_claim(name: str, reason: str) -> Flow[None]:
-    """Take a job away from its owner, who is told why. For operators."""
-    answers.body_of((yield Ask("break", name, {"reason": reason})))
+def break_claim(name: str, reason: str, fencing_token: int | None = None) -> Flow[None]:
+    """Take a job away from its owners, who are told why; with `fencing_token` from that one. For operators."""
+    answers.body_of((yield Ask("break", name, _given({"reason": reason, "fencing_token": fencing_token}))))
 
 
 def free(name: str) -> Flow[bool]:

@@ -16,6 +16,7 @@ from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, Se
 from dibs.base.reply import Reply
 from dibs.core import limits
 from dibs.core.caller_rights import AGENT, LEAST_ROLE, NO_LIMITS, Caller, require
+from dibs.core.claims.inspect import states_named
 from dibs.core.commands import Acquire, AcquireAll, Command
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
 from dibs.core.outcomes import Outcome
@@ -255,12 +256,13 @@ class Api:
         ns, asked = self.reader("list", query, headers)
         prefix, after = parse.name_part(asked, "prefix"), parse.name_part(asked, "after")
         limit = parse.whole_number(asked, "limit", limits.LIST_PAGE_DEFAULT, 1, limits.LIST_PAGE_MAX)
-        states, ended, pools = parse.states_asked(asked), parse.endings_asked(asked), bool(parse.truth(asked, "pools"))
+        states, ended = states_named(asked.get("status")), parse.endings_asked(asked)
+        pools = bool(parse.truth(asked, "pools"))
 
         def read() -> Document:
             page = claimed(self.engine.store, ns, prefix, after, limit, states, ended, pools=pools)
             return lease_documents.list_document(
-                page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after
+                page.locks, page.now_ms, prefix, page.next_after, page.closures, frozen=page.frozen, whole=not after
             )
 
         return read

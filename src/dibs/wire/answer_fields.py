@@ -69,7 +69,7 @@ LEASE: Answer = {
     "ends_at": text("with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed", optional=True),
     "ends_in_ms": number("the same, from now", optional=True),
     "slot": number("of a job with slots: the number of its slot, from 0. The lowest that was free", optional=True),
-    "slot_numbers": numbers("of a claim of several units: the numbers of all its slots", optional=True),
+    "slot_numbers": numbers("the numbers of all its slots, one for each unit", optional=True),
 }
 HOLD: Answer = {
     "holder_id": text("a one-way name for credential and owner, shaped like a UUID", null=True, optional=True),
@@ -91,8 +91,8 @@ HOLD: Answer = {
     "attempt": number("its attempt", optional=True),
     "ends_at": text("with a ceiling: when it ends, whatever is renewed", optional=True),
     "ends_in_ms": number("the same, from now", optional=True),
-    "slot": number("its slot, from 0", optional=True),
-    "slot_numbers": numbers("if it has several: all of them", optional=True),
+    "slot": number("of a job with slots: its slot, from 0", optional=True),
+    "slot_numbers": numbers("all of its slots, one for each unit", optional=True),
 }
 IN_THE_WAY: Answer = {
     "conflict": text("in a tree, or of several jobs: the name of the claim in the way, if another", optional=True),
@@ -335,7 +335,11 @@ ANSWERS: dict[str, Answer] = {
     },
     "job": {
         "name": text("the job"),
-        "status": text("`held`, `free`, `done`, `delayed` or `parked`"),
+        "status": text(
+            "`held`; or of a job that nobody holds what a claim would be told: `parked`, `done`, `frozen` (the store "
+            "is being moved), `closed`, `paused` (a pool of 0 slots), `delayed` (it rests); or `free`. Take a word "
+            "that you do not know for one more reason why nobody can claim it now"
+        ),
         **HOLD,
         "fencing_token": number("the token of the hold, else the last one; 0 if there was never one"),
         "slots": number("while held, or of a pool: how many owners at once", optional=True),
@@ -345,8 +349,8 @@ ANSWERS: dict[str, Answer] = {
             "if there are several: for each `holder_id`, `owner` and the other fields above", optional=True
         ),
         "done": part("while done: `owner`, `at`, `until`, `result`, `fencing_token`", optional=True),
-        "available_at": text("while delayed, with `retry_after_ms`", optional=True),
-        "retry_after_ms": number("while delayed: the same, from now", optional=True),
+        "available_at": text("while it rests: when that is over", optional=True),
+        "retry_after_ms": number("the same, from now", optional=True),
         "previous": part("see [previous](#previous)", optional=True),
         "effects": parts("the steps that its owners noted: see [effect](#effect)", optional=True),
         "acl": part("if there is one", optional=True),
@@ -395,7 +399,7 @@ ANSWERS: dict[str, Answer] = {
         "fencing_token": number("with `owner`: the token of the hold", optional=True),
         "attempt": number("with `owner`: the attempt", optional=True),
         "slot": number("of a hold of a job with slots: its slot", optional=True),
-        "slot_numbers": numbers("if it has several: all of them", optional=True),
+        "slot_numbers": numbers("all of them, one for each unit", optional=True),
         "ttl_seconds": number("the TTL of the claim; 0 for a claim that lives as long as its session", optional=True),
         "metadata": text("what the owner noted", optional=True),
         "checkpoint": text("how far the work has come", optional=True),
@@ -480,6 +484,8 @@ ANSWERS: dict[str, Answer] = {
         "since": text("since when"),
         "waiting_ms": number("how long already"),
         "mode": text("`exclusive` or `shared`"),
+        "units": number("how many slots it wants"),
+        "job_status": text("the `status` of the job, as `GET /locks/{name}` has it"),
         "metadata": text("what it noted", null=True),
         "holders": parts(
             "who is in the way, 100 at most: each with `name` (in a tree maybe another one), `owner`, `fencing_token`, "

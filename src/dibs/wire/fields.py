@@ -43,7 +43,7 @@ REQUESTS: dict[str, dict[str, str]] = {
         "lease_id": "id", "session_id": "id", "to_owner": "text", "to_session": "id", "fresh_lease_id": "id",
         "ttl_seconds": "whole", "ttl_ms": "whole", "checkpoint": "text",
     },
-    "break": {"reason": "text"},
+    "break": {"reason": "text", "fencing_token": "number"},
     "free": {},
     "close": {"until": "text", "for_seconds": "whole", "reason": "text"},
     "open": {},
@@ -84,10 +84,11 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "ttl_seconds": (1, 86_400), "ttl_ms": (1_000, 86_400_000), "lock_delay_seconds": (0, 60),
     "slots": (1, 10_000), "units": (1, 10_000), "max_attempts": (0, 1_000_000),
     "max_hold_seconds": (0, 31_536_000), "wait_seconds": (0, 3_600), "count": (1, 1_000),
-    "done_seconds": (0, 31_536_000), "retry_after_seconds": (0, 604_800), "for_seconds": (1, 2_592_000),
-    "at_least": (0, 1_000_000_000), "number": (1, 1_000_000_000), "expires_seconds": (1, 315_360_000),
-    "max_held": (0, 1_000_000), "max_waiting": (0, 1_000_000), "max_sessions": (0, 1_000_000),
-    "rate_per_second": (0, 1_000_000), "grace_seconds": (0, 2_592_000),
+    "done_seconds": (0, 31_536_000), "retry_after_seconds": (0, 604_800),
+    "fencing_token": (1, 2_000_000_000_000_000), "for_seconds": (1, 2_592_000), "at_least": (0, 1_000_000_000),
+    "number": (1, 1_000_000_000), "expires_seconds": (1, 315_360_000), "max_held": (0, 1_000_000),
+    "max_waiting": (0, 1_000_000), "max_sessions": (0, 1_000_000), "rate_per_second": (0, 1_000_000),
+    "grace_seconds": (0, 2_592_000),
 }
 # How many characters a text may have, or how many bytes.
 CHARACTERS: dict[str, int] = {
@@ -117,9 +118,9 @@ REPLY_KINDS: dict[str, str] = {
     "retry_after_seconds": "number", "uncounted": "flag", "keepalive_interval_secs": "number", "active": "flag",
     "lock_count": "number", "holds": "list", "waits": "list", "wanted": "list", "sessions": "list",
     "agents": "list", "jobs": "list", "files": "list", "job_count": "number", "file_count": "number",
-    "open_ms": "number", "waiters": "list", "waiting_ms": "number", "names": "list", "minutes": "object",
-    "held": "number", "stuck": "object", "whole": "flag", "valid": "flag", "max_held": "number",
-    "max_waiting": "number", "max_sessions": "number", "rate_per_second": "number",
+    "open_ms": "number", "waiters": "list", "waiting_ms": "number", "units": "number", "names": "list",
+    "minutes": "object", "held": "number", "stuck": "object", "whole": "flag", "valid": "flag",
+    "max_held": "number", "max_waiting": "number", "max_sessions": "number", "rate_per_second": "number",
     "max_hold_seconds": "number", "replaces": "object", "tokens": "list", "revoked": "list", "leader": "object",
     "previous_term": "number", "schema_version": "number", "term": "number",
 }

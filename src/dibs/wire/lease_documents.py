@@ -14,7 +14,7 @@ from dibs.core.holds.capacity import units_of
 from dibs.core.holds.closures import longest
 from dibs.core.lease_outcomes import TicketPage, TicketState
 from dibs.core.names import in_tree
-from dibs.core.records import Closure, Done, LockRecord
+from dibs.core.records import DONE, HELD, PARKED, Closure, Done, LockRecord
 from dibs.core.session_outcomes import SessionState
 from dibs.core.waiting.tickets import names_of
 from dibs.wire import parts
@@ -49,6 +49,8 @@ def waiter_document(state: TicketState, now_ms: int) -> Document:
         "since": parts.moment(state.ticket.since_ms),
         "waiting_ms": max(0, now_ms - ticket.since_ms),
         "mode": ticket.mode,
+        "units": ticket.units,
+        "job_status": state.state,
         "metadata": ticket.metadata,
         "holders": [
             {
@@ -79,12 +81,12 @@ def activity_document(hour: Any, held: int, stuck: dict[str, int]) -> Document:
 
 
 def status_document(
-    lock: LockRecord, now_ms: int, closure: Closure | None = None, *, with_acl: bool = False
+    lock: LockRecord, now_ms: int, closure: Closure | None = None, *, frozen: bool = False, with_acl: bool = False
 ) -> Document:
     """The state of one job. Only live holds may be in `lock`."""
     document: Document = {
         "name": lock.name,
-        "status": state_of(lock, now_ms),
+        "status": state_of(lock, now_ms, closure, frozen=frozen),
         "holder_id": None,
         "owner": None,
         "fencing_token": lock.token,
@@ -102,9 +104,9 @@ def status_document(
         document |= {"slots": lock.slots, "slots_taken": units_of(lock.holders), "pool": True}
     if lock.last_number:
         document["last_number"] = lock.last_number
-    if document["status"] == "done" and lock.done is not None:
+    if document["status"] == DONE and lock.done is not None:
         document["done"] = done_document(lock.done)
-    if document["status"] == "delayed":
+    if document["status"] not in (HELD, PARKED, DONE) and now_ms < lock.delay_until_ms:
         document["available_at"] = parts.timestamp(lock.delay_until_ms)
         document["retry_after_ms"] = lock.delay_until_ms - now_ms
     if lock.endings:
@@ -139,12 +141,13 @@ def list_document(
     after: str | None,
     closures: tuple[Closure, ...] = (),
     *,
+    frozen: bool = False,
     whole: bool = True,
 ) -> Document:
     """A page of jobs. `next` is what to send as `after` for the following page, null on the last. `total` is null if
     there are more jobs (`next` is set, or not `whole`), because counting them costs as much as listing them."""
     document: Document = {
-        "locks": [_listed(lock, now_ms, closures) for lock in locks],
+        "locks": [_listed(lock, now_ms, closures, frozen=frozen) for lock in locks],
         "total": len(locks) if whole and after is None else None,
         "prefix": prefix,
         "next": after,
@@ -155,9 +158,10 @@ def list_document(
     return document
 
 
-def _listed(lock: LockRecord, now_ms: int, closures: tuple[Closure, ...]) -> Document:
+def _listed(lock: LockRecord, now_ms: int, closures: tuple[Closure, ...], *, frozen: bool) -> Document:
     """In a tree all claims have one line, and who waits for which costs a read of its own."""
-    document = status_document(lock, now_ms, longest(closures, lock.ns, lock.name, now_ms) if closures else None)
+    closure = longest(closures, lock.ns, lock.name, now_ms) if closures else None
+    document = status_document(lock, now_ms, closure, frozen=frozen)
     if not in_tree(lock.name):
         document["waiting"] = len(lock.line)
     return document
@@ -310,7 +314,7 @@ def broken(outcome: lease_outcomes.Broken) -> Document:
 
 
 def status(outcome: outcomes.Status) -> Document:
-    document = status_document(outcome.lock, outcome.now_ms, outcome.closure, with_acl=True)
+    document = status_document(outcome.lock, outcome.now_ms, outcome.closure, frozen=outcome.frozen, with_acl=True)
     document["waiting"] = outcome.waiting
     if outcome.overlapping:
         document["overlapping"] = [

@@ -72,6 +72,7 @@ PARAMETER_TEXTS: dict[str, dict[str, str]] = {
     },
     "break": {
         "reason": "the old owner is told, history keeps it",
+        "fencing_token": "take it only from the owner with this fencing token, and from nobody if that hold has ended",
     },
     "close": {
         "until": "when it ends by the store's clock, such as 2026-11-17T18:00:00Z, in UTC unless it has an offset; or",

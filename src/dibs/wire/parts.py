@@ -76,10 +76,9 @@ def challenge_text(nonce: str, address: Any) -> str:
 
 
 def slot_fields(hold: Holder | Event) -> Document:
-    """The numbers of the slots of a hold; empty if it has none."""
+    """The numbers of the slots of a hold, one for each unit, and the first of them; empty if it has none."""
     numbers = hold.slot_numbers
-    fields: Document = {"slot": numbers[0]} if numbers else {}
-    return {**fields, "slot_numbers": list(numbers)} if len(numbers) > 1 else fields
+    return {"slot": numbers[0], "slot_numbers": list(numbers)} if numbers else {}
 
 
 def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Document:

@@ -430,6 +430,13 @@ REQUESTS: dict[str, Fields] = {
     },
     "break": {
         "reason": REASON.but("the old owner is told, history keeps it", not_empty=True, default=NEEDED),
+        "fencing_token": Field(
+            NUMBER,
+            "take it only from the owner with this fencing token, and from nobody if that hold has ended",
+            numbers=(1, 2 * limits.TOKEN_FLOOR_MAX),
+            default="all owners lose it",
+            flag="{}; `dibs owner` shows the tokens of a job with several owners",
+        ),
     },
     "free": {},
     "close": {

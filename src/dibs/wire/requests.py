@@ -290,7 +290,8 @@ def _break(ns: str, name: str, document: Document, caller: Caller) -> commands.B
     reason = values.text_of(document, "reason")
     if not reason or not reason.strip():
         raise InvalidInput("Breaking a claim needs a reason: the old owner is told.")
-    return commands.Break(ns=ns, name=name, principal=caller.principal, reason=reason)
+    token = values.number_of(document, "fencing_token", 1) if "fencing_token" in document else None
+    return commands.Break(ns=ns, name=name, principal=caller.principal, reason=reason, token=token)
 
 
 def _close(ns: str, name: str, document: Document, caller: Caller) -> commands.Close:

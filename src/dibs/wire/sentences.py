@@ -63,7 +63,7 @@ def sentence(document: Document) -> str:
         lost = "Some of what this request key got was lost."
         why = f"Not available: {several(document['refused'])}." if document["refused"] else lost
         return f"{few}{why}{still_held(document)}"
-    if "closed" in document and document.get("status") in ("closed", "queued", "free"):
+    if "closed" in document and document.get("status") == "queued":  # for that it waits, whoever has the job
         return closed(document)
     sentence_of = _OF_STATUS.get(document.get("status", ""))
     if sentence_of is not None:
@@ -105,7 +105,7 @@ def _holding(document: Document) -> str:
     if document.get("tracker"):
         return f"{owner} has an open pull request that closes {name}: {document['tracker']['url']}"
     if document.get("paused"):
-        return f"{name} is paused: its pool has no slots until an operator gives it some."
+        return paused(document)
     if owner is None:
         first = (document.get("reserved_for") or {}).get("owner")
         who = "others in line come first" if first is None else f"{first} is first in line for it"
@@ -187,6 +187,14 @@ def closed(document: Document) -> str:
     return f"{name} is closed{below} {left}, until {until}Z, by {closure['by']}: {closure['reason']}."
 
 
+def paused(document: Document) -> str:
+    return f"{document.get('name')} is paused: its pool has no slots until an operator gives it some."
+
+
+def frozen(document: Document) -> str:
+    return f"Nobody has {document.get('name')}, and nobody can claim it now: its store is frozen while it is moved."
+
+
 def superseded(document: Document) -> str:
     by = document.get("by")
     who = f"{by} asked later and waits" if by else "a newer one came"
@@ -212,9 +220,9 @@ def slot_text(document: Document) -> str:
 
 
 def pool(document: Document) -> str:
-    """The slots of a pool: `a pool of 4 slots`, or that it is paused."""
+    """The slots of a pool: `a pool of 4 slots`."""
     slots = document["slots"]
-    return f"a pool of {slots} slot{'' if slots == 1 else 's'}" if slots else "a pool that is paused"
+    return f"a pool of {slots} slot{'' if slots == 1 else 's'}"
 
 
 def several(entries: Sequence[Document]) -> str:
@@ -304,5 +312,7 @@ _OF_STATUS: dict[str, Callable[[Document], str]] = {
     "superseded": superseded,
     "free": free,
     "closed": closed,
+    "paused": paused,
+    "frozen": frozen,
 }
 STATES = frozenset(_OF_STATUS)

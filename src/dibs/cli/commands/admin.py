@@ -57,7 +57,18 @@ def _broken(call: Call, body: Document) -> Answer:
         lines.append(f"{lost} Its next heartbeat is refused with your reason.")
         if hold.get("checkpoint"):
             lines.append(field("got to", plain(hold["checkpoint"])))
-    return yes(body, "\n".join(lines) or f"Nobody has {name}. Nothing was changed.")
+    ended = "That hold has ended." if call.values.get("fencing_token") else f"Nobody has {name}."
+    return yes(body, "\n".join(lines) or f"{ended} Nothing was changed.")
+
+
+def break_(call: Call) -> Answer:
+    fields: Document = {"reason": call.values["reason"].strip()}
+    token = number_for(call, "fencing_token", "fencing_token")
+    if token is not None:
+        fields["fencing_token"] = token
+        if len(call.values["job"]) > 1:
+            raise UsageError("--fencing-token is of one job: name only that one.")
+    return each_job(call, "break", fields, _broken)
 
 
 def _freed(call: Call, body: Document) -> Answer:
@@ -364,7 +375,7 @@ COMMANDS = {
         exits=((0, "the name is printed"),),
     ),
     "break": Command(
-        lambda call: each_job(call, "break", {"reason": call.values["reason"].strip()}, _broken),
+        break_,
         JOBS,
         Option(
             "--reason TEXT",
@@ -372,14 +383,18 @@ COMMANDS = {
             filled=True,
             required="reason",
         ),
+        Option("--fencing-token N", field="break.fencing_token"),
         about=(
             "For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who "
             "took the job and why. The next claim gets a higher fencing token. On a server this needs the "
             "role operator or admin. Several jobs are broken one by one."
         ),
-        examples=(('dibs break issue-1842 --reason "agent-7 hangs since noon"', "a worker hangs"),),
+        examples=(
+            ('dibs break issue-1842 --reason "agent-7 hangs since noon"', "a worker hangs"),
+            ("dibs break gpu --fencing-token 17 --reason hangs", "one of several owners"),
+        ),
         exits=(
-            (0, "nobody has it any more"),
+            (0, "nobody has it any more, or not the owner of that token"),
             (77, "this token may not do that"),
         ),
     ),

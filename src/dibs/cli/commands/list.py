@@ -19,9 +19,13 @@ from dibs.cli.text import listing
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import natural_key, plain, table
 from dibs.client.flow import all_pages, drive
+from dibs.client.transport import Ask
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.records import DONE, HELD, PARKED, STATES
 from dibs.wire.codes import NOT_NOW, YES, kind_of
+
+ALL = ("all",)
+LISTED = (HELD, PARKED)
 
 
 def list_(call: Call) -> Answer:
@@ -64,7 +68,7 @@ def listed(call: Call) -> Document:
         locks.sort(key=lambda lock: natural_key(lock["name"]))
     asked = {"prefix": prefix} if is_like is None else {"prefix": prefix, "pattern": pattern}
     more = {"closures": body["closures"]} if "closures" in body else {}
-    is_all = not (prefix or wanted or owner or call.values.get("after")) and HELD in states
+    is_all = not (prefix or wanted or owner or call.values.get("after")) and states in (ALL, LISTED)
     if is_all and not call.values.get("watch") and (left := _unfinished(call)):
         more["unfinished"] = left
     return {"locks": locks, "total": len(locks), **asked, "next": body["next"], **more}
@@ -92,10 +96,11 @@ def like(pattern: str) -> tuple[str, Callable[[str], bool] | None]:
 
 
 def states_of(call: Call) -> tuple[str, ...]:
-    """The states to list. Parked jobs are listed by default, because they need somebody's attention."""
+    """The states to list. Parked jobs are listed by default, because they need somebody's attention. All are asked for
+    by that word: a server of another version may have other states."""
     if call.values.get("all"):
-        return STATES
-    return tuple(state for state in (PARKED, DONE) if call.values.get(state)) or (HELD, PARKED)
+        return ALL
+    return tuple(state for state in (PARKED, DONE) if call.values.get(state)) or LISTED
 
 
 def _owners(lock: Document) -> set[str | None]:
@@ -110,7 +115,7 @@ CHOICE = (
     Option("--owner NAME", "only jobs that this owner has, or had last", filled=True),
     Option("--parked", "only jobs that are parked"),
     Option("--done", "only jobs that are marked as done"),
-    Option("--all", "all jobs on record: held, parked, done, delayed, free"),
+    Option("--all", f"all jobs on record: {', '.join(STATES)}"),
 )
 
 
@@ -151,8 +156,8 @@ COMMANDS = {
             "Lists the jobs that are held or parked, by name, with numbers by value: issue-2 before "
             "issue-10. A narrow terminal cuts long names and leaves columns out. With --watch a terminal "
             "shows the board of `dibs top`; in a pipe each job that has changed gets a new line, with "
-            "--json a document, whose `status` is free if the job left the list. `dibs watch` shows every "
-            "event."
+            "--json a document. A job that leaves the list gets one more, with its new state: free, done, "
+            "closed. `dibs watch` shows every event."
         ),
         examples=(
             ("dibs list", "everything"),
@@ -191,6 +196,7 @@ COMMANDS = {
 # `dibs list --watch`: the board on a terminal; in a pipe a line for each change.
 
 LOOK_MS = 1_000
+LOOKS_AT_ONCE = 100
 _SEEN = ("status", "owner", "fencing_token", "checkpoint", "metadata", "holders", "slots", "also")
 
 
@@ -205,8 +211,12 @@ def watch_list(call: Call) -> Answer:
         nonlocal before
         locks = found["locks"] if call.values.get("json") else listing.one_row_each(found["locks"])
         now = {(lock.get("namespace", ""), lock["name"]): lock for lock in locks}
-        changed, before = _changes(before, now), now
-        return _print(call, changed)
+        changed = _changes(before, now)
+        gone = {key: lock for key, lock in before.items() if key not in now}
+        stands = _as_they_stand(call, gone)
+        # If the server went away in between, the next look asks again.
+        before = {**now, **{key: lock for key, lock in gone.items() if key not in stands}}
+        return _print(call, [*changed, *stands.values()])
 
     return look_again(call, lambda: listed(call), say)
 
@@ -242,12 +252,20 @@ def look_again(call: Call, look: Callable[[], Document], say: Callable[[Document
 
 
 def _changes(before: dict[Any, Document], now: dict[Any, Document]) -> list[Document]:
-    """Jobs that are new or have changed, and those that are gone, as free."""
-    found = [lock for key, lock in now.items() if key not in before or _seen(before[key]) != _seen(lock)]
-    for key, lock in before.items():
-        if key not in now:
-            gone: Document = {field: lock[field] for field in ("name", "namespace") if field in lock}
-            found.append(gone | {"status": "free"})
+    """Jobs that are new or have changed."""
+    return [lock for key, lock in now.items() if key not in before or _seen(before[key]) != _seen(lock)]
+
+
+def _as_they_stand(call: Call, gone: dict[tuple[str, str], Document]) -> dict[tuple[str, str], Document]:
+    """Jobs that have left the list, as they are now: done, closed, another's, or free. Without what cannot be asked."""
+    found, keys = {}, list(gone)
+    for start in range(0, len(keys), LOOKS_AT_ONCE):
+        some = keys[start : start + LOOKS_AT_ONCE]
+        replies = call.transport().ask_all([Ask("inspect", gone[key]["name"]) for key in some])
+        for key, reply in zip(some, replies, strict=True):
+            if reply.status < 300 and reply.body:
+                where = {"namespace": key[0]} if key[0] else {}
+                found[key] = {**where, **reply.body}
     return found
 
 

@@ -119,9 +119,9 @@ COMMANDS = {
         ACTOR,
         about=(
             "Claims nothing and takes no place in line; `dibs claim --wait` does. Renews the claims of "
-            "--actor meanwhile. Prints the state at the end: free, done, delayed or parked; with --quiet "
-            "only that word. Of several jobs it waits for all, and --quiet prints name, tab and word of "
-            "each. What the actor itself has is not waited for."
+            "--actor meanwhile. Prints the state at the end: free, done, delayed, parked, closed, paused or "
+            "frozen; with --quiet only that word. Of several jobs it waits for all, and --quiet prints name, "
+            "tab and word of each. What the actor itself has is not waited for."
         ),
         examples=(
             ("dibs wait migrate-db --for 10m && ./deploy", "until the migration is over"),

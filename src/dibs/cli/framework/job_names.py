@@ -16,7 +16,7 @@ from dibs.client import naming as repositories
 from dibs.client.flow import all_pages, drive, name_in_use
 from dibs.client.transport import Ask, Transport
 from dibs.core.names import DEFAULT_NAMESPACE, RESOURCES
-from dibs.core.records import HELD
+from dibs.core.records import FREE, HELD, UNUSED
 from dibs.wire.sentences import few
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
@@ -182,9 +182,10 @@ def _use_of(transport: Transport, name: str, command: str) -> tuple[int, str]:
     body = transport.ask(Ask("inspect", name)).body or {}
     last = body.get("previous") or body.get("done") or {}
     owner = str(body.get("owner") or last.get("owner") or "nobody")
-    if "code" in body or (body.get("status", "free") == "free" and not last):
+    is_unused = body.get("status", FREE) in UNUSED
+    if "code" in body or (is_unused and not last):
         return _UNKNOWN, owner
-    return (_PAST if body["status"] == "free" or command == "history" else _IN_USE), owner
+    return (_PAST if is_unused or command == "history" else _IN_USE), owner
 
 
 def use_one_names(call: Call) -> None:

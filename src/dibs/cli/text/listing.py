@@ -80,7 +80,7 @@ def _around(document: Document) -> list[str]:
         lines.append(field("overlaps", f"{document['overlapping_count'] - len(lines)} more"))
     if document.get("waiting"):
         lines.append(field("waiting", f"{document['waiting']} in line"))
-    if document["status"] not in ("free", "closed"):  # else the first line says it
+    if document["status"] != "closed":  # else the first line says it
         lines += claim_text.closed(document)
     return lines
 
@@ -218,11 +218,12 @@ def _owner_and_times(lock: Document, now_ms: int) -> Row:
         done = lock["done"]
         left = span(instant_ms(done["until"]) - now_ms)
         return plain(done["owner"]), left, ago(now_ms - instant_ms(done["at"])), done.get("result") or ""
-    last = lock.get("previous")
+    last, closure = lock.get("previous"), lock["closed"] if lock["status"] == "closed" else {}
+    left_ms = closure.get("remaining_ms") or lock.get("retry_after_ms")
+    left = span(left_ms) if left_ms else "-"
     if last is None:
-        return "-", "-", "-", ""
-    left = span(lock["retry_after_ms"]) if lock.get("retry_after_ms") else "-"
-    note = last.get("reason") or last.get("checkpoint") or ""
+        return "-", left, "-", closure.get("reason", "")
+    note = closure.get("reason") or last.get("reason") or last.get("checkpoint") or ""
     return plain(last["owner"]), left, ago(now_ms - instant_ms(last["at"])), note
 
 

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput
 from dibs.core import outcomes
 from dibs.core.commands import Inspect
 from dibs.core.draft import Draft
+from dibs.core.holds.capacity import is_paused
 from dibs.core.holds.exclusion import blockers, named
 from dibs.core.holds.expiry import end_expired, may_go_on, shown
 from dibs.core.names import in_tree
-from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, LockRecord
+from dibs.core.records import (
+    CLOSED,
+    DELAYED,
+    DONE,
+    EXCLUSIVE,
+    FREE,
+    FROZEN,
+    HELD,
+    PARKED,
+    PAUSED,
+    STATES,
+    Closure,
+    LockRecord,
+)
 from dibs.core.waiting.queue import ahead
 
 
@@ -38,11 +53,16 @@ def inspect(draft: Draft, command: Inspect) -> outcomes.Outcome:
         overlapping=few,
         unnamed=len(others) - len(few),
         closure=closure,
+        frozen=draft.meta().frozen is not None,
     )
 
 
-def state_of(lock: LockRecord, now_ms: int) -> str:
-    """One of STATES. Only live holds may be in `lock`."""
+def state_of(lock: LockRecord, now_ms: int, closure: Closure | None = None, *, frozen: bool = False) -> str:
+    """Return how a job stands, as one of STATES: the word that every surface shows. Only live holds may be in `lock`.
+    `closure` is what closes the job, if anything does; `frozen`: its store is.
+
+    Of a job that nobody holds it is what a newcomer's claim would be told, in the order of `acquire.judge`. A frozen
+    store refuses every claim, but what is done or parked there is still said: whoever reads may leave it alone."""
     lock = lock.by_kind()
     if lock.holders:
         return HELD
@@ -50,4 +70,18 @@ def state_of(lock: LockRecord, now_ms: int) -> str:
         return PARKED
     if lock.done is not None and now_ms < lock.done.until_ms:
         return DONE
+    if frozen:
+        return FROZEN
+    if closure is not None:
+        return CLOSED
+    if is_paused(lock):
+        return PAUSED
     return DELAYED if now_ms < lock.delay_until_ms else FREE
+
+
+def states_named(text: str | None) -> tuple[str, ...]:
+    """Return which states a list is of, as a caller names them: `all`, or some with commas between. None: held ones."""
+    states = STATES if text == "all" else tuple((text or HELD).split(","))
+    if not set(states) <= set(STATES):
+        raise InvalidInput(f"status is all, or some of {', '.join(STATES)} with commas between.")
+    return states

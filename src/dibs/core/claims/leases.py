@@ -121,9 +121,10 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
 
 
 def break_(draft: Draft, command: Break) -> Outcome:
-    """Take the job from its owner. The answer to the old owner's next request says who did so, and why."""
+    """Take the job from its owners, or from one of them. The answer to the old owner's next request says who did so,
+    and why. A token that no owner has is that of a hold which has ended: nothing is left to take."""
     lock = present_lock(draft, command.ns, command.name)
-    taken = lock.holders
+    taken = tuple([holder for holder in lock.holders if command.token in (None, holder.token)])
     for holder in taken:
         by, reason = command.principal, command.reason
         lock = end_hold(draft, lock, holder, how=BROKEN, at_ms=draft.now_ms, by=by, reason=reason)

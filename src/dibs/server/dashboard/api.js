@@ -1,6 +1,6 @@
 // Asking the server.
 
-import { sync } from "./clock.js";
+import { noteLife, sync } from "./clock.js";
 
 export class Refusal extends Error {
   constructor(status, document) {
@@ -12,7 +12,8 @@ export class Refusal extends Error {
 
 export class Unreachable extends Error {}
 
-const ANSWER_MS = 15_000; // a server that is paused accepts connections, and is silent
+const ANSWER_MS = 15_000; // a large list may take some seconds
+const PING_MS = 5000; // a server that is paused accepts connections, and is silent
 
 /** What tells the server that a page of its own asks. A page of another site cannot send it. */
 export const MARK = { "X-Dibs-Request": "1" };
@@ -47,6 +48,7 @@ async function ask(method, path, { query, body, signal, login } = {}) {
     answer = await fetch(address(path, query), {
       method, headers, signal: withDeadline(signal), body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
     });
+    noteLife();
     const text = await answer.text();
     document = text ? JSON.parse(text) : null;
   } catch (error) {
@@ -62,6 +64,16 @@ async function ask(method, path, { query, body, signal, login } = {}) {
   const held = document?.locks?.find((lock) => lock.since && lock.held_ms !== undefined);
   if (held) sync(Date.parse(held.since) + held.held_ms, begun);
   return document;
+}
+
+/** Whether the process answers, whatever it says. Asks no store. */
+export async function ping() {
+  try {
+    await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(PING_MS) });
+    noteLife();
+  } catch {
+    throw new Unreachable("The server cannot be reached.");
+  }
 }
 
 export const get = (path, query, signal) => ask("GET", path, { query, signal });

@@ -2,7 +2,7 @@
 
 import { logOut, whenStale, whoami } from "./api.js";
 import { Board } from "./board.js";
-import { heard, isKnown, now } from "./clock.js";
+import { heard, isKnown, noteLife, now } from "./clock.js";
 import { announce, byId, h, setText } from "./dom.js";
 import { JobPage } from "./job.js";
 import { loginView } from "./login.js";
@@ -12,7 +12,7 @@ import { Source } from "./source.js";
 import { count, exact } from "./words.js";
 
 const BAD = { parked: 0, failed: 0 }; // tabs whose number is in red
-const LINK = { live: "Live", lost: "Connection lost, retrying", polling: "Live updates are interrupted; reading every 5 s", hidden: "Paused", refused: "No live updates", connecting: "Connecting" };
+const LINK = { live: "Live", silent: "Silent", lost: "Connection lost, retrying", polling: "Live updates are interrupted; reading every 5 s", hidden: "Paused", refused: "No live updates", connecting: "Connecting" };
 const STALE = "Your login has ended: the token has expired or was revoked. Sign in again.";
 
 let me = null, source = null, view = null, shown = "", isDirty = false;
@@ -117,7 +117,8 @@ function drawTabs(place) {
 }
 
 function drawCounts() {
-  const said = { held: source?.jobs.isWhole ? source.jobs.byName.size : 0, waiting: source?.waiters.length ?? 0, ...(source?.hour?.stuck ?? BAD) };
+  const { jobs, waiters, hour } = source ?? {};
+  const said = { held: jobs?.isWhole ? jobs.byName.size : 0, waiting: waiters?.length ?? 0, closures: jobs?.closures.length ?? 0, ...(hour?.stuck ?? BAD) };
   for (const [tab, number] of Object.entries(said)) {
     const place = byId(`count-${tab}`);
     if (place) setText(place, number ? count(number) : "");
@@ -182,6 +183,10 @@ setInterval(() => {
 setInterval(() => {
   if (!document.hidden && me) view?.refresh?.();
 }, 2000);
+setInterval(() => {
+  if (!document.hidden && me) source?.listen();
+}, 500);
+document.addEventListener("visibilitychange", noteLife); // a hidden tab hears nothing, and that is no silence
 
 try {
   begin(await whoami());

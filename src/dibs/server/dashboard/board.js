@@ -3,7 +3,7 @@
 import * as columns from "./columns.js";
 import { announce, h, setText } from "./dom.js";
 import { waitForGraph } from "./graph.js";
-import { MOST } from "./jobs.js";
+import { MOST, urgency } from "./jobs.js";
 import { FILTERS, TITLES, go, read } from "./place.js";
 import { hourPlots, needsYou } from "./summary.js";
 import { WindowTable } from "./table.js";
@@ -15,10 +15,13 @@ const ABOUT = {
   parked: ["No job is parked.", "A job is parked when its owners failed too often. It waits for an operator to free it."],
   failed: ["No job failed.", "Jobs whose last owner failed, or was lost, are here until somebody claims them again."],
   done: ["No job is marked as done.", "dibs release JOB --done puts it here for as long as it counts."],
+  pools: ["There are no pools.", "dibs pool set JOB 4 lets four own a job at once."],
+  closures: ["Nothing is closed.", "dibs close JOB --for 2h --reason WHY lets nobody claim it meanwhile."],
   agents: ["No agent is at work.", "Coding agents show up here by their hooks: dibs agent install"],
   sessions: ["No session is open.", "Each run of dibs run, an SDK client or an agent opens one."],
 };
-const COLUMNS = { held: columns.held, waiting: columns.waiting, parked: columns.ended, failed: columns.ended, done: columns.done, agents: columns.agents, sessions: columns.sessions };
+const COLUMNS = { held: columns.held, waiting: columns.waiting, parked: columns.ended, failed: columns.ended, done: columns.done, pools: columns.pools, closures: columns.closures, agents: columns.agents, sessions: columns.sessions };
+const ALWAYS_READ = new Set(["held", "waiting", "closures"]); // for what stands above the table, and the tabs' numbers
 const LABELS = { q: "Filter", prefix: "Name begins with", owner: "Owner", session: "Session", ns: "Namespace" };
 
 const HAS_KEYS = matchMedia("(hover: hover) and (pointer: fine)").matches; // a phone has no / to press
@@ -26,7 +29,7 @@ const HAS_KEYS = matchMedia("(hover: hover) and (pointer: fine)").matches; // a 
 const lower = (text) => String(text ?? "").toLowerCase();
 
 function textOf(row) {
-  const parts = [row.name, row.owner, noteOf(row.metadata), row.previous?.owner, row.previous?.how, row.previous?.reason, row.done?.result, row.session_id, row.client, row.tree, row.branch, row.action];
+  const parts = [row.name, row.owner, noteOf(row.metadata), row.previous?.owner, row.previous?.how, row.previous?.reason, row.done?.result, row.session_id, row.client, row.tree, row.branch, row.action, row.by, row.reason];
   for (const each of row.holds ?? []) parts.push(each.owner, noteOf(each.metadata), each.checkpoint);
   for (const each of row.holders ?? []) parts.push(each.owner);
   parts.push(...(row.jobs ?? []), ...(row.files ?? []));
@@ -71,7 +74,8 @@ function filterBar(me) {
     if (bound) input.disabled = true;
     if (field === "ns") input.placeholder = me.namespace ?? "default";
     if (field === "q") input.placeholder = `Job, owner or note${HAS_KEYS ? ". Press / to write here" : ""}`;
-    return h("div", { class: `field f-${field}` }, h("label", { for: `f-${field}` }, LABELS[field]), input);
+    const label = h("label", { for: `f-${field}`, class: field === "q" ? "unseen" : null }, LABELS[field]); // its placeholder says more
+    return h("div", { class: `field f-${field}` }, label, input);
   });
   const [text, ...more] = fields;
   text.querySelector("input").setAttribute("aria-keyshortcuts", "/");
@@ -106,8 +110,13 @@ export class Board {
     this._needs = tab === "held" ? needsYou(source) : null;
     this._plots = tab === "held" ? hourPlots(source.ns) : null;
     this._graph = tab === "waiting" ? waitForGraph(source.ns) : null;
-    const view = { ns: source.ns, waiting: (name) => source.byJob.get(name) ?? 0, mark: null };
+    const view = {
+      ns: source.ns, mark: null, waiting: (name) => source.byJob.get(name) ?? 0, units: (name) => source.unitsByJob.get(name) ?? 0,
+      closedFor: (name) => source.waiters.filter((each) => each.closed?.name === name).length,
+    };
     this._columns = COLUMNS[tab](view);
+    this._usual = tab === "held" ? "" : this._columns[0].key; // claims: what needs a look first
+    this._calm = (row) => -urgency(row, view.waiting(row.name));
     this._key = { waiting: (row) => `${row.name}\n${row.position}\n${row.since}`, sessions: (row) => row.session_id, agents: (row) => row.session }[tab] ?? ((row) => row.name);
     this._table = new WindowTable({ caption: `${this.title}: jobs and their owners`, columns: this._columns, key: this._key, onSort: (key) => this._sort(key) });
     const [nothing, hint] = ABOUT[tab];
@@ -118,13 +127,13 @@ export class Board {
     this._more = h("p", { class: "muted more-rows", hidden: true });
     this.element = h("div", { class: "board" }, h("h1", { class: "unseen" }, this.title),
       this._needs?.element, this._plots?.element, this._filters.element, this._graph?.element, this._table.element, this._empty, this._more);
-    if (tab !== "held" && tab !== "waiting") source.want(tab);
+    if (!ALWAYS_READ.has(tab)) source.want(tab);
     this.follow();
   }
 
   close() {
     this._table.close();
-    if (this.tab !== "held" && this.tab !== "waiting") this._source.leave(this.tab);
+    if (!ALWAYS_READ.has(this.tab)) this._source.leave(this.tab);
   }
 
   focusFilter() {
@@ -140,7 +149,7 @@ export class Board {
   }
 
   _sort(key) {
-    const [now, direction] = (this._place.sort || "job").split(".");
+    const [now, direction] = (this._place.sort || this._usual).split(".");
     go({ ...this._place, sort: now === key && direction !== "down" ? `${key}.down` : key });
   }
 
@@ -148,19 +157,20 @@ export class Board {
     const source = this._source;
     if (this.tab === "held") return { rows: oncePerFile(source.jobs.byName), isWhole: source.jobs.isWhole, isCut: source.jobs.isCut };
     if (this.tab === "waiting") return { rows: source.waiters, isWhole: true, isCut: source.isWaitersCut };
+    if (this.tab === "closures") return { rows: source.jobs.closures, isWhole: source.jobs.isWhole };
     if (this.tab === "sessions") return { rows: source.sessions, isWhole: true };
     if (this.tab === "agents") return source.agents;
     return source.lists.get(this.tab) ?? { rows: [], isWhole: false };
   }
 
   _ordered(rows) {
-    const [key, direction] = (this._place.sort || "").split(".");
-    const column = this._columns.find((each) => each.key === key && each.order) ?? this._columns[0];
+    const [key, direction] = (this._place.sort || this._usual).split(".");
+    const column = this._columns.find((each) => each.key === key && each.order) ?? (this._usual && this._columns[0]);
     const sign = direction === "down" ? -1 : 1;
-    const order = column.order;
-    this._table.sorted(column.key, sign > 0 ? "ascending" : "descending");
+    const order = column ? column.order : this._calm;
+    this._table.sorted(column?.key, sign > 0 ? "ascending" : "descending");
     const name = (row) => row.name ?? row.session_id;
-    if (column.key === "job") return rows.sort((a, b) => (a.name < b.name ? -sign : a.name > b.name ? sign : a.position - b.position));
+    if (column?.key === "job") return rows.sort((a, b) => (a.name < b.name ? -sign : a.name > b.name ? sign : a.position - b.position));
     const keys = new Map(rows.map((row) => [row, order(row)]));
     return rows.sort((x, y) => {
       const a = keys.get(x), b = keys.get(y);
@@ -181,7 +191,7 @@ export class Board {
     this._empty.hidden = Boolean(fit.length) || !isWhole;
     setText(this._emptyTitle, isFiltered ? "Nothing fits these filters." : this._nothing[0]);
     setText(this._emptyHint, isFiltered ? "Clear a filter to see more." : this._nothing[1]);
-    const unit = { sessions: "session", agents: "agent" }[this.tab] ?? "row";
+    const unit = { sessions: "session", agents: "agent", pools: "pool", closures: "closure" }[this.tab] ?? "row";
     const said = isFiltered ? `${count(fit.length)} of ${count(rows.length)}` : plural(fit.length, unit, `${unit}s`);
     const reading = this._source.isRefused && !rows.length ? "" : `Reading… ${count(rows.length)}`; // the notice says why
     const words = isWhole ? said : reading;

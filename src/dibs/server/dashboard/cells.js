@@ -2,6 +2,7 @@
 
 import { now } from "./clock.js";
 import { h, setText, setTitle } from "./dom.js";
+import { isShort, leftPart } from "./jobs.js";
 import { ago, exact, span, visible } from "./words.js";
 
 /** A link whose text is data. `href(row)` may be null: then it is plain text. */
@@ -65,7 +66,7 @@ export function agoCell(instant, { plain = false } = {}) {
   };
 }
 
-/** The time left, as a bar that drains and as words. `life(row)` is { expires, span } in the server's time. */
+/** The time left in words, and as a bar that drains once it is short. `life(row)` is { expires, span } in the server's time. */
 export function barCell(life) {
   return (cell) => {
     const bar = makeBar();
@@ -88,11 +89,10 @@ export function makeBar() {
     },
     tick(life) {
       if (!life) return setText(words, "—");
-      const left = life.expires - now();
-      const part = Math.max(0, Math.min(1, left / life.span));
+      const left = life.expires - now(), part = leftPart(life);
       const scale = `scaleX(${part.toFixed(3)})`;
       if (scale !== drawn) fill.style.transform = drawn = scale;
-      const next = part > 0.3 ? "ok" : part > 0.1 ? "low" : "out";
+      const next = !isShort(life) ? "ok" : part > 0.1 ? "low" : "out";
       if (next !== level) element.dataset.level = level = next;
       setText(words, left > 0 ? span(left) : "ending");
     },
@@ -115,16 +115,15 @@ export function tickTimes(root) {
   root.querySelectorAll("time[data-at]").forEach(writeTime);
 }
 
-const STATES = {
-  held: ["●", "held"], free: ["○", "free"], parked: ["■", "parked"], delayed: ["◔", "resting"], done: ["✓", "done"],
-  released: ["✓", "released"], failed: ["✕", "failed"], expired: ["◷", "expired"], broken: ["⚡", "broken"],
-  "in doubt": ["?", "in doubt"], running: ["●", "running"], transferred: ["→", "handed over"], holding: ["●", "holds it now"], waiting: ["…", "waiting"],
+const SYMBOLS = {
+  held: "●", free: "○", parked: "■", delayed: "◔", done: "✓", closed: "⊘", paused: "‖", frozen: "❄",
+  released: "✓", failed: "✕", expired: "◷", broken: "⚡", "in doubt": "?", running: "●", transferred: "→", holding: "●", waiting: "…",
 };
+const WORDS = { transferred: "handed over", holding: "holds it now" };
 
-/** A state as a symbol and a word: never by colour alone. */
+/** A state as a symbol and a word: never by colour alone. Of a job it is the server's word. */
 export function stateBadge(state) {
-  const [symbol, word] = STATES[state] ?? ["·", state];
-  return h("span", { class: "state", "data-state": state }, h("span", { "aria-hidden": "true" }, symbol), " ", word);
+  return h("span", { class: "state", "data-state": state }, h("span", { "aria-hidden": "true" }, SYMBOLS[state] ?? "·"), " ", WORDS[state] ?? state);
 }
 
 export function stateCell(state) {

@@ -6,8 +6,8 @@ import { visible } from "./words.js";
 
 export const mayAct = (me) => me?.role === "operator" || me?.role === "admin";
 
-/** Opens a dialog and does `act(reason)` when it is confirmed. */
-function confirm({ title, text, verb, needsReason, act, said }) {
+/** Opens a dialog and does `act(reason)` when it is confirmed; `said(answer)` is what has happened then. */
+function confirm({ title, text, verb, needsReason, act, done, said }) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const reason = needsReason && h("textarea", { id: "reason", rows: "3", maxlength: "1024", required: true });
   const go = h("button", { type: "submit", class: "danger" }, verb);
@@ -28,10 +28,11 @@ function confirm({ title, text, verb, needsReason, act, said }) {
     event.preventDefault();
     go.disabled = true;
     try {
-      await act(reason ? reason.value.trim() : null);
+      const happened = said(await act(reason ? reason.value.trim() : null));
+      await done();
       close();
-      announce(said);
-      notice(said);
+      announce(happened);
+      notice(happened);
     } catch (error) {
       problem.textContent = error.message;
       problem.hidden = false;
@@ -53,44 +54,56 @@ export function notice(text) {
   timer = setTimeout(() => (place.hidden = true), 8000);
 }
 
-export function breakJob(name, owner, ns, done) {
+/** Takes the job from the owner of one hold: by its token, so that a later owner keeps it. */
+export function breakHold(name, hold, ns, done) {
   const job = visible(name);
   confirm({
-    title: "Break this claim?", verb: "Break the claim", needsReason: true,
-    text: [`${visible(owner)} loses ${job} at once, and the next in line gets it.`,
+    title: "Break this claim?", verb: "Break the claim", needsReason: true, done,
+    text: [`${visible(hold.owner)} loses ${job} at once, and the next in line gets it.`,
       "The worker may still be running. It is refused at its next heartbeat; whoever checks fencing tokens refuses it at once."],
-    act: (reason) => post(`${jobPath(name)}/break`, { namespace: ns }, { reason }).then(done),
-    said: `The claim on ${job} was broken.`,
+    act: (reason) => post(`${jobPath(name)}/break`, { namespace: ns }, { reason, fencing_token: hold.token }),
+    said: (answer) => (answer.broken.length ? `The claim of ${visible(hold.owner)} on ${job} was broken.` : "That claim had ended already. Nothing was broken."),
+  });
+}
+
+export function breakAll(name, count, ns, done) {
+  const job = visible(name);
+  confirm({
+    title: `Break all ${count} claims?`, verb: "Break all claims", needsReason: true, done,
+    text: [`All owners lose ${job} at once, and the next in line get it.`,
+      "The workers may still be running. Each is refused at its next heartbeat; whoever checks fencing tokens refuses them at once."],
+    act: (reason) => post(`${jobPath(name)}/break`, { namespace: ns }, { reason }),
+    said: (answer) => `Claims on ${job} that were broken: ${answer.broken.length}.`,
   });
 }
 
 export function freeJob(name, ns, done) {
   const job = visible(name);
   confirm({
-    title: "Free this job?", verb: "Free the job", needsReason: false,
+    title: "Free this job?", verb: "Free the job", needsReason: false, done,
     text: [`${job} can be claimed again, and its count of attempts starts anew.`],
-    act: () => post(`${jobPath(name)}/free`, { namespace: ns }, {}).then(done),
-    said: `${job} can be claimed again.`,
+    act: () => post(`${jobPath(name)}/free`, { namespace: ns }, {}),
+    said: () => `${job} can be claimed again.`,
   });
 }
 
 export function openJob(name, ns, done) {
   const job = visible(name);
   confirm({
-    title: "End this closure?", verb: "Open the job", needsReason: false,
+    title: "End this closure?", verb: "Open the job", needsReason: false, done,
     text: [`${job} is opened before its time, with all that was closed with it. Lines go on at once.`],
-    act: () => post(`${jobPath(name)}/open`, { namespace: ns }, {}).then(done),
-    said: `${job} is not closed any more.`,
+    act: () => post(`${jobPath(name)}/open`, { namespace: ns }, {}),
+    said: () => `${job} is not closed any more.`,
   });
 }
 
 export function endSession(session, done) {
   const id = session.session_id.slice(0, 8);
   confirm({
-    title: "End this session?", verb: "End the session", needsReason: true,
+    title: "End this session?", verb: "End the session", needsReason: true, done,
     text: [`${visible(session.owner)} loses everything that this session holds (${session.lock_count}), and its places in line.`,
       "The worker may still be running. It is refused at its next heartbeat."],
-    act: (reason) => post(`/sessions/${id}/break`, {}, { reason }).then(done),
-    said: `Session ${id} was ended.`,
+    act: (reason) => post(`/sessions/${id}/break`, {}, { reason }),
+    said: () => `Session ${id} was ended.`,
   });
 }

@@ -3,14 +3,15 @@
 import { get, jobPath } from "./api.js";
 import { instant, makeBar, stateBadge, tickTimes } from "./cells.js";
 import { now } from "./clock.js";
-import { breakJob, freeJob, mayAct, openJob } from "./dialog.js";
+import { breakAll, breakHold, freeJob, mayAct, openJob } from "./dialog.js";
 import { bdi, exchange, h, setText } from "./dom.js";
-import { jobOf, slotsTaken } from "./jobs.js";
+import { first, jobOf, slotsTaken } from "./jobs.js";
 import { ownerHref, sessionHref } from "./place.js";
-import { drawn, holdsTable, spansOf, waitsTable } from "./timeline.js";
-import { ago, exact, noteOf, span, visible } from "./words.js";
+import { drawn, holdsTable, spansOf, table, waitsTable } from "./timeline.js";
+import { ago, count, exact, noteOf, plural, span, visible } from "./words.js";
 
 const EVENTS = 500;
+const OWNERS = 200; // rows of owners
 
 /** A list of facts. Times among them are written anew by `tick`. */
 export function facts(pairs) {
@@ -73,6 +74,7 @@ export class JobPage {
 
   tick() {
     this._facts?.tick();
+    this._owners?.tick();
     tickTimes(this._body);
   }
 
@@ -98,47 +100,83 @@ export class JobPage {
   }
 
   _draw(document, events) {
-    const mark = JSON.stringify([{ ...document, held_ms: 0, remaining_ms: 0, silent_ms: 0, idle_ms: 0, retry_after_ms: 0, ends_in_ms: 0, closed: document.closed?.until }, events.at(-1)?.seq, this._source.byJob.get(this._name)]);
-    if (mark === this._drawn || this._body.contains(globalThis.document.activeElement)) {
-      if (mark === this._drawn) return;
-    }
+    // What is counted from now is ticked; it is no change.
+    const mark = JSON.stringify([document, events.at(-1)?.seq, this._waiters()], (key, value) => (key.endsWith("_ms") ? 0 : value));
+    if (mark === this._drawn) return;
     this._drawn = mark;
-    const spans = spansOf(events);
+    const spans = spansOf(events), job = jobOf(document);
+    this._job = job; // with all fields of the document
     this._state.replaceChildren(stateBadge(document.status));
     this._drawActions(document);
-    this._facts = this._factsOf(document);
-    const parts = [this._facts.element, ...this._texts(document), this._steps(document), this._line()];
+    this._owners = job.holds.length > 1 ? this._ownersOf(job) : null;
+    this._facts = this._factsOf(document, job);
+    const parts = [this._facts.element, this._owners?.element, ...this._texts(document), this._steps(document), this._line()];
     if (spans.holds.length || spans.waits.length) {
       parts.push(h("section", { class: "card" }, h("h2", {}, "Timeline"), drawn(spans), holdsTable(spans, this._source.ns), spans.waits.length ? waitsTable(spans, this._source.ns) : null));
       if (events.length >= EVENTS) parts.push(h("p", { class: "muted" }, `These are the last ${EVENTS} events; the history has more.`));
     } else {
       parts.push(h("p", { class: "muted" }, "Nothing is on record about this job."));
     }
+    const token = globalThis.document.activeElement?.dataset.token; // of the button that has the focus
     this._body.replaceChildren(...parts.filter(Boolean));
+    if (token) this._body.querySelector(`[data-token="${token}"]`)?.focus({ preventScroll: true });
   }
 
-  _factsOf(document) {
+  _sessionLink(hold) {
+    const session = this._source.sessions.find((each) => each.holds.some((mine) => mine.name === this._name && mine.fencing_token === hold.token));
+    return session && h("a", { "data-link": true, href: sessionHref(session.session_id, this._source.ns) }, session.session_id.slice(0, 8));
+  }
+
+  /** One row for each of several owners, each with its own break. */
+  _ownersOf(job) {
+    const { ns } = this._source, ticks = [], isMine = mayAct(this._me);
+    const columns = [
+      ["Owner", (hold) => personLink(hold.owner, ns)],
+      ["Slots", (hold) => hold.slots.join(", "), job.holds.some((hold) => hold.slots.length)],
+      ["Time left", (hold) => {
+        const bar = makeBar();
+        bar.update(hold);
+        bar.tick(hold);
+        ticks.push(() => bar.tick(hold));
+        return bar.element;
+      }],
+      ["Since", (hold) => instant(hold.since)],
+      ["Heartbeat", (hold) => instant(hold.heard)],
+      ["Attempt", (hold) => String(hold.attempt), job.holds.some((hold) => hold.attempt > 1)],
+      ["Token", (hold) => String(hold.token)],
+      ["Session", (hold) => this._sessionLink(hold) ?? "—", job.holds.some((hold) => this._sessionLink(hold))],
+      ["Note", (hold) => bdi(visible(hold.checkpoint ?? noteOf(hold.metadata) ?? "—")), job.holds.some((hold) => hold.checkpoint ?? noteOf(hold.metadata))],
+      ["Break", (hold) => h("button", { type: "button", class: "danger", "data-token": hold.token, "aria-label": `Break the claim of ${visible(hold.owner)}, token ${hold.token}`, onclick: () => breakHold(this._name, hold, ns, () => this.read()) }, "Break…"), isMine],
+    ].filter(([, , isShown = true]) => isShown);
+    const rows = job.holds.slice(0, OWNERS).map((hold) => h("tr", {}, columns.map(([, make], index) => h(index ? "td" : "th", { scope: index ? null : "row" }, make(hold)))));
+    const rest = job.holds.length > OWNERS && h("p", { class: "muted" }, `The first ${OWNERS} of ${count(job.holds.length)}.`);
+    return { element: h("div", {}, table("Owners", columns.map(([head]) => head), rows), rest), tick: () => ticks.forEach((tick) => tick()) };
+  }
+
+  _factsOf(document, job) {
     const { ns } = this._source;
-    const job = jobOf(document);
     const pairs = [];
-    for (const hold of job.holds.slice(0, 20)) {
-      const session = this._source.sessions.find((each) => each.holds.some((mine) => mine.name === this._name && mine.fencing_token === hold.token));
+    if (job.holds.length === 1) {
+      const hold = first(job);
       pairs.push(["Owner", personLink(hold.owner, ns)], ["Time left", { life: hold }], ["Ends at most", hold.ends && { at: hold.ends }], ["Held for", { at: hold.since, length: true }],
         ["Last heartbeat", { at: hold.heard }], ["Last active", hold.active && { at: hold.active }], ["Attempt", String(hold.attempt)],
         ["Fencing token", String(hold.token)], ["Mode", hold.mode === "shared" ? "shared" : null], ["Slot", hold.slots.join(", ")],
-        ["Session", session && h("a", { "data-link": true, href: sessionHref(session.session_id, ns) }, session.session_id.slice(0, 8))]);
+        ["Session", this._sessionLink(hold)]);
     }
-    if (document.pool) pairs.push(["Pool", slotsTaken(job)]);
+    if (job.holds.length > 1) pairs.push(["Owners", count(job.holds.length)], ["Mode", first(job).mode === "shared" ? "shared" : null]);
+    pairs.push([document.pool ? "Pool" : "Taken", slotsTaken(job)]);
     if (document.done) pairs.push(["Done by", personLink(document.done.owner, ns)], ["Done", { at: Date.parse(document.done.at) }], ["Counts until", exact(Date.parse(document.done.until))]);
     if (document.available_at) pairs.push(["Can be claimed", { at: Date.parse(document.available_at) }]);
     if (document.previous && !job.holds.length) pairs.push(["Last owner", personLink(document.previous.owner, ns)], ["Its claim", stateBadge(document.previous.how)], ["That was", { at: Date.parse(document.previous.at) }]);
-    if (document.waiting) pairs.push(["In line", String(document.waiting)]);
+    const units = this._source.unitsByJob.get(this._name) ?? 0;
+    if (document.waiting) pairs.push(["In line", `${count(document.waiting)}${units > document.waiting ? `, for ${count(units)} slots` : ""}`]);
     if (document.closed) pairs.push(["Closed by", bdi(visible(document.closed.by))], ["Closed until", exact(Date.parse(document.closed.until))], ["Closed because", bdi(visible(document.closed.reason))]);
     return facts(pairs);
   }
 
   _texts(document) {
     const text = (label, value) => value && h("section", {}, h("h2", {}, label), block(value));
+    if (document.holders) return []; // their rows have it
     const last = document.status === "held" ? document : document.previous ?? {};
     return [text("Metadata", noteOf(document.metadata)), text("Checkpoint", last.checkpoint), text("Reason", document.status === "held" ? null : last.reason), text("Result", document.done?.result)];
   }
@@ -151,11 +189,15 @@ export class JobPage {
         each.at && ", ", each.at && instant(Date.parse(each.at)), each.result && ": ", each.result && bdi(visible(each.result)), each.reason && ": ", each.reason && bdi(visible(each.reason))))));
   }
 
+  _waiters() {
+    return this._source.waiters.filter((each) => each.name === this._name);
+  }
+
   _line() {
-    const waiters = this._source.waiters.filter((each) => each.name === this._name);
+    const waiters = this._waiters();
     if (!waiters.length) return null;
     return h("section", {}, h("h2", {}, "In line"), h("ol", { class: "line-list" }, waiters.slice(0, 100).map((each) =>
-      h("li", {}, personLink(each.owner, this._source.ns), ", since ", instant(Date.parse(each.since))))));
+      h("li", {}, personLink(each.owner, this._source.ns), each.units > 1 && `, wants ${plural(each.units, "slot", "slots")}`, ", since ", instant(Date.parse(each.since))))));
   }
 
   _drawActions(document) {
@@ -163,9 +205,12 @@ export class JobPage {
     if (!mayAct(this._me)) return this._actions.replaceChildren();
     const done = () => this.read();
     const buttons = [];
-    if (document.status === "held") buttons.push(h("button", { type: "button", class: "danger", onclick: () => breakJob(this._name, document.owner, ns, done) }, "Break the claim…"));
-    if (document.status === "parked" || document.status === "delayed") buttons.push(h("button", { type: "button", onclick: () => freeJob(this._name, ns, done) }, "Free the job…"));
-    if (document.closed) buttons.push(h("button", { type: "button", onclick: () => openJob(document.closed.name, ns, done) }, "Open the job…"));
+    // A button stays while its words do, and means what is shown when it is pressed.
+    const { length } = this._job.holds;
+    if (length === 1) buttons.push(h("button", { type: "button", class: "danger", onclick: () => breakHold(this._name, first(this._job), ns, done) }, "Break the claim…"));
+    if (length > 1) buttons.push(h("button", { type: "button", class: "danger", onclick: () => breakAll(this._name, this._job.holds.length, ns, done) }, "Break all claims…"));
+    if (document.status === "parked" || document.available_at) buttons.push(h("button", { type: "button", onclick: () => freeJob(this._name, ns, done) }, "Free the job…"));
+    if (document.closed) buttons.push(h("button", { type: "button", onclick: () => openJob(this._job.closed.name, ns, done) }, "Open the job…"));
     const before = [...this._actions.children].map((each) => each.textContent).join();
     if (before !== buttons.map((each) => each.textContent).join()) exchange(this._actions, ...buttons);
   }

@@ -12,9 +12,6 @@ export const MOST = 20_000; // claims that the page keeps; a prefix narrows a la
 export const ENDS = new Set(["released", "failed", "expired", "broken", "transferred"]);
 const RENEWALS = new Set(["progress", "renewed", "shared"]);
 
-/** The numbers of the slots of a hold, or of an event about one. */
-const slotsOf = (document) => document.slot_numbers ?? (document.slot === undefined ? [] : [document.slot]);
-
 /** How many slots of a job are taken, in words; empty if it has none. */
 export function slotsTaken(job) {
   if (!job.pool && !(job.slots > 1)) return "";
@@ -29,7 +26,7 @@ function holdOf(document) {
     owner: document.owner, token: document.fencing_token, since: Date.parse(document.since), heard, expires,
     active: document.last_active ? Date.parse(document.last_active) : null,
     attempt: document.attempt ?? 1, metadata: document.metadata, checkpoint: document.checkpoint,
-    mode: document.mode, span: Math.max(1000, expires - heard), slots: slotsOf(document),
+    mode: document.mode, span: Math.max(1000, expires - heard), slots: document.slot_numbers ?? [],
     ends: document.ends_at ? Date.parse(document.ends_at) : null,
   };
 }
@@ -42,6 +39,27 @@ export function jobOf(document) {
 }
 
 export const first = (job) => job.holds[0];
+
+export const LINE_LONG = 5;
+const SHORT_PART = 0.3; // of the time that a claim lasts without a heartbeat: a worker renews at the half
+const SILENT_PART = 0.7;
+const SILENT_MS = 30_000;
+
+/** The part of its time that is left, from 1 after a heartbeat to 0. */
+export const leftPart = (life) => Math.max(0, Math.min(1, (life.expires - now()) / life.span));
+export const isShort = (life) => leftPart(life) <= SHORT_PART;
+
+/** Whether an owner was silent for long when its claim was last read. Later heartbeats are not known here. */
+export function isSilent(job) {
+  const read = now() - performance.now() + job.read;
+  return job.holds.some((hold) => read - hold.heard >= Math.max(SILENT_MS, SILENT_PART * hold.span));
+}
+
+/** How much a job needs a look: an owner is silent, a claim ends soon, many wait for it, or nothing of that. */
+export function urgency(job, waiting) {
+  if (isSilent(job)) return 3;
+  return job.holds.some(isShort) ? 2 : waiting >= LINE_LONG ? 1 : 0;
+}
 
 export class Jobs {
   constructor({ ns, prefix, changed, failed, most = MOST }) {
@@ -150,7 +168,7 @@ export class Jobs {
     const hold = {
       owner: event.owner, token: event.fencing_token, since: at, heard: at, expires: at + ttl, active: null,
       attempt: event.attempt ?? 1, metadata: event.metadata ?? null, checkpoint: null, mode: "exclusive", span: ttl,
-      slots: slotsOf(event),
+      slots: event.slot_numbers ?? [],
     };
     const read = performance.now();
     if (job) Object.assign(job, { holds: [...job.holds, hold], fencing_token: hold.token, read });

@@ -1,6 +1,6 @@
 // The place in the address bar: which page, which tab, which filters. All of it can be shared.
 
-export const TITLES = { held: "Held", waiting: "Waiting", parked: "Parked", failed: "Failed", done: "Done", agents: "Agents", sessions: "Sessions" };
+export const TITLES = { held: "Held", waiting: "Waiting", parked: "Parked", failed: "Failed", done: "Done", pools: "Pools", closures: "Closed", agents: "Agents", sessions: "Sessions" };
 export const TABS = Object.keys(TITLES);
 export const FILTERS = ["q", "prefix", "owner", "session", "ns"];
 const KNOWN = ["page", "name", "owner", "id", "tab", "sort", ...FILTERS];

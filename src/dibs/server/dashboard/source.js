@@ -1,27 +1,33 @@
 // Everything that the pages of one namespace and prefix read: claims, waiters, sessions, lists of ended jobs, the last
 // hour. One stream of events brings it forward; what events do not tell is read again after a while.
 
-import { Unreachable, get } from "./api.js";
+import { Unreachable, get, ping } from "./api.js";
+import { silentMs } from "./clock.js";
 import { Jobs, jobOf } from "./jobs.js";
 import { Stream } from "./stream.js";
 
 const SWEEP_MS = 5000;
 const POLL_MS = 2000; // without a stream
+const QUIET_MS = 1000; // a server that said nothing for so long is asked whether it is there
+const SILENT_MS = 2000; // and is called silent after that
 const MOST = 5000; // rows of a list of ended jobs
 const LISTS = {
   parked: { status: "parked" },
-  failed: { status: "delayed,free", ended: "failed,expired,broken" },
+  failed: { status: "delayed,closed,paused,frozen,free", ended: "failed,expired,broken" },
   done: { status: "done" },
+  pools: { pools: "true" },
 };
-const MOVES = new Set(["released", "failed", "expired", "broken", "parked", "freed", "acquired", "transferred"]);
+const MOVES = new Set(["released", "failed", "expired", "broken", "parked", "freed", "acquired", "transferred", "pool-set"]);
 
 export class Source {
-  /** `changed(what)` is called after each change, `link(state)` with live, lost, polling, hidden, refused or stale. */
+  /** `changed(what)` is called after each change, `link(state)` with live, silent, lost, polling, hidden, refused or
+   *  stale. */
   constructor({ ns, prefix, changed, link, seen }) {
     this.ns = ns;
     this.prefix = prefix;
     this.waiters = [];
-    this.byJob = new Map();
+    this.byJob = new Map(); // how many wait for each
+    this.unitsByJob = new Map(); // and how many slots they want
     this.sessions = [];
     this.agents = { rows: [], isWhole: false, isCut: false };
     this.lists = new Map();
@@ -147,7 +153,11 @@ export class Source {
     this.waiters = page.waiters.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.position - b.position));
     this.isWaitersCut = page.next !== null;
     this.byJob = new Map();
-    for (const waiter of this.waiters) this.byJob.set(waiter.name, (this.byJob.get(waiter.name) ?? 0) + 1);
+    this.unitsByJob = new Map();
+    for (const { name, units } of this.waiters) {
+      this.byJob.set(name, (this.byJob.get(name) ?? 0) + 1);
+      this.unitsByJob.set(name, (this.unitsByJob.get(name) ?? 0) + units);
+    }
   }
 
   async _readList(what) {
@@ -198,6 +208,22 @@ export class Source {
   /** Without a stream, whether the server still answers decides what is said. */
   _answered() {
     if (!this._ended && (this._now === "lost" || this._now === "live")) this._link(this._now === "lost" ? "polling" : "live");
+  }
+
+  /** To be called often. A stream of a server that is paused looks alive, and so does an idle one. */
+  async listen() {
+    const silent = silentMs();
+    if (silent > SILENT_MS && this._now === "live" && !this._ended) this._link("silent");
+    if (silent < QUIET_MS || this._isAsking || this._ended) return;
+    this._isAsking = true;
+    try {
+      await ping();
+      this._answered();
+    } catch (error) {
+      this._fail(error);
+    } finally {
+      this._isAsking = false;
+    }
   }
 
   /** A stream of a server that is paused looks alive. So a request without an answer ends it. */

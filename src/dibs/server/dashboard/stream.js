@@ -4,6 +4,7 @@
 // browser sends nothing else that says which page asks, so the server would not accept the cookie.
 
 import { MARK, address } from "./api.js";
+import { noteLife } from "./clock.js";
 
 const RETRY_MS = [1000, 2000, 3000, 5000];
 // What an answer without a stream means, by its status.
@@ -16,6 +17,7 @@ async function readFrames(body, take) {
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
+    noteLife();
     const frames = (rest + value).split("\n\n");
     rest = frames.pop();
     for (const text of frames) take(frameOf(text));

@@ -2,25 +2,15 @@
 
 import { now } from "./clock.js";
 import { bdi, exchange, h, setText, svg } from "./dom.js";
-import { first } from "./jobs.js";
+import { LINE_LONG, isSilent } from "./jobs.js";
 import { href, jobHref } from "./place.js";
 import { count, exact, plural, visible } from "./words.js";
 
-const LINE_LONG = 5;
 const WAIT_LONG_MS = 15 * 60_000;
-const SILENT_PART = 0.7; // of the time that a claim lasts without a heartbeat
-const SILENT_MS = 30_000;
-const LINES_SHOWN = 3;
+const SHOWN = 3; // of each kind; the others are one line
 
-/** Claims whose owner was silent for long when they were last read. Later heartbeats are not known here. */
-function silent(jobs) {
-  const began = now() - performance.now();
-  return jobs.filter((job) => {
-    const hold = first(job);
-    const quiet = hold ? began + job.read - hold.heard : 0;
-    return quiet >= SILENT_MS && quiet >= SILENT_PART * hold.span;
-  });
-}
+/** Pools without slots that somebody waits for: nobody is served until an operator gives them some. */
+const paused = (waiters) => [...new Set(waiters.filter((each) => each.job_status === "paused").map((each) => each.name))];
 
 /** Jobs with many in line, or somebody who has waited for long; the longest line first. */
 function longLines(waiters, byJob) {
@@ -31,7 +21,13 @@ function longLines(waiters, byJob) {
 
 const item = (level, symbol, to, ...words) => h("li", { class: level }, h("span", { "aria-hidden": "true" }, symbol), " ", h("a", { "data-link": true, href: to }, ...words));
 
-/** Closed jobs, stuck jobs, long lines, silent owners. It is not there when nothing needs anybody. */
+/** The first few of a kind, and a line for the rest. */
+function few(rows, show, rest) {
+  const left = rows.length - SHOWN;
+  return [...rows.slice(0, SHOWN).map(show), ...(left > 0 ? [rest(left)] : [])];
+}
+
+/** Closed and paused jobs, stuck jobs, long lines, silent owners. It is not there when nothing needs anybody. */
 export function needsYou(source) {
   const list = h("ul");
   const element = h("section", { class: "needs", "aria-labelledby": "needs-title", hidden: true }, h("h2", { id: "needs-title" }, "Needs you"), list);
@@ -41,17 +37,21 @@ export function needsYou(source) {
     show() {
       const { ns, hour, waiters, byJob, jobs } = source;
       const { parked = 0, failed = 0 } = hour?.stuck ?? {};
-      const lines = longLines(waiters, byJob);
-      const quiet = silent([...jobs.byName.values()]);
-      const mark = JSON.stringify([ns, jobs.closures.map((each) => [each.name, each.until, each.reason]), parked, failed, lines.map((name) => [name, byJob.get(name)]), quiet.length, quiet[0]?.name]);
+      const stopped = paused(waiters);
+      const lines = longLines(waiters, byJob).filter((name) => !stopped.includes(name));
+      const quiet = [...jobs.byName.values()].filter(isSilent);
+      const mark = JSON.stringify([ns, jobs.closures.map((each) => [each.name, each.until, each.reason]), parked, failed, stopped.map((name) => [name, byJob.get(name)]), lines.map((name) => [name, byJob.get(name)]), quiet.length, quiet[0]?.name]);
       if (mark === drawn) return;
       drawn = mark;
       const parts = [
-        ...jobs.closures.map((each) => item("warn", "⊘", jobHref(each.name, ns), bdi(visible(each.name)), ` is closed until ${exact(Date.parse(each.until))}: `, bdi(visible(each.reason)))),
+        ...few(stopped, (name) => item("bad", "‖", jobHref(name, ns), bdi(visible(name)), ` is paused: ${count(byJob.get(name))} in line`),
+          (left) => item("bad", "‖", href({ tab: "pools", ns }), plural(left, "more paused pool", "more paused pools"))),
+        ...few(jobs.closures, (each) => item("warn", "⊘", jobHref(each.name, ns), bdi(visible(each.name)), ` is closed until ${exact(Date.parse(each.until))}: `, bdi(visible(each.reason))),
+          (left) => item("warn", "⊘", href({ tab: "closures", ns }), plural(left, "more closure", "more closures"))),
         parked && item("bad", "■", href({ tab: "parked", ns }), `${plural(parked, "job is", "jobs are")} parked`),
         failed && item("bad", "✕", href({ tab: "failed", ns }), `${plural(failed, "job", "jobs")} failed or lost, and nobody took over`),
-        ...lines.slice(0, LINES_SHOWN).map((name) => item("warn", "…", jobHref(name, ns), bdi(visible(name)), `: ${count(byJob.get(name))} in line`)),
-        lines.length > LINES_SHOWN && item("warn", "…", href({ tab: "waiting", ns }), `${plural(lines.length - LINES_SHOWN, "more long line", "more long lines")}`),
+        ...few(lines, (name) => item("warn", "…", jobHref(name, ns), bdi(visible(name)), `: ${count(byJob.get(name))} in line`),
+          (left) => item("warn", "…", href({ tab: "waiting", ns }), plural(left, "more long line", "more long lines"))),
         quiet.length && item("warn", "◷", href({ sort: "left", ns }), ...(quiet.length === 1 ? [bdi(visible(quiet[0].name)), ": its owner is silent"] : [`${count(quiet.length)} claims have silent owners`])),
       ].filter(Boolean);
       element.hidden = !parts.length;
@@ -97,8 +97,8 @@ function plot(label, kind, to, isHour = true) {
 }
 
 export function hourPlots(ns) {
-  const held = plot("held now", "k-held", href({ ns }), false);
-  const claims = plot("claims", "k-claims", href({ ns, sort: "age.down" }));
+  const held = plot("claims now", "k-held", href({ ns }), false);
+  const claims = plot("new claims", "k-claims", href({ ns, sort: "age.down" }));
   const expired = plot("expired", "k-expired", href({ ns, tab: "failed", q: "expired" }));
   const failed = plot("failed", "k-failed", href({ ns, tab: "failed" }));
   const element = h("section", { class: "tiles", "aria-label": "The last hour" },

@@ -1,20 +1,20 @@
 // A table that keeps only the rows in sight. It is a real table: the rows above and below are two rows of their height.
 // On paper all of them are in sight.
 //
-// A column: { key, label, kind, make(cell) -> update(row), tick?(row), order?(row) }. `make` builds the cell once; the
-// function that it returns writes what changed.
+// A column: { key, label, kind, make(cell) -> update(row), tick?(row), order?(row), says?(row) }. `make` builds the cell
+// once; the function that it returns writes what changed. A column that says nothing of any row is not shown.
 
 import { h } from "./dom.js";
 
-const SPARE = 14;
+const SPARE = 14; // rows above and below what is in sight
 const STEP = 10; // how many rows are changed at a time while scrolling
 
 export class WindowTable {
-  constructor({ caption, columns, key, rowHeight = 52, onSort = null }) {
+  constructor({ caption, columns, key, onSort = null }) {
     this._columns = columns;
     this._key = key;
-    this._rowHeight = rowHeight;
     this._rows = [];
+    this._folded = columns.map(() => false);
     this._shown = new Map();
     this._free = [];
     this._from = this._to = 0;
@@ -66,10 +66,19 @@ export class WindowTable {
 
   show(rows) {
     this._rows = rows;
+    this._fold();
     this.element.setAttribute("aria-rowcount", String(rows.length + 1));
     this._measured = false; // what is above may have another height now
     this._isNew = true;
     this._soon();
+  }
+
+  _fold() {
+    const folded = this._columns.map((column) => Boolean(column.says) && !this._rows.some(column.says));
+    if (String(folded) === String(this._folded)) return;
+    this._folded = folded;
+    const made = [...this._shown.values(), ...this._free].map((shown) => [...shown.element.cells]);
+    for (const cells of [this._heads, ...made]) cells.forEach((cell, index) => (cell.hidden = folded[index]));
   }
 
   visible() {
@@ -101,8 +110,7 @@ export class WindowTable {
     if (this._measured) return;
     this._top = this._body.getBoundingClientRect().top + scrollY;
     this._high = innerHeight;
-    const phone = matchMedia("(max-width: 40rem)").matches;
-    this._height = phone ? Math.round(this._rowHeight * 1.25) : this._rowHeight;
+    this._height = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row"));
     this._measured = true;
   }
 
@@ -159,7 +167,7 @@ export class WindowTable {
   _make() {
     const updates = [], ticks = [];
     const cells = this._columns.map((column, index) => {
-      const cell = h(index ? "td" : "th", { class: column.kind, scope: index ? null : "row" });
+      const cell = h(index ? "td" : "th", { class: column.kind, scope: index ? null : "row", hidden: this._folded[index] });
       const made = column.make(cell);
       updates.push(made.update);
       if (made.tick) ticks.push(made.tick);

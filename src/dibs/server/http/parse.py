@@ -14,7 +14,7 @@ import msgspec
 
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, QUERY_BYTES_MAX, QUERY_FIELDS_MAX
-from dibs.core.records import ENDINGS, HELD, STATES
+from dibs.core.records import ENDINGS
 from dibs.server.http.response import JSON, HttpError
 from dibs.wire import OWN_TYPE
 from dibs.wire.fields import REQUESTS
@@ -243,15 +243,6 @@ def name_part(asked: Mapping[str, str], field: str) -> str:
     if len(text.encode()) > NAME_BYTES_MAX or any(character < " " for character in text):
         raise InvalidName(f"{field} may have {NAME_BYTES_MAX} bytes at most, and no control characters.")
     return text
-
-
-def states_asked(asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Return which jobs a list shows: held ones, unless `status` says otherwise."""
-    text = asked.get("status", HELD)
-    states = STATES if text == "all" else tuple(text.split(","))
-    if not set(states) <= set(STATES):
-        raise InvalidInput(f"status is all, or some of {', '.join(STATES)} with commas between.")
-    return states
 
 
 def endings_asked(asked: Mapping[str, str]) -> tuple[str, ...]:
