@@ -5,6 +5,13 @@ compiler makes fast code of methods that name the fields. So the build copies th
 body keeps its fields, comments and own methods, and gets `__init__`, `replace`, `astuple`, `dump` and `load`. They say
 the same as those of `record.py`, which tests/core/test_written_records.py compares. The facts about a class (fields,
 defaults, types) are read from the class as Python made it. Nothing here knows a record by name.
+
+It cannot go without something in its place: a class that mypyc makes has no annotations, and its defaults are gone from
+the class. Of a class that stays Python's, mypyc keeps `type` for `str | None` and `tuple` for `tuple[Holder, ...]`
+(mypy 2.4). So `Record` would find neither fields nor types when the program runs. And it pays: with the facts and
+`__init__` written in and the other methods as loops over the fields, a compiled acquire takes 327,700 instructions
+instead of 266,700, 23 % more (bench/budget_parts.py): deciding 71,000 instead of 41,700, the commit 194,900 instead of
+163,000.
 """
 
 from __future__ import annotations
