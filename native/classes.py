@@ -1,4 +1,5 @@
-"""Says how each compiled class is made: as machine code with attributes of fixed types, or as a class of Python.
+"""Says what each class is made from, and how each compiled one is made: as machine code with attributes of fixed types,
+or as a class of Python.
 
 mypyc makes a class machine code even if its base is none (`Exception`, `ABC`, a class of a module that is not
 compiled). Such an object can be referred to weakly, and then the process ends when the object does (mypy 2.4). So a
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 # Classes that interpreted ones inherit from: the threads of a server, and tests.
@@ -24,11 +26,11 @@ Name = tuple[str, str]
 """Of a class: its module, and its name there."""
 
 
-def python_classes(folder: Path, compiled: set[str]) -> set[Name]:
-    """The classes of the modules in `compiled` that stay classes of Python."""
+def bases_of(folder: Path, paths: Iterable[Path]) -> dict[Name, list[Name]]:
+    """The bases of each class at the top of the modules at `paths`."""
     bases: dict[Name, list[Name]] = {}
-    for path in sorted(compiled):
-        module, tree = module_of(folder, Path(path)), ast.parse(Path(path).read_text(encoding="utf-8"))
+    for path in paths:
+        module, tree = module_of(folder, path), ast.parse(path.read_text(encoding="utf-8"))
         known = {node.name: (module, node.name) for node in tree.body if isinstance(node, ast.ClassDef)}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
@@ -36,8 +38,22 @@ def python_classes(folder: Path, compiled: set[str]) -> set[Name]:
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 written = [ast.unparse(base).partition("[")[0] for base in node.bases]
-                found = [known.get(name, ("", name)) for name in written if name not in _LEFT_TO_MYPYC]
-                bases[module, node.name] = found
+                bases[module, node.name] = [known.get(name, ("", name)) for name in written]
+    return bases
+
+
+def made_from(base: Name, bases: dict[Name, list[Name]]) -> set[Name]:
+    """The classes that have `base` as a base, or as a base of theirs."""
+    found = {base}
+    while more := {name for name, above in bases.items() if not found.isdisjoint(above)} - found:
+        found |= more
+    return found - {base}
+
+
+def python_classes(folder: Path, compiled: set[str]) -> set[Name]:
+    """The classes of the modules in `compiled` that stay classes of Python."""
+    written = bases_of(folder, [Path(each) for each in compiled])
+    bases = {name: [each for each in above if each[1] not in _LEFT_TO_MYPYC] for name, above in written.items()}
     python: set[Name] = set()
     while True:
         more = {name for name, above in bases.items() if any(base not in bases or base in python for base in above)}
@@ -59,4 +75,5 @@ def mark_classes(module: str, source: str, python: set[Name]) -> str:
 
 
 def module_of(folder: Path, path: Path) -> str:
-    return ".".join([folder.name, *path.relative_to(folder).with_suffix("").parts])
+    """The name that others import a file by."""
+    return ".".join([folder.name, *path.relative_to(folder).with_suffix("").parts]).removesuffix(".__init__")

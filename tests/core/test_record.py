@@ -132,6 +132,12 @@ def test_a_field_that_must_be_there_is_missed_where_it_is_read() -> None:
         LockRecord.load({"ns": "n"})
 
 
+@pytest.mark.parametrize("item", [1, "x", None, []])
+def test_an_item_that_is_no_object_is_of_another_type_where_it_is_read(item: object) -> None:
+    with pytest.raises(TypeError):
+        LockRecord.load({"ns": "n", "name": "j", "holders": [item]})
+
+
 def test_a_field_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="colour"):
         LockRecord(ns="n", name="j", colour="red")  # type: ignore[call-arg]

@@ -1,5 +1,5 @@
 """Record classes as `base/record.py` makes them when the program runs. A compiled build has them written out instead,
-which tests/meta/test_written_records.py compares."""
+which tests/core/test_written_records.py compares."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _converted(value: Any, written: str, kind: type, item: type | None) -> Any:
         return None
     if kind is tuple and isinstance(value, list):
         if item is not None and issubclass(item, Record):
-            return tuple([item.load(each) for each in value])
+            return tuple([item.load(each) for each in tuple_of(value, dict)])
         return tuple(value) if item is None else tuple_of(value, item)
     if isinstance(value, dict) and issubclass(kind, Record):
         return kind.load(value)
