@@ -81,6 +81,7 @@ GOOD = {
     "a place that was given up": [queued(1, "k3"), leave(1.2, "k3"), claim(1.5, 2, **B), claim(4, 3)],
     "a place after a long silence": [queued(1, "k3"), claim(2, 2, **B), claim(30, 3)],
     "a key so old that it is forgotten": [claim(0, 1), release(0.5, 1), claim(1, 40, key="k1")],
+    "a key of more than ten minutes ago": [claim(0, 1), release(0.5, 1), claim(601, 2, key="k1")],
 }
 
 BAD = {
@@ -136,6 +137,10 @@ BAD = {
     "one lease, two tokens": ("token:rises", [claim(0, 1), claim(0.5, 2, lease="l1", key="k1")]),
     "shown with an owner of long ago": ("token:rises", [claim(0, 4), release(1, 4), claim(1.2, 5, **B), show(5, 4)]),
     "two leases with one key": ("idem:acquire", [claim(0, 1), release(1, 1), claim(2, 2, key="k1")]),
+    "two leases with one key, much later": (
+        "idem:acquire",
+        [claim(0, 1), release(1, 1), claim(541, 2, key="k1")],
+    ),
     "a repeat that made a second lease": (
         "idem:acquire",
         [claim(0, 1), claim(2.5, 2, key="k1")],

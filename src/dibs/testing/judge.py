@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from dibs.core.limits import REMEMBERED_MAX
+from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS
 
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 # Calls that may bring a lease; `heir` is the new owner of a transfer.
@@ -208,8 +208,10 @@ def _keys(run: Sequence[RecordedCall]) -> Iterator[Violation]:
     for call in sorted(run, key=lambda call: call.ended):
         if call.call not in CLAIMS or call.outcome != OK or not call.key:
             continue
-        first = known.setdefault((call.key, call.job), call)
-        if first.lease != call.lease and abs(call.token - first.token) <= REMEMBERED_MAX:
+        first = known.get((call.key, call.job), call)
+        known[call.key, call.job] = call
+        is_known = abs(call.token - first.token) <= REMEMBERED_MAX and call.ended - first.began < REMEMBERED_MS / 1000
+        if first.lease != call.lease and is_known:
             yield Violation("idem:acquire", f"One request key got two leases of {call.job}.", (first, call))
 
 

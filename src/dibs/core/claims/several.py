@@ -18,7 +18,7 @@ from dibs.core.claims.acquire import (
 from dibs.core.commands import AcquireAll, AcquireAny
 from dibs.core.draft import Draft
 from dibs.core.holds.capacity import own_hold
-from dibs.core.holds.expiry import is_remembered
+from dibs.core.holds.expiry import remembered
 from dibs.core.holds.grants import grant
 from dibs.core.holds.proof import same
 from dibs.core.holds.quota import over_held, over_waiting
@@ -99,7 +99,7 @@ def _answer_again(draft: Draft, command: AcquireAny) -> outcomes.Outcome | None:
 def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
     lock = draft.lock(command.ns, name)
     known = [(hold.principal, hold.lease_id, hold.request_key) for hold in lock.holders]
-    recent = [end for end in lock.endings if is_remembered(draft, end.at_ms)]
+    recent = remembered(lock.endings, draft.now_ms)
     known += [(end.principal, end.lease_id, end.request_key) for end in recent]
     for principal, lease_id, key in known:
         same_key = command.request_key is not None and key == command.request_key
