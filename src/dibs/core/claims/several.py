@@ -193,9 +193,9 @@ def _wait_for_all(
     if cycle:
         note_want(draft, command, refused)
         return outcomes.Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
-    # In the queue it would wait for a hold that its own key has outside its session: the end of a lost job is
-    # forgotten.
-    if not may_wait(command) or not all(same(each.session, command.session) for each in mine.values()):
+    # Who has a part by this very ask had all of it, and lost the others. In the queue it would wait for itself, and get
+    # a second lease of the part if that ended there.
+    if not may_wait(command) or not all(_of_another_ask(command, each) for each in mine.values()):
         note_want(draft, command, refused)
         return _refused(draft, command, bad, mine)
     if command.replaces is not None:
@@ -205,6 +205,11 @@ def _wait_for_all(
         forget_want(draft, command)
         return over
     return join_queue(draft, command, command.names)
+
+
+def _of_another_ask(command: AcquireAll, hold: Holder) -> bool:
+    """Return whether the session has it by another ask."""
+    return same(hold.session, command.session) and was_held_before(command, hold)
 
 
 def overlapping_pair(names: tuple[str, ...], mode: str) -> tuple[str, str] | None:
