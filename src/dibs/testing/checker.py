@@ -123,6 +123,7 @@ class Checker:
         if before is not None:
             self._tokens, self._made, self._let_go = before._tokens, before._made, before._let_go
             self._withdrawn = before._withdrawn
+            self.outside.goes_on_from(before.outside)
             self.asking, self._alive_ms = before.asking, before._alive_ms
 
     def learn(self, events: Sequence[Event], now_ms: int) -> None:
@@ -166,6 +167,8 @@ class Checker:
         elif isinstance(command, Withdraw):
             self._withdrawn.add(command.request_key)
             self._let_go.update([(name, command.ticket_id or "") for name in command.names])
+        elif isinstance(command, ReturnNumber):
+            self.outside.gives_back(command.name, command.number, command.request_key or "")
         elif isinstance(command, OpenSession):  # a repeat does not renew it
             self._sessions.setdefault(command.fresh_id, now_ms + command.ttl_ms)
         elif isinstance(command, EndSession):
