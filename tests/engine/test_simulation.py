@@ -267,7 +267,7 @@ PLANTED: list[tuple[Any, str, Any, str]] = [
     (capacity.Owners, "fits", fits_into_every_pool, "excl"),
     (related, "are_related", are_strangers_related, "excl"),
     (acquire, "over_held", lambda *_: None, "quota"),
-    (effects, "_doubted", lambda effect, by: effect, "effect:doubt-told"),
+    (effects, "_doubted", lambda effect, *by: effect, "effect:doubt-told"),
     (numbers, "was_withdrawn", lambda *_: False, "number"),
     (numbers, "_next", lambda lock, at_least: max(1, lock.last_number, at_least), "number"),
     (DeliveryPlan, "failed", lambda plan, *told: plan.done(*told[:-1]), "webhook:ordered"),

@@ -32,8 +32,8 @@ of a caller that hung up and has a key: it may ask again, and must get what it w
 named by its user, who may ask with it elsewhere.
 
 Marks are kept per principal: a key means nothing to others. A number of a series that is given back leaves such a mark,
-too (`numbers.py`). A frozen store takes no withdrawals; who sends them tries
-again. Closures, pools and done marks change nothing here: what is given up is given to the next in the queue as ever.
+too (`numbers.py`). A frozen store takes no withdrawals; who sends them tries again. Closures, pools and done marks
+change nothing here: what is given up is given to the next in the queue as ever.
 """
 
 from __future__ import annotations
