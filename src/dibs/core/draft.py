@@ -131,7 +131,7 @@ class Draft:
         self._tree_queues: dict[str, TreeQueue] = {}
 
     def view(self) -> View:
-        """What the decision looks at, at its own time. That of the view goes on when more is read in the middle."""
+        """The records at the time of the decision. The view's own time goes on when more is read in the middle."""
         view = View(self.now_ms, self._view.records)
         view.vouched_ms = self.vouched_ms
         return view
