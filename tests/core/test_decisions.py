@@ -22,7 +22,7 @@ from tests.core.make import holder
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from dibs.core.commands import Command
     from dibs.core.records import Stored
@@ -104,6 +104,24 @@ def test_who_is_handed_a_job_is_told_the_lease_that_it_has_when_its_places_are_s
     lock: Any = store.records[lock_key(NS, "a")]
     assert lock.holders[0].ttl_ms == told.lease.ttl_ms == 0
     assert lock.line == ()
+
+
+@pytest.mark.fault("F-663")
+@pytest.mark.promise("answer")
+def test_an_answer_is_looked_at_by_the_time_of_its_decision_though_time_passes_while_more_is_read(store: Store) -> None:
+    store.claim("S1", "a")
+    view = View(store.now_ms, dict(store.records))
+
+    def load(keys: Iterable[str]) -> None:
+        """What is missing is read so late that the lease in the way has ended."""
+        view.records.update(dict.fromkeys(keys))
+        view.now_ms += 60_000
+
+    view.load = load
+    told = decide(view, Acquire(name="a", wait=True, **store.terms("S2", {}))).outcome
+    assert view.now_ms > store.now_ms
+    assert isinstance(told, Queued)
+    assert (told.now_ms, [each.holder.owner for each in told.blockers]) == (store.now_ms, ["S1"])
 
 
 # Rules that answer what they do not write.

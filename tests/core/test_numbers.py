@@ -8,9 +8,20 @@ from typing import Any
 import pytest
 
 from dibs.core import events
-from dibs.core.commands import Acquire, Close, Command, Inspect, ReturnNumber, SetAcl, SetPool, Sweep, TakeNumber
+from dibs.core.commands import (
+    Acquire,
+    Close,
+    Command,
+    Inspect,
+    ReturnNumber,
+    SetAcl,
+    SetPool,
+    Sweep,
+    TakeNumber,
+    Withdraw,
+)
 from dibs.core.lease_outcomes import Numbered, NumberReturned, NumberTaken
-from dibs.core.limits import IDLE_RECORD_MS, NUMBERS_KEPT
+from dibs.core.limits import IDLE_RECORD_MS, NUMBERS_KEPT, REMEMBERED_MS
 from dibs.core.outcomes import Closed, Forbidden, Granted, Outcome, Status
 from dibs.core.records import lock_key
 from dibs.engine.coordinator import Coordinator
@@ -43,8 +54,8 @@ class Series:
         assert isinstance(outcome, Numbered)
         return outcome.number
 
-    def give_back(self, number: int, principal: str = "p", *, admin: bool = False) -> Outcome:
-        return self.ask(ReturnNumber(ns=NS, name=NAME, principal=principal, number=number, admin=admin))
+    def give_back(self, number: int, principal: str = "p", **more: Any) -> Outcome:
+        return self.ask(ReturnNumber(ns=NS, name=NAME, principal=principal, number=number, **more))
 
 
 @pytest.fixture
@@ -118,6 +129,44 @@ def test_only_its_owner_or_an_operator_gives_a_number_back(series: Series) -> No
     assert not never.was_taken
 
 
+@pytest.mark.fault("F-664")
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_late_copy_of_a_give_back_does_not_free_the_number_of_the_next_who_got_it(series: Series, last: int) -> None:
+    for _ in range(last):
+        series.number()
+    first = series.give_back(1, request_key="b")
+    assert series.number("b") == 1
+    assert isinstance(first, NumberReturned)
+    assert series.give_back(1, request_key="b") == first.replace(last_number=last)
+    assert series.number("c") == last + 1
+    series.clock.advance(REMEMBERED_MS - 1)
+    series.give_back(1, request_key="b")
+    assert series.number("d") == last + 2
+    assert isinstance(own := series.give_back(1, request_key="c"), NumberReturned)
+    assert own.was_taken
+    assert series.number("e") == 1
+
+
+@pytest.mark.fault("F-664")
+def test_a_late_copy_of_a_give_back_that_found_nobody_frees_nothing_either(series: Series) -> None:
+    series.give_back(1, request_key="b")
+    assert series.number() == 1
+    series.give_back(1, request_key="b")
+    assert series.number() == 2
+    series.give_back(2, request_key="b")  # the key of a give-back is for its number alone
+    assert series.number() == 2
+
+
+@pytest.mark.promise("idem:withdraw")
+def test_a_give_back_and_a_claim_with_one_request_key_are_two_asks(series: Series) -> None:
+    series.number()
+    series.give_back(1, request_key="k")
+    claim = Acquire(ns=NS, name=NAME, principal="p", owner="a", ttl_ms=5_000, fresh_lease_id="l" * 8, request_key="k")
+    assert isinstance(series.ask(claim), Granted)
+    series.ask(Withdraw(ns=NS, principal="p", names=(NAME,), request_key="k"))
+    assert series.number(key="k") == 1
+
+
 def test_a_series_is_never_forgotten_and_has_a_bounded_memory(series: Series) -> None:
     for expected in range(1, 3 * NUMBERS_KEPT):
         assert series.number() == expected
@@ -162,10 +211,15 @@ def test_random_asks_agree_with_the_obvious_series() -> None:
     for seed in range(tries(60, 2_000)):
         chance, series, taken, last = random.Random(seed), Series(), dict[int, str](), 0
         returned: set[int] = set()
+        sent: list[tuple[int, str]] = []  # give-backs, of which copies come late
         for step in range(40):
-            if taken and chance.random() < 0.3:
+            if sent and chance.random() < 0.2:
+                number, key = chance.choice(sent)
+                series.give_back(number, request_key=key)
+            elif taken and chance.random() < 0.3:
                 number = chance.choice(list(taken))
-                series.give_back(number)
+                sent.append((number, f"{seed}-{step}"))
+                series.give_back(number, request_key=sent[-1][1])
                 del taken[number]
                 returned.add(number)
             else:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Break, Inspect, OpenSession, Release
+from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Break, Close, Inspect, OpenSession, Release
 from dibs.core.limits import REMEMBERED_MAX
-from dibs.core.outcomes import GrantedAll, Refused
+from dibs.core.outcomes import GrantedAll, Queued, Refused
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 
@@ -105,6 +105,29 @@ def test_a_refusal_does_not_name_what_another_ask_of_the_session_was_told_of() -
     asks: dict[str, Any] = {"ns": "default", "principal": "p", "owner": "p", "session": "s"}
     rules.one(Acquire(**asks, name="b", ttl_ms=0, fresh_lease_id="l2", request_key="other"))
     assert left(rules.one(claim.replace(fresh_lease_id="l3"))) == [("c", "l1")]
+
+
+@pytest.mark.fault("F-665")
+@pytest.mark.promise("all-or-nothing", "idem:acquire")
+@pytest.mark.parametrize("other", ["of another", "closed"])
+def test_who_repeats_a_claim_of_which_a_job_was_lost_that_its_session_had_before_does_not_stand_in_line(
+    other: str,
+) -> None:
+    """It has all of it, or had. In the line it might lose the rest, and get it once more."""
+    rules = Coordinator(MemoryStore(lambda: 1_000))
+    rules.one(OpenSession(ns="default", fresh_id="s", principal="p", owner="p", ttl_ms=60_000))
+    asks: dict[str, Any] = {"ns": "default", "principal": "p", "owner": "p", "session": "s"}
+    rules.one(Acquire(**asks, name="b", ttl_ms=0, fresh_lease_id="l0"))
+    claim = CLAIM.replace(session="s", wait=True)
+    assert isinstance(rules.one(claim), GrantedAll)
+    rules.one(Release(ns="default", name="b", principal="p", lease_id="l0"))
+    if other == "closed":
+        rules.one(Close(ns="default", name="b", principal="op", reason="repairs", length_ms=1_000))
+    else:
+        rules.one(Acquire(ns="default", name="b", principal="q", owner="q", ttl_ms=60_000, fresh_lease_id="q"))
+    assert left(rules.one(claim.replace(fresh_lease_id="l2"))) == [("a", "l1"), ("c", "l1")]
+    new = claim.replace(fresh_lease_id="l3", request_key="k2")
+    assert isinstance(rules.one(new), Queued), "another ask of the session waits for what it lacks"
 
 
 @pytest.mark.fault("F-262")

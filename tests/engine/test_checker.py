@@ -8,6 +8,7 @@ import pytest
 
 from dibs.core.commands import Acquire, Renew
 from dibs.core.events import ACQUIRED, LEFT, OUTAGE, POOL_SET, QUEUED, RELEASED, Event
+from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS
 from dibs.core.outcomes import Blocker, Granted, Held, NotCurrent, Queued
 from dibs.core.records import (
     EXPIRED,
@@ -123,6 +124,50 @@ def test_sessions_of_one_family_may_have_a_job_at_once_also_within_one_commit(pa
     lock = LockRecord(ns=NS, name=JOB, token=2, endings=ends)
     court.checker.committed({lock_key(NS, JOB): lock}, [*given, *over], NOW_MS)
     assert court.said == ([] if parent else [("excl", f"s2 was given {JOB}, which s1 has.")])
+
+
+class OneKey:
+    """Leases of one job, one after the other. The last has the request key of the first."""
+
+    def __init__(self) -> None:
+        self.court = Court()
+        self.lock = LockRecord(ns=NS, name=JOB)
+
+    def writes(self, kind: str, number: int, now_ms: int, **lock: Any) -> None:
+        self.lock = self.lock.replace(**lock)
+        event = Event(at_ms=now_ms, kind=kind, ns=NS, job=JOB, owner="c1", token=number)
+        self.court.checker.committed({lock_key(NS, JOB): self.lock}, [event], now_ms)
+
+    def takes(self, token: int, now_ms: int, key: str) -> None:
+        hold = lease(9_000, now_ms + 9_000).replace(session=None, lease_id=f"L{token}", token=token, request_key=key)
+        self.writes(ACQUIRED, token, now_ms, token=token, holders=(hold,))
+
+    def lets_go(self, token: int, now_ms: int, ended_ms: int) -> None:
+        end: dict[str, Any] = {"owner": "c1", "principal": "team", "how": "released", "at_ms": ended_ms}
+        self.writes(RELEASED, token, now_ms, holders=(), endings=(Ending(lease_id=f"L{token}", token=token, **end),))
+
+
+@pytest.mark.fault("F-662")
+@pytest.mark.parametrize(
+    ("others", "past_ms", "is_known"),
+    [
+        (0, REMEMBERED_MS - 1, True),
+        (0, REMEMBERED_MS, False),
+        (REMEMBERED_MAX - 1, 1, True),
+        (REMEMBERED_MAX, 1, False),
+    ],
+)
+def test_a_request_key_has_one_lease_for_as_long_as_the_rules_remember_it(
+    others: int, past_ms: int, is_known: bool
+) -> None:
+    one = OneKey()
+    one.takes(1, NOW_MS, "k")
+    one.lets_go(1, NOW_MS + 500, NOW_MS)  # it was over before anybody noticed
+    for token in range(2, 2 + others):
+        one.takes(token, NOW_MS, f"k{token}")
+        one.lets_go(token, NOW_MS, NOW_MS)
+    one.takes(99, NOW_MS + past_ms, "k")
+    assert one.court.said == [("idem:acquire", f"Request key k has two leases of {JOB}.")] * is_known
 
 
 # Lines

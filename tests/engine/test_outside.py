@@ -150,9 +150,18 @@ def leaves_a_number_out(seen: Seen) -> None:
 def leaves_out_what_was_given_back(seen: Seen) -> None:
     seen.happens(kinds.NUMBERED, 1, reason="1")
     seen.happens(kinds.NUMBERED, 2, reason="2")
+    seen.outside.gives_back("j", 1, "b")
     seen.happens(kinds.NUMBER_RETURNED, 1, reason="1")
     seen.happens(kinds.NUMBERED, 3, reason="3")
     seen.outside.numbered("j", 3, "o3", "k", is_next=True)
+
+
+def frees_what_nobody_gave_back(seen: Seen) -> None:
+    seen.happens(kinds.NUMBERED, 1, reason="1")
+    for _ in range(2):
+        seen.outside.gives_back("j", 1, "b")
+        seen.happens(kinds.NUMBER_RETURNED, reason="1")
+        seen.happens(kinds.NUMBERED, 2, reason="1")
 
 
 def tells_a_number_that_nobody_gave(seen: Seen) -> None:
@@ -191,6 +200,7 @@ WRONG = {
     gives_a_number_twice: "number",
     leaves_a_number_out: "number",
     leaves_out_what_was_given_back: "number",
+    frees_what_nobody_gave_back: "number",
     tells_a_number_that_nobody_gave: "number",
     gives_one_ask_two: "number",
     forgets_the_last_number: "number",
@@ -215,12 +225,23 @@ def test_what_happened_before_an_older_copy_took_over_is_not_expected_of_it() ->
     assert seen.said == []
 
 
+def test_what_was_given_back_before_an_older_copy_took_over_may_be_anybodys_in_it() -> None:
+    seen, copy = Seen(), Seen()
+    seen.happens(kinds.NUMBERED, 1, reason="1")
+    seen.outside.gives_back("j", 1, "b")
+    copy.outside.goes_on_from(seen.outside)
+    copy.happens(kinds.NUMBERED, 2, reason="1")
+    copy.happens(kinds.NUMBER_RETURNED, reason="1")
+    assert copy.said == []
+
+
 def test_numbers_are_given_in_order_and_those_that_come_back_first() -> None:
     seen = Seen()
     for owner, number in ((1, 1), (2, 2), (3, 3)):
         seen.happens(kinds.NUMBERED, owner, reason=str(number))
         seen.outside.numbered("j", number, f"o{owner}", f"k{owner}", is_next=True)
     for number in (2, 3):
+        seen.outside.gives_back("j", number, f"b{number}")
         seen.happens(kinds.NUMBER_RETURNED, reason=str(number))
     seen.happens(kinds.NUMBERED, 4, reason="2")
     seen.outside.numbered("j", 2, "o4", "k4", is_next=True)

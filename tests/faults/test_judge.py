@@ -194,6 +194,10 @@ BAD = {
     "one lease, two tokens": ("token:rises", [claim(0, 1), claim(0.5, 2, lease="l1", key="k1")]),
     "shown with an owner of long ago": ("token:rises", [claim(0, 4), release(1, 4), claim(1.2, 5, **B), show(5, 4)]),
     "two leases with one key": ("idem:acquire", [claim(0, 1), release(1, 1), claim(2, 2, key="k1")]),
+    "two leases with one key, much later": (
+        "idem:acquire",
+        [claim(0, 1), release(1, 1), claim(541, 2, key="k1")],
+    ),
     "a repeat that made a second lease": (
         "idem:acquire",
         [claim(0, 1), claim(2.5, 2, key="k1")],

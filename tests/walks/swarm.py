@@ -428,7 +428,8 @@ class Swarm(Walker):
         self._borne.add("numbers")
         name, who = self.chance.choice(self.names), self.chance.choice(("team", "solo"))
         if self.chance.random() < 0.3:
-            return ReturnNumber(ns=NS, name=name, principal=who, number=self.chance.randint(1, 3))
+            number, key = self.chance.randint(1, 3), self.id("n")
+            return ReturnNumber(ns=NS, name=name, principal=who, number=number, request_key=key)
         asked: dict[str, Any] = {"owner": self.id("n"), "request_key": self.id("n"), "badges": (who,)}
         just: dict[str, Any] = self.chance.choice(({}, {}, {}, {"number": self.chance.randint(1, 4)}, {"at_least": 3}))
         return TakeNumber(ns=NS, name=name, principal=who, **asked, **just)

@@ -25,7 +25,7 @@ from dibs.wire import OWN_TYPE
 
 # What may be asked twice without doing it twice, beside what is only read, and what has a field that shows a repeat.
 _REPEATABLE = (
-    *("renew", "release", "leave", "withdraw", "free", "close", "open", "give-back"),
+    *("renew", "release", "leave", "withdraw", "free", "close", "open"),
     *("session-keep", "session-end"),
     *("token-revoke", "token-limit"),
 )

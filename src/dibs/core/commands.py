@@ -198,6 +198,7 @@ class ReturnNumber(JobCommand):
     principal: str
     number: int
     admin: bool = False
+    request_key: str | None = None  # names the give-back: a late copy of it frees nothing
 
 
 class Inspect(JobCommand):

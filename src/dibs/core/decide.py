@@ -104,7 +104,7 @@ def decide(view: View, command: Command) -> Decision:
         ]
     decision = Decision(outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(handed))
     for check in CHECKS:
-        check(view, command, decision)
+        check(draft.view(), command, decision)
     return decision
 
 

@@ -130,6 +130,12 @@ class Draft:
         self._overlaps: dict[tuple[str, int], Overlap] = {}
         self._tree_queues: dict[str, TreeQueue] = {}
 
+    def view(self) -> View:
+        """The records at the time of the decision. The view's own time goes on when more is read in the middle."""
+        view = View(self.now_ms, self._view.records)
+        view.vouched_ms = self.vouched_ms
+        return view
+
     def get(self, key: str) -> Stored | None:
         if self.writes and key in self.writes:
             return self.writes[key]

@@ -163,7 +163,7 @@ class Ending(Record):
 
 
 class WithdrawnAsk(Record):
-    """A claim that was withdrawn: a late copy of it is refused (`withdraw.py`)."""
+    """A claim that was withdrawn, or a number that was given back: a late copy of that does nothing (`withdraw.py`)."""
 
     principal: str
     request_key: str

@@ -331,9 +331,11 @@ def next_number(
     return found
 
 
-def return_number(name: str, number: int) -> Flow[bool]:
-    """Give the `number` of a series back. Returns whether anybody had it."""
-    return bool(answers.body_of((yield Ask("give-back", name, {"number": number})))["returned"])
+def return_number(name: str, number: int, *, request_key: str | None = None) -> Flow[bool]:
+    """Give the `number` of a series back. Returns whether anybody had it. A repeat with the same `request_key` frees
+    nothing: the number may be another's."""
+    document = {"number": number, "request_key": request_key or new_id()}
+    return bool(answers.body_of((yield Ask("give-back", name, document)))["returned"])
 
 
 def open_session(owner: str | None, ttl: Duration | None, metadata: str | None, process: str | None) -> Flow[Document]:

@@ -23,13 +23,15 @@ from dibs.core.commands import (
     OpenSession,
     Release,
     Renew,
+    ReturnNumber,
     TakeNumber,
     Transfer,
     Withdraw,
 )
 from dibs.core.events import Event
+from dibs.core.holds.expiry import remembered
 from dibs.core.lease_outcomes import Numbered, Renewed, Transferred
-from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, REMEMBERED_MAX
+from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
 from dibs.core.outcomes import Granted, GrantedAll, Held, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status
 from dibs.core.records import (
     EXCLUSIVE,
@@ -37,6 +39,7 @@ from dibs.core.records import (
     LOST,
     SHARED,
     USAGE_PREFIX,
+    Ending,
     Holder,
     LockRecord,
     SessionRecord,
@@ -95,8 +98,8 @@ class Checker:
         self._tokens: dict[str, int] = {}
         self._commits = 0
         self._made: dict[str, str] = {}  # every id of a lease or place that was ever written, and its job
-        self._by_key: dict[tuple[str, str], Holder] = {}  # the first lease of each request key, by job
-        self._ends: defaultdict[str, list[int]] = defaultdict(list)  # tokens, in the order they ended
+        self._by_key: dict[tuple[str, str], Holder] = {}  # the last lease of each request key, by job
+        self._ends: defaultdict[str, list[Ending]] = defaultdict(list)  # of leases, oldest first
         self._reported: dict[tuple[str, str], Reported] = {}
         self._free_ms: dict[str, int] = {}
         self._granted_ms: dict[str, int] = {}  # when its last grant was written, which is later than it says
@@ -120,6 +123,7 @@ class Checker:
         if before is not None:
             self._tokens, self._made, self._let_go = before._tokens, before._made, before._let_go
             self._withdrawn = before._withdrawn
+            self.outside.goes_on_from(before.outside)
             self.asking, self._alive_ms = before.asking, before._alive_ms
 
     def learn(self, events: Sequence[Event], now_ms: int) -> None:
@@ -163,6 +167,8 @@ class Checker:
         elif isinstance(command, Withdraw):
             self._withdrawn.add(command.request_key)
             self._let_go.update([(name, command.ticket_id or "") for name in command.names])
+        elif isinstance(command, ReturnNumber):
+            self.outside.gives_back(command.name, command.number, command.request_key or "")
         elif isinstance(command, OpenSession):  # a repeat does not renew it
             self._sessions.setdefault(command.fresh_id, now_ms + command.ttl_ms)
         elif isinstance(command, EndSession):
@@ -298,7 +304,7 @@ class Checker:
                 self._job_event(event, events, puts, now_ms)
         for key, record in puts.items():
             if isinstance(record, LockRecord):
-                self._lock(key, record, puts)
+                self._lock(key, record, puts, now_ms)
             elif isinstance(record, SessionRecord) and record.ended_ms:
                 self._session_over(key, record, puts, now_ms)
             elif isinstance(record, Ticket):
@@ -346,7 +352,9 @@ class Checker:
         elif event.kind in kinds.OWNERSHIP_ENDS:
             if event.token not in live:
                 self._say("audit", f"{event.kind} ends token {event.token} of {job}, which was not live.")
-            self._ends[job].append(event.token)
+            written = self._now(lock_key(NS, job), puts)
+            ends = written.endings if isinstance(written, LockRecord) else ()
+            self._ends[job] += [each for each in ends if each.token == event.token]
             self._over_ms[job, event.token] = now_ms
             self._ended(event)
         elif event.kind == kinds.QUEUED:
@@ -476,7 +484,7 @@ class Checker:
         if why:
             self._say("lease:outage-credit", f"An outage of {event.at_ms - began_ms} ms was recorded, and {why}.")
 
-    def _lock(self, key: str, lock: LockRecord, puts: Puts) -> None:
+    def _lock(self, key: str, lock: LockRecord, puts: Puts, now_ms: int) -> None:
         job = lock.name
         self.outside.written(lock)
         if {holder.token for holder in lock.holders} != self._live[job].keys():
@@ -486,6 +494,7 @@ class Checker:
             self._say("queue:fifo", f"The queue of {job} is {lock.line}, and events say {queue}.")
         for holder in lock.holders:
             self._holder(key, job, holder, puts)
+            self._has_one_lease(job, holder, now_ms)
         if lock.line and not lock.holders and not (lock.delay_until_ms or lock.parked or lock.done):
             head = self._now(ticket_key(NS, job, lock.line[0]), puts)
             stays = job in self._pools or job.startswith("path:") or any(covers(each, job) for each in self._closed)
@@ -518,10 +527,6 @@ class Checker:
         ends_ms = self._ceilings.setdefault(holder.lease_id, holder.ends_ms)
         if holder.ends_ms != ends_ms or 0 < ends_ms < max(holder.renewed_ms, holder.expires_ms):
             self._say("max-hold", f"{holder.owner}'s lease of {job} goes on after its ceiling.")
-        if holder.request_key is not None:
-            first = self._by_key.setdefault((holder.request_key, job), holder)
-            if first.lease_id != holder.lease_id and first.token not in self._ends[job][:-REMEMBERED_MAX]:
-                self._say("idem:acquire", f"Request key {holder.request_key} has two leases of {job}.")
         if holder.session is not None:
             session = self._now(session_key(holder.session), puts)
             if isinstance(session, SessionRecord) and not session.ended_ms and key not in session.holds:
@@ -530,6 +535,17 @@ class Checker:
             for other, live in self._live.items():
                 if other != job and overlap(other, job):
                     self._apart(job, holder, other, live, puts)
+
+    def _has_one_lease(self, job: str, holder: Holder, now_ms: int) -> None:
+        """A request key has one lease of a job, until the end of that is forgotten."""
+        if holder.request_key is None:
+            return
+        before = self._by_key.get((holder.request_key, job), holder)
+        self._by_key[holder.request_key, job] = holder
+        if before.lease_id != holder.lease_id:
+            known = [each.token for each in remembered(tuple(reversed(self._ends[job])), now_ms)]
+            if before.token in (*known, *self._live[job]):
+                self._say("idem:acquire", f"Request key {holder.request_key} has two leases of {job}.")
 
     def _apart(self, job: str, holder: Holder, other: str, live: dict[int, Event], puts: Puts) -> None:
         record = self._now(lock_key(NS, other), puts)

@@ -314,7 +314,8 @@ def _keys(run: Sequence[RecordedCall]) -> Iterator[Violation]:
     for call in sorted(run, key=lambda call: call.ended):
         if call.call not in CLAIMS or call.outcome != OK or not call.key or call.units:
             continue
-        first = known.setdefault((call.key, call.job), call)
+        first = known.get((call.key, call.job), call)
+        known[call.key, call.job] = call
         is_known = abs(call.token - first.token) <= REMEMBERED_MAX and call.ended - first.began < REMEMBERED_MS / 1000
         if first.lease != call.lease and is_known:
             yield Violation("idem:acquire", f"One request key got two leases of {call.job}.", (first, call))

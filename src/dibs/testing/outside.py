@@ -193,7 +193,14 @@ class Outside:
         self.steps, self.series = StepHistory(), SeriesHistory()
         self._seen: dict[tuple[str, str], int] = {}  # by job and step: the highest token that came
         self._asks: dict[tuple[str, str], tuple[int, str]] = {}  # by job and request key: its number, and whose it is
+        # By job, number and request key of each give-back: whose the number was when that was first sent; empty: nobody
+        # here knows.
+        self._given_back: dict[tuple[str, int, str], str] = {}
         self._happened = 0
+
+    def goes_on_from(self, before: Outside) -> None:
+        """An older copy took over. Whose a number is that was given back before is not known from now on."""
+        self._given_back = dict.fromkeys(before._given_back, "")
 
     def learn(self, events: Iterable[Event]) -> None:
         """The history of an older copy. What happened outside under it is not known here."""
@@ -204,7 +211,16 @@ class Outside:
 
     def follow(self, event: Event) -> None:
         self._report(self.steps.follow(event))
+        if event.kind == kinds.NUMBER_RETURNED:
+            self._report(self._freed(event.job, int(event.reason or 0)))
         self._report(self.series.follow(event))
+
+    def _freed(self, job: str, number: int) -> Wrong | None:
+        owner = self.series.taken[job].get(number, "")
+        given_back = [whose for (name, each, _), whose in self._given_back.items() if (name, each) == (job, number)]
+        if not owner or not {"", owner}.isdisjoint(given_back):
+            return None
+        return NUMBER, f"{number} of {job} was freed, which {owner} has and did not give back."
 
     def written(self, lock: LockRecord) -> None:
         self._report(self.steps.differs(lock))
@@ -251,6 +267,10 @@ class Outside:
         if len(results) > 1 and work.since:
             self._say(ONCE, f"Step {key} of {job} happened {len(results)} times.")
         return results[-1]
+
+    def gives_back(self, job: str, number: int, request_key: str) -> None:
+        """A client sends this, perhaps once more."""
+        self._given_back.setdefault((job, number, request_key), self.series.taken[job].get(number, ""))
 
     def numbered(self, job: str, number: int, owner: str, request_key: str, *, is_next: bool) -> None:
         """A server has this number for an ask. A repeat gets the same, until that is given back."""

@@ -326,19 +326,24 @@ class SimulatedServer:
         and not decided anew."""
         served = {(event.job, event.token): event.ticket for event in events if event.kind == kinds.ACQUIRED}
         for key, record in puts.items() if self._gone else ():
+            there = self.world.store._records.get(key, ABSENT).record
+            if isinstance(record, Ticket) and there is None and record.lease_id in self._gone:
+                self._say_gone(self._gone[record.lease_id], f"was put in line for {record.name}")
             if not isinstance(record, LockRecord):
                 continue
-            there = self.world.store._records.get(key, ABSENT).record
             before = there.holders if isinstance(there, LockRecord) else ()
             for each in record.holders:
                 claim = self._gone.get(each.lease_id)
                 if claim is None or each.lease_id in [holder.lease_id for holder in before]:
                     continue
                 if not self._has_ticket(record.name, served.get((record.name, each.token), 0), each.lease_id):
-                    refused = self.world.checker.waits.refused.get(claim.request_key or "", "")
-                    also = f" It was told `{refused}` elsewhere meanwhile." if refused else ""
-                    said = f"{claim.owner} had hung up before {self.name} read the store, and was given {record.name}."
-                    self.world.say("queue:no-dead-grant", said + also)
+                    self._say_gone(claim, f"was given {record.name}")
+
+    def _say_gone(self, claim: AcquireTerms, what: str) -> None:
+        refused = self.world.checker.waits.refused.get(claim.request_key or "", "")
+        also = f" It was told `{refused}` elsewhere meanwhile." if refused else ""
+        said = f"{claim.owner} had hung up before {self.name} read the store, and {what}."
+        self.world.say("queue:no-dead-grant", said + also)
 
     def _has_ticket(self, job: str, number: int, ticket_id: str) -> bool:
         """Return whether it got the job for the place that it had in the store before: any server serves that."""

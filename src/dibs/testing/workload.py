@@ -567,7 +567,8 @@ class Workload:
         self._bore(reply, ["numbers"], [job])
         if reply.status < 300 and chance.random() < 0.3:
             yield chance.choice((1, 100))
-            yield from self._ask(Ask("give-back", job, {"number": reply.body["number"]}))
+            back = {"number": reply.body["number"], "request_key": f"{owner}b"}
+            yield from self._ask(Ask("give-back", job, back))
         return False
 
     def _operate(self) -> Steps:

@@ -50,7 +50,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "acl": {"acl": "object?"},
     "pool": {"slots": "whole?"},
     "next": {"at_least": "whole", "number": "whole", "owner": "text", "request_key": "text"},
-    "give-back": {"number": "whole!"},
+    "give-back": {"number": "whole!", "request_key": "text"},
     "inspect": {},
     "session-open": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "process": "text",

@@ -486,6 +486,7 @@ REQUESTS: dict[str, Fields] = {
     },
     "give-back": {
         "number": Field(WHOLE, "the number to free", required=True, numbers=(1, limits.NUMBER_MAX)),
+        "request_key": REQUEST_KEY.but("names the give-back: a late copy with the same key frees nothing"),
     },
     "inspect": {},
     "session-open": {

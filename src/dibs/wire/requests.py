@@ -345,7 +345,12 @@ def _take_number(ns: str, name: str, document: Document, caller: Caller) -> comm
 def _return_number(ns: str, name: str, document: Document, caller: Caller) -> commands.ReturnNumber:
     may_all = caller.role in (OPERATOR, ADMIN)
     return commands.ReturnNumber(
-        ns=ns, name=_series(name), principal=caller.principal, number=document["number"], admin=may_all
+        ns=ns,
+        name=_series(name),
+        principal=caller.principal,
+        number=document["number"],
+        admin=may_all,
+        request_key=values.request_key_of(document),
     )
 
 

@@ -19,11 +19,12 @@ def take(call: Call) -> Answer:
     at_least, number = count(call, "at_least", NUMBER_MAX), count(call, "number", NUMBER_MAX)
     if sum(each is not None for each in (given_back, at_least, number)) > 1:
         raise UsageError("Of --at-least, --number and --give-back, name one.", call.command)
+    request_key: str = call.values.get("request_key") or new_id()
     if given_back is not None:
-        body = call.body("give-back", name, {"number": given_back})
+        body = call.body("give-back", name, {"number": given_back, "request_key": request_key})
         said = "Given back:" if body["returned"] else "Nobody had it:"
         return yes(body, f"{call.paint.good(said)} {given_back} of {plain(name)}.", quiet="")
-    document: Document = {"owner": _owner(call), "request_key": call.values.get("request_key") or new_id()}
+    document: Document = {"owner": _owner(call), "request_key": request_key}
     put(document, "at_least", at_least)
     put(document, "number", number)
     reply = call.ask("next", name, document)
@@ -57,7 +58,7 @@ COMMANDS = {
             "Prints a number that nobody else gets, whichever work tree or machine asks at the same store: "
             "one after the other, without gaps. The number stays taken when its owner is gone, until it is "
             "given back. `dibs history SERIES` shows who got which. A repeat with the same --request-key "
-            "prints the same number."
+            "prints the same number; of a --give-back, it frees nothing more."
         ),
         examples=(
             ("dibs next migrations --at-least 436", "the number of a new migration"),

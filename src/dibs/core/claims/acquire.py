@@ -13,7 +13,7 @@ from dibs.core.draft import Draft
 from dibs.core.holds.access import allowed, other_list, put_list
 from dibs.core.holds.capacity import is_paused, misfit, other_slots
 from dibs.core.holds.exclusion import blockers, covered, named
-from dibs.core.holds.expiry import is_remembered, own_deadline_ms, shown
+from dibs.core.holds.expiry import own_deadline_ms, remembered, shown, was_withdrawn
 from dibs.core.holds.grants import apply_policy, for_session, grant, swap
 from dibs.core.holds.max_hold import capped_ms
 from dibs.core.holds.proof import ended, held_by, not_current, own_claim, own_session, same, session_hold, session_owner
@@ -208,12 +208,9 @@ def check_ask(draft: Draft, ask: AcquireTerms, marked: str) -> Outcome | None:
         session = own_session(draft, ask.session, ask.principal, ask.bound)
         if not isinstance(session, SessionRecord):
             return session
-    if ask.request_key is not None:
-        for each in draft.lock(ask.ns, marked).withdrawn:
-            is_its = (each.request_key, each.principal) == (ask.request_key, ask.principal)
-            if is_its and is_remembered(draft, each.at_ms):
-                return outcomes.KeySpent(now_ms=draft.now_ms, name=marked, ending=None)
-    return None
+    if ask.request_key is None or not was_withdrawn(draft, draft.lock(ask.ns, marked), ask.principal, ask.request_key):
+        return None
+    return outcomes.KeySpent(now_ms=draft.now_ms, name=marked, ending=None)
 
 
 def never_parked(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> JobOutcome | None:
@@ -290,8 +287,8 @@ def _why_not_now(draft: Draft, ask: AcquireTerms, lock: LockRecord) -> JobOutcom
 def _spent(draft: Draft, lock: LockRecord, ask: AcquireTerms) -> outcomes.KeySpent | outcomes.NotCurrent | None:
     """The ask got a hold that has ended: a late repeat must not become a lease that nobody knows of, nor change what
     another ask of its session has."""
-    for ending in lock.endings:
-        if ending.principal != ask.principal or not is_remembered(draft, ending.at_ms):
+    for ending in remembered(lock.endings, draft.now_ms):
+        if ending.principal != ask.principal:
             continue
         if ask.request_key is not None and ending.request_key == ask.request_key:
             return outcomes.KeySpent(now_ms=draft.now_ms, name=lock.name, ending=ending)

@@ -8,15 +8,21 @@ quota, and ends only when it is given back. So the record is never forgotten, an
 An ask is named by its request key. A repeat of it after a lost reply, as long as the series remembers whose the number
 is, gets the same number: none is skipped, and none is given twice. Numbers at and below the last one that are not on
 record count as taken, since nobody knows whether they are.
+
+A give-back is named by its request key, too. A number that was given back may be another's a moment later, also of the
+same principal: a late copy would take it from that one. So a give-back leaves the mark of an ask that is over
+(`withdraw.py`), whether it freed anything or not, and its copies find that.
 """
 
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.claims.withdraw import refuse_copies
 from dibs.core.commands import ReturnNumber, TakeNumber
 from dibs.core.draft import Draft
 from dibs.core.holds.access import allowed
 from dibs.core.holds.closures import closure_of
+from dibs.core.holds.expiry import was_withdrawn
 from dibs.core.lease_outcomes import Numbered, NumberReturned, NumberTaken
 from dibs.core.limits import NUMBERS_KEPT
 from dibs.core.outcomes import Closed, Forbidden, Outcome
@@ -59,6 +65,9 @@ def take_number(draft: Draft, command: TakeNumber) -> Outcome:
 def return_number(draft: Draft, command: ReturnNumber) -> Outcome:
     """Free a number. The last one is given to the next who asks; so is an earlier one, before others."""
     lock = present_lock(draft, command.ns, command.name)
+    ask = "" if command.request_key is None else f"give-back {command.number} {command.request_key}"
+    if ask and was_withdrawn(draft, lock, command.principal, ask):
+        return _returned(draft, lock, command.number, was_taken=True)
     entry = _entry(lock, command.number)
     if entry is not None and entry.principal != command.principal and not command.admin:
         return Forbidden(now_ms=draft.now_ms, name=lock.name)
@@ -74,13 +83,14 @@ def return_number(draft: Draft, command: ReturnNumber) -> Outcome:
             _put(draft, lock, last, free)
         draft.emit(events.NUMBER_RETURNED, lock.ns, lock.name, by=command.principal, reason=str(command.number))
         lock = draft.lock(command.ns, command.name)
-    return NumberReturned(
-        now_ms=draft.now_ms,
-        name=lock.name,
-        number=command.number,
-        was_taken=was_taken,
-        last_number=lock.last_number,
-    )
+    if ask:
+        refuse_copies(draft, lock, command.principal, ask)
+    return _returned(draft, lock, command.number, was_taken=was_taken)
+
+
+def _returned(draft: Draft, lock: LockRecord, number: int, *, was_taken: bool) -> NumberReturned:
+    last = lock.last_number
+    return NumberReturned(now_ms=draft.now_ms, name=lock.name, number=number, was_taken=was_taken, last_number=last)
 
 
 def _given(lock: LockRecord, command: TakeNumber) -> Number | None:

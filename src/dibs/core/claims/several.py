@@ -18,7 +18,7 @@ from dibs.core.claims.acquire import (
 from dibs.core.commands import AcquireAll, AcquireAny
 from dibs.core.draft import Draft
 from dibs.core.holds.capacity import own_hold
-from dibs.core.holds.expiry import is_remembered
+from dibs.core.holds.expiry import remembered
 from dibs.core.holds.grants import grant
 from dibs.core.holds.proof import same
 from dibs.core.holds.quota import over_held, over_waiting
@@ -99,7 +99,7 @@ def _answer_again(draft: Draft, command: AcquireAny) -> outcomes.Outcome | None:
 def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
     lock = draft.lock(command.ns, name)
     known = [(hold.principal, hold.lease_id, hold.request_key) for hold in lock.holders]
-    recent = [end for end in lock.endings if is_remembered(draft, end.at_ms)]
+    recent = remembered(lock.endings, draft.now_ms)
     known += [(end.principal, end.lease_id, end.request_key) for end in recent]
     for principal, lease_id, key in known:
         same_key = command.request_key is not None and key == command.request_key
@@ -193,9 +193,9 @@ def _wait_for_all(
     if cycle:
         note_want(draft, command, refused)
         return outcomes.Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
-    # In the queue it would wait for a hold that its own key has outside its session: the end of a lost job is
-    # forgotten.
-    if not may_wait(command) or not all(same(each.session, command.session) for each in mine.values()):
+    # Who has a part by this very ask had all of it, and lost the others. In the queue it would wait for itself, and get
+    # a second lease of the part if that ended there.
+    if not may_wait(command) or not all(_of_another_ask(command, each) for each in mine.values()):
         note_want(draft, command, refused)
         return _refused(draft, command, bad, mine)
     if command.replaces is not None:
@@ -205,6 +205,11 @@ def _wait_for_all(
         forget_want(draft, command)
         return over
     return join_queue(draft, command, command.names)
+
+
+def _of_another_ask(command: AcquireAll, hold: Holder) -> bool:
+    """Return whether the session has it by another ask."""
+    return same(hold.session, command.session) and was_held_before(command, hold)
 
 
 def overlapping_pair(names: tuple[str, ...], mode: str) -> tuple[str, str] | None:

@@ -31,19 +31,20 @@ hold stay then.
 of a caller that hung up and has a key: it may ask again, and must get what it was given. So does a client whose key was
 named by its user, who may ask with it elsewhere.
 
-Marks are kept per principal: a key means nothing to others. A frozen store takes no withdrawals; who sends them tries
-again. Closures, pools and done marks change nothing here: what is given up is given to the next in the queue as ever.
+Marks are kept per principal: a key means nothing to others. A number of a series that is given back leaves such a mark,
+too (`numbers.py`). A frozen store takes no withdrawals; who sends them tries again. Closures, pools and done marks
+change nothing here: what is given up is given to the next in the queue as ever.
 """
 
 from __future__ import annotations
 
 from dibs.core.commands import Withdraw
 from dibs.core.draft import Draft
-from dibs.core.holds.expiry import end_hold, is_remembered
+from dibs.core.holds.expiry import end_hold, remembered, was_withdrawn
 from dibs.core.holds.proof import same
 from dibs.core.limits import REMEMBERED_MAX
 from dibs.core.outcomes import Outcome, Withdrawn
-from dibs.core.records import RELEASED, Ending, Holder, Ticket, WithdrawnAsk, ticket_key
+from dibs.core.records import RELEASED, Ending, Holder, LockRecord, Ticket, WithdrawnAsk, ticket_key
 from dibs.core.waiting.queue import advance, give_up, present_lock
 from dibs.core.waiting.tickets import marked, names_of, note_want
 
@@ -78,10 +79,10 @@ def withdraw(draft: Draft, command: Withdraw) -> Outcome:
                     released.append(name)
                     advance(draft, ns, (name,))
                     lock = draft.lock(ns, name)
-        endings = draft.lock(ns, name).endings
-        is_over = is_over or any(_is_named(command, each) and is_remembered(draft, each.at_ms) for each in endings)
+        endings = remembered(draft.lock(ns, name).endings, draft.now_ms)
+        is_over = is_over or any(_is_named(command, each) for each in endings)
     if key is not None and not is_over and not kept:
-        _refuse_copies(draft, ns, min(names), command.principal, key)
+        refuse_copies(draft, draft.lock(ns, min(names)), command.principal, key)
     return Withdrawn(now_ms=draft.now_ms, left=left, released=tuple(released), kept=tuple(kept))
 
 
@@ -98,10 +99,9 @@ def _is_meant(command: Withdraw, mine: Holder) -> bool:
     return _is_named(command, mine) or (mine.principal == command.principal and same(mine.lease_id, command.ticket_id))
 
 
-def _refuse_copies(draft: Draft, ns: str, name: str, principal: str, key: str) -> None:
-    lock = draft.lock(ns, name)
-    older = [each for each in lock.withdrawn if is_remembered(draft, each.at_ms)]
-    if any((each.request_key, each.principal) == (key, principal) for each in older):
+def refuse_copies(draft: Draft, lock: LockRecord, principal: str, ask: str) -> None:
+    if was_withdrawn(draft, lock, principal, ask):
         return
-    mark = WithdrawnAsk(principal=principal, request_key=key, at_ms=draft.now_ms)
-    draft.put(lock.replace(withdrawn=(mark, *older[: REMEMBERED_MAX - 1])))
+    mark = WithdrawnAsk(principal=principal, request_key=ask, at_ms=draft.now_ms)
+    older = remembered(lock.withdrawn[: REMEMBERED_MAX - 1], draft.now_ms)
+    draft.put(lock.replace(withdrawn=(mark, *older)))

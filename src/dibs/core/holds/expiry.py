@@ -38,6 +38,14 @@ from dibs.core.records import (
     session_key,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from dibs.core.records import WithdrawnAsk
+
+    Over = TypeVar("Over", bound=Ending | WithdrawnAsk)
+
 
 def session_deadline_ms(draft: Draft, session: SessionRecord) -> int:
     """The deadline of a session: when it ended, or one TTL after its last renewal."""
@@ -188,7 +196,7 @@ def end_hold(
         metadata=holder.metadata,
     )
     # Only the newest keeps its texts, of which one may be 4 KiB: successors see no other.
-    older = tuple([each for each in lock.endings[: REMEMBERED_MAX - 1] if at_ms - each.at_ms < REMEMBERED_MS])
+    older = tuple(remembered(lock.endings[: REMEMBERED_MAX - 1], at_ms))
     if older and (older[0].checkpoint is not None or older[0].metadata is not None):
         older = (older[0].replace(checkpoint=None, metadata=None), *older[1:])
     lock = lock.replace(
@@ -263,6 +271,13 @@ def _forget_in_session(draft: Draft, lock: LockRecord, holder: Holder) -> None:
         draft.put(session.replace(holds=holds, want=None))
 
 
-def is_remembered(draft: Draft, at_ms: int) -> bool:
-    """Return whether what ended, or was withdrawn, at this time still answers late copies and repeats."""
-    return draft.now_ms - at_ms < REMEMBERED_MS
+def remembered(over: tuple[Over, ...], now_ms: int) -> list[Over]:
+    """Of ends or withdrawn asks, newest first, those that still answer late copies and repeats (`withdraw.py`)."""
+    return [each for each in over[:REMEMBERED_MAX] if now_ms - each.at_ms < REMEMBERED_MS]
+
+
+def was_withdrawn(draft: Draft, lock: LockRecord, principal: str, ask: str) -> bool:
+    """Return whether the ask of this name is a late copy of one that was withdrawn."""
+    if not lock.withdrawn:
+        return False
+    return (principal, ask) in [(each.principal, each.request_key) for each in remembered(lock.withdrawn, draft.now_ms)]
