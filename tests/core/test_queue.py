@@ -40,7 +40,7 @@ HOUR_MS = 3_600_000
 
 
 class Room:
-    """One store, and those who claim in it. A lease has the name of its owner and job."""
+    """One store, and those who claim in it. A lease has the name of its owner and job, that of several jobs of all."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
@@ -71,7 +71,8 @@ class Room:
         return self.claim(who, job, wait=True, **more)
 
     def all_of(self, who: str, *jobs: str, **more: Any) -> Any:
-        return self.rules.one(AcquireAll(names=jobs, fresh_lease_id=f"{who} {jobs[0]}", **self.terms(who, **more)))
+        lease = " ".join((who, *jobs))
+        return self.rules.one(AcquireAll(names=jobs, fresh_lease_id=lease, **self.terms(who, **more)))
 
     def release(self, who: str, job: str) -> None:
         self.rules.one(Release(ns=NS, name=job, principal="team", lease_id=f"{who} {job}"))

@@ -103,7 +103,7 @@ def import_from(opens: Callable[[], Store], source: BinaryIO, path: str | None, 
             raise InvalidInput("This is a database, whose log is a file beside it. Name it with --from FILE.")
         if adds:
             raise InvalidInput(
-                "A database of another program goes into an empty store: its users may have the names of others here. "
+                "A database of another program goes into an empty store: its users may have the names of others here.\n"
                 "Import it into a store of its own, and `dibs export` that for --add."
             )
         with _written("The temporary copy of what is imported"):
