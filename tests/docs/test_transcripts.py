@@ -52,6 +52,7 @@ NOT_TYPED = {
     "move-a-store": "under live workers: tests/faults/test_moves.py and test_operator_pages.py",
     "tls": "certificates: tests/processes/test_tls.py, tests/faults/test_tls_proxy.py",
     "coming-from-action-llama": "a scheduler of Action Llama",
+    "config": "servers elsewhere: tests/cli/test_contexts.py",
 }
 EVENTS_MAX = 100_000
 
