@@ -10,7 +10,7 @@ from dibs.core import lease_outcomes, outcomes, session_outcomes
 from dibs.core.commands import Acquire, AcquireAll, OpenSession, Release, Sweep, Transfer
 from dibs.core.decide import CHECKS, _present, decide
 from dibs.core.draft import Decision, Draft, HandedOver, Missing, View
-from dibs.core.holds.expiry import end_hold
+from dibs.core.holds.endings import end_hold
 from dibs.core.holds.grants import grant
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, OWNERS_NAMED_MAX
 from dibs.core.outcomes import Deadlock, Granted, Held, Outcome, Queued

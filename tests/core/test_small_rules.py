@@ -12,7 +12,8 @@ from dibs.core.draft import Draft, View
 from dibs.core.events import Event
 from dibs.core.holds.capacity import Owners, is_paused, misfit, slots_of, units_of
 from dibs.core.holds.closures import longest
-from dibs.core.holds.expiry import deadline_ms, end_hold, live_now, may_go_on
+from dibs.core.holds.endings import end_hold
+from dibs.core.holds.expiry import deadline_ms, live_now, may_go_on
 from dibs.core.holds.grants import check_room
 from dibs.core.limits import (
     CHECKPOINTS_BYTES_MAX,

@@ -210,7 +210,7 @@ def test_hostile_names_are_text(visit: Visit) -> None:
 
 
 def test_agents_have_a_row_each_and_files_one_name(visit: Visit, server: Server) -> None:
-    note = '{"agent":"claude","host":"vm","tree":"~/app","branch":"main","action":"edit <b>a</b>"}'
+    note = '{"agent":"claude","host":"vm","work_tree":"~/app","branch":"main","action":"edit <b>a</b>"}'
     asked = {"owner": "claude-3f2a in app@main", "metadata": note}
     session = server.ask("POST", "/sessions", asked).json["session_id"]
     for name in ("path:src/seen.py", "path:@0123456789ab/src/seen.py"):

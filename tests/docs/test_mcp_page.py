@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents import mcp as resources
-from dibs.agents.tool_fields import TTL_SECONDS_LOOSE
+from dibs.agents.mcp import methods as resources
+from dibs.agents.mcp.tool_fields import TTL_SECONDS_LOOSE
 from scripts.dev.pages.mcp import tools_section
 from tests.docs.pages import REFERENCE, code_words, read, section
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.core.claims import acquire, inspect, several, withdraw
 from dibs.core.commands import AcquireAll, Inspect, Transfer, Withdraw
-from dibs.core.holds import expiry
+from dibs.core.holds import endings, expiry
 from dibs.core.holds.proof import held_by, not_current
 from dibs.core.records import RELEASED
 from dibs.core.waiting.queue import present_lock
@@ -185,7 +185,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     def giving_back(draft: Draft, command: AcquireAll, *how: Any) -> Any:
         answer = refused(draft, command, *how)
         for each in answer.left:
-            expiry.end_hold(draft, draft.lock(command.ns, each.name), each.lease, how=RELEASED, at_ms=draft.now_ms)
+            endings.end_hold(draft, draft.lock(command.ns, each.name), each.lease, how=RELEASED, at_ms=draft.now_ms)
         return answer.replace(left=())
 
     patch.setattr(several, "_refused", giving_back)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client
-from dibs.agents.backend import ConnectionSession, ToolBackend
+from dibs.agents.mcp.backend import ConnectionSession, ToolBackend
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_transport import open_transport

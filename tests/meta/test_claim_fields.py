@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.agents import tool_fields
-from dibs.agents.tools import TOOLS
+from dibs.agents.mcp import tool_fields
+from dibs.agents.mcp.tools import TOOLS
 from dibs.cli.commands import hold
 from dibs.cli.framework.registry import load
 from dibs.cli.text import listing

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.backend import ToolBackend
+from dibs.agents.mcp.backend import ToolBackend
 from dibs.client.naming import Naming
 from dibs.sdk.async_client import AsyncClient
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.agents.http_endpoint import ApiTransport
-from dibs.agents.stdio import HANDSHAKE
+from dibs.agents.mcp.http_endpoint import ApiTransport
+from dibs.agents.mcp.stdio import HANDSHAKE
 from dibs.client.embedded import EmbeddedTransport
 from dibs.client.transport import Ask
 from dibs.engine.coordinator import Coordinator

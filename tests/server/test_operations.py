@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from dibs.agents.http_endpoint import MCP
+from dibs.agents.mcp.http_endpoint import MCP
 from dibs.client.requests import VERBS
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.caller_rights import LEAST_ROLE

@@ -7,8 +7,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from dibs.agents.http_endpoint import MCP
-from dibs.agents.tools import TOOLS
+from dibs.agents.mcp.http_endpoint import MCP
+from dibs.agents.mcp.tools import TOOLS
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.caller_rights import AGENT, LEAST_ROLE, ROLES, VIEWER, may
 from dibs.server import http_server

@@ -9,18 +9,18 @@ import re
 from zlib import crc32
 
 from dibs.base.errors import DibsError
-from dibs.wire.issue_names import Tracker, Trackers, has_secret, job_name, needs, reference_of
+from dibs.wire.issue_names import HostedRepository, IssueHosts, has_secret, job_name, needs, reference_of
 from tests.walks.step import Step
 
-TEAM = Trackers(
+TEAM = IssueHosts(
     github=["ghe.example.com"],
     gitlab=["git.example.com"],
     jira={"jira.example.com": ["PROJ", "BOTH"]},
     linear={"acme": ["ENG", "BOTH"]},
 )
-HUB = Tracker("github", "github.com", "acme/app")
-ENTERPRISE = Tracker("github", "ghe.example.com", "acme/app")
-LAB = Tracker("gitlab", "gitlab.com", "acme/tools/app")
+HUB = HostedRepository("github", "github.com", "acme/app")
+ENTERPRISE = HostedRepository("github", "ghe.example.com", "acme/app")
+LAB = HostedRepository("gitlab", "gitlab.com", "acme/tools/app")
 
 FORMS = [
     "https://github.com/acme/app/issues/42",

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from dibs.base.errors import InvalidName
 from dibs.wire.issue_names import (
-    Tracker,
+    HostedRepository,
     has_secret,
     is_plain,
     is_tracked,
     job_name,
     needs,
     reference_of,
-    tracker_at,
+    repository_at,
 )
 from tests.walks import references
 from tests.walks.references import ENTERPRISE, HUB, LAB, TEAM
@@ -83,7 +83,7 @@ def test_other_trackers_have_one_name_too(name: str, one: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tracker", "one"),
+    ("name", "repository", "one"),
     [
         ("#42", LAB, "gitlab://gitlab.com/acme/tools/app/issues/42"),
         ("!42", LAB, "gitlab://gitlab.com/acme/tools/app/merge_requests/42"),
@@ -92,8 +92,8 @@ def test_other_trackers_have_one_name_too(name: str, one: str) -> None:
         ("acme/web#42", ENTERPRISE, "github://ghe.example.com/acme/web/issues/42"),
     ],
 )
-def test_short_forms_mean_the_tracker_of_the_clone(name: str, tracker: Tracker, one: str) -> None:
-    found = reference_of(name, TEAM, tracker)
+def test_short_forms_mean_the_repository_of_the_clone(name: str, repository: HostedRepository, one: str) -> None:
+    found = reference_of(name, TEAM, repository)
     assert found is not None
     assert found.name == one
 
@@ -163,7 +163,7 @@ def test_what_the_surroundings_do_not_say_is_not_guessed(name: str) -> None:
 
 def test_a_plain_name_needs_nothing() -> None:
     assert needs("issue-1842") is None
-    assert needs("#42") == needs("acme/app#42") == "tracker"
+    assert needs("#42") == needs("acme/app#42") == "repository"
     assert needs("PROJ-42") == needs("https://x.example/y") == "settings"
     assert needs("github://a/b/issues/1") == "nothing"
 
@@ -183,14 +183,14 @@ def test_a_secret_in_an_address_is_seen(name: str, is_secret: bool) -> None:
     assert has_secret(name) is is_secret
 
 
-def test_only_known_hosts_have_a_tracker() -> None:
-    found = tracker_at("GitHub.com/Acme/App", TEAM)
+def test_only_known_hosts_have_repositories() -> None:
+    found = repository_at("GitHub.com/Acme/App", TEAM)
     assert found is not None
     assert (found.kind, found.path) == ("github", "acme/app")
-    assert tracker_at("gitlab.com/a/b/c", TEAM) is not None
-    assert tracker_at("github.com/acme/app/sub", TEAM) is None
-    assert tracker_at("code.example.net/acme/app", TEAM) is None
-    assert tracker_at("github.com/\u212a/app", TEAM) is None
+    assert repository_at("gitlab.com/a/b/c", TEAM) is not None
+    assert repository_at("github.com/acme/app/sub", TEAM) is None
+    assert repository_at("code.example.net/acme/app", TEAM) is None
+    assert repository_at("github.com/\u212a/app", TEAM) is None
 
 
 word = st.text(st.sampled_from("abAB01._-"), min_size=1, max_size=6)
@@ -223,8 +223,8 @@ anything = st.one_of(
 
 
 @given(anything, st.sampled_from([None, HUB, LAB, ENTERPRISE]))
-def test_the_one_name_of_a_one_name_is_itself_wherever_one_is(name: str, tracker: Tracker | None) -> None:
-    found = reference_of(name, TEAM, tracker)
+def test_the_one_name_of_a_one_name_is_itself_wherever_one_is(name: str, repository: HostedRepository | None) -> None:
+    found = reference_of(name, TEAM, repository)
     if found is not None:
         for around in (None, HUB, LAB, ENTERPRISE):
             again = reference_of(found.name, TEAM, around)
@@ -322,7 +322,7 @@ def test_no_form_of_a_reference_has_letters_beyond_ascii(name: str) -> None:
     assert reference_of(name, TEAM, HUB) is None
 
 
-def test_a_github_number_is_none_in_a_clone_of_another_tracker() -> None:
+def test_a_github_number_is_none_in_a_clone_of_another_host() -> None:
     assert reference_of("GH-42", TEAM, LAB) is None
     assert reference_of("GH-42", TEAM) is None
     assert reference_of("GH-42", TEAM, ENTERPRISE) is not None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.agents.tool_fields import HTTP, JOB_OWNER, OF_EVERY, PARTS
-from dibs.agents.tools import TOOLS
+from dibs.agents.mcp.tool_fields import HTTP, JOB_OWNER, OF_EVERY, PARTS
+from dibs.agents.mcp.tools import TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dibs.agents.tool_fields import ToolField
-    from dibs.agents.tools import Tool
+    from dibs.agents.mcp.tool_fields import ToolField
+    from dibs.agents.mcp.tools import Tool
 
     # The tool or part that has the field, its name, its type and its meaning.
     Described = tuple[str, str, str, str]

@@ -1,2 +1,1 @@
-"""The tools of agents: the MCP server (tools.py first), the skill, hooks, trackers. It needs the standard library
-only."""
+"""dibs for coding agents: the MCP server, hooks, the skill, issue trackers. It needs the standard library only."""

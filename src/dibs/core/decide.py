@@ -23,7 +23,8 @@ Who may have it, and until when: `holds/`
     related.py    a session, its parent and its children
     closures.py   maintenance stops: jobs that nobody is granted for a while
     path_claims.py  the claims of a tree of paths, in pages
-    expiry.py     when a hold is over: deadlines, the one way in which a hold ends; attempts, parking
+    expiry.py     when a hold is over: its deadline, and that of a session or a place in a queue
+    endings.py    the one way in which a hold ends; attempts, parking, delays; which endings are remembered
     outage_credit.py  how much later a deadline is for outages
     max_hold.py   `max_hold`: a deadline that nothing moves
     quota.py      how much a principal has, for those that have a limit

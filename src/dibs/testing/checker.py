@@ -29,7 +29,7 @@ from dibs.core.commands import (
     Withdraw,
 )
 from dibs.core.events import Event
-from dibs.core.holds.expiry import remembered
+from dibs.core.holds.endings import remembered
 from dibs.core.lease_outcomes import Numbered, Renewed, Transferred
 from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
 from dibs.core.outcomes import Granted, GrantedAll, Held, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status

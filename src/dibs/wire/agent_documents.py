@@ -146,7 +146,7 @@ def _row(agent: ListedAgent, states: Callable[[str], SessionState | None], now_m
         "user_id": session.principal,
         "namespace": session.ns,
         "host": note.get("host"),
-        "tree": note.get("tree"),
+        "work_tree": note.get("work_tree"),
         "branch": note.get("branch"),
         "jobs": jobs[:NAMES_SHOWN],
         "files": files[:NAMES_SHOWN],

@@ -10,7 +10,7 @@ SHELL = "shell"  # the part of an agent that is the commands which it runs
 ACTOR = "actor"  # the client of an agent with a name of its own
 MCP = "mcp"  # the note of a session that an MCP server opened for itself
 _CLIENT_CHARS_MAX = 32
-_FIELDS = {"part": 16, "host": 64, "tree": 200, "branch": 100, "action": 200}
+_FIELDS = {"part": 16, "host": 64, "work_tree": 200, "branch": 100, "action": 200}
 
 
 def agent_note(client: str, fields: dict[str, str]) -> str:

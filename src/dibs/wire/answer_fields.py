@@ -456,7 +456,7 @@ ANSWERS: dict[str, Answer] = {
         "user_id": text("the token's name"),
         "namespace": text("where its session was opened: the repository's, if a hook did that"),
         "host": text("its machine, or null", null=True),
-        "tree": text("the work tree that it was last in, or null", null=True),
+        "work_tree": text("the work tree that it was last in, or null", null=True),
         "branch": text("what is checked out there, or null", null=True),
         "jobs": texts("the jobs that it has, such as an issue; at most 100"),
         "files": texts("the files that it has, from the top of the work tree; at most 100"),

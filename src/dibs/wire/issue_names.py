@@ -3,7 +3,7 @@
     https://github.com/Acme/App/pull/42/files  ->  github://acme/app/issues/42
 
 A name that is not one of the forms below stays as it is, byte for byte. What a form leaves open is an argument: the
-tracker of the clone around (`#42`) and the team's settings (`PROJ-42`). Nothing is guessed: `UTF-8` is no ticket.
+repository that the clone came from (`#42`) and the team's settings (`PROJ-42`). Nothing is guessed: `UTF-8` is none.
 
 Different references never become one name. GitHub counts issues and pull requests of a repository together, so both
 have one form. GitLab counts them apart, so they have two. Case is folded only where the tracker folds it, and only in
@@ -18,7 +18,7 @@ from dibs.base.errors import InvalidName
 GITHUB, GITLAB, JIRA, LINEAR = "github", "gitlab", "jira", "linear"
 GITHUB_HOST, GITLAB_HOST, LINEAR_HOST, JIRA_CLOUD = ("github.com", "gitlab.com", "linear.app", ".atlassian.net")
 # What must be known of the surroundings before a name can be read.
-NOTHING, SETTINGS, TRACKER = "nothing", "settings", "tracker"
+NOTHING, SETTINGS, REPOSITORY = "nothing", "settings", "repository"
 
 _DIGITS = frozenset("0123456789")
 _UPPER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -71,8 +71,8 @@ class Reference:
         self.form = form
 
 
-class Tracker:
-    """The place of a clone's issues: `github` or `gitlab`, the host, and the repository's path there."""
+class HostedRepository:
+    """A repository on GitHub or GitLab, which has the issues of its clones: kind of host, host, and path there."""
 
     __slots__ = ("host", "kind", "path")
 
@@ -82,8 +82,8 @@ class Tracker:
         self.path = path
 
 
-class Trackers:
-    """The team's settings: its own hosts, and which projects (`jira` by host, `linear` by workspace) have bare keys."""
+class IssueHosts:
+    """Hosts of issues: the team's own, and which projects (`jira` by host, `linear` by workspace) have bare keys."""
 
     __slots__ = ("github", "gitlab", "jira", "linear")
 
@@ -104,40 +104,42 @@ class Trackers:
 
 
 def needs(name: str) -> str | None:
-    """Return what must be known to read a name: NOTHING, SETTINGS or TRACKER. None: the name cannot be a reference."""
+    """Return what must be known to read a name: NOTHING, SETTINGS or REPOSITORY. None: it cannot be a reference."""
     if not name.isascii():
         return None
     if "://" in name:
         return SETTINGS if name.partition("://")[0].lower() in ("http", "https") else NOTHING
     if name[:1] in "#!" or name.startswith("GH-"):
-        return TRACKER if _is_number(name.lstrip("#!") if name[:1] in "#!" else name[3:]) else None
+        return REPOSITORY if _is_number(name.lstrip("#!") if name[:1] in "#!" else name[3:]) else None
     place, _, number = name.replace("!", "#").partition("#")
     if "/" in place and _is_number(number):
-        return TRACKER
+        return REPOSITORY
     return SETTINGS if _is_key(name) else None
 
 
-def reference_of(name: str, trackers: Trackers | None = None, tracker: Tracker | None = None) -> Reference | None:
+def reference_of(
+    name: str, hosts: IssueHosts | None = None, repository: HostedRepository | None = None
+) -> Reference | None:
     if needs(name) is None:
         return None
-    known = trackers or Trackers()
+    known = hosts or IssueHosts()
     scheme, mark, rest = name.partition("://")
     if not mark:
         is_key = _is_key(name) and not name.startswith("GH-")
-        return _of_key(name, known) if is_key else _of_shorthand(name, tracker)
+        return _of_key(name, known) if is_key else _of_shorthand(name, repository)
     scheme = scheme.lower()
     if scheme in _DEFAULT_PORTS:
         return _of_address(scheme, rest, known)
     return _of_own(scheme, rest)
 
 
-def job_name(name: str, trackers: Trackers | None = None, tracker: Tracker | None = None) -> JobName:
+def job_name(name: str, hosts: IssueHosts | None = None, repository: HostedRepository | None = None) -> JobName:
     """The one name of a job that is no file of a work tree. Raises InvalidName for an address with a password."""
     if is_plain(name):
         return JobName(name, name, _UNKNOWN)
     if name.startswith(FILES):
         return JobName(name, name, _NO_FILE)
-    found = reference_of(name, trackers, tracker)
+    found = reference_of(name, hosts, repository)
     if found is not None:
         return JobName(name, found.name, f"It is a {found.form}.")
     if has_secret(name):
@@ -156,20 +158,20 @@ def has_secret(name: str) -> bool:
     return bool(at) and (":" in user or scheme.lower() in _DEFAULT_PORTS)
 
 
-def tracker_at(place: str, trackers: Trackers) -> Tracker | None:
-    """The tracker of a repository at `host/path`; None for hosts that are not known to be one."""
+def repository_at(place: str, hosts: IssueHosts) -> HostedRepository | None:
+    """The repository at `host/path`; None if the host is not known as GitHub or GitLab."""
     host, _, path = place.partition("/")
     host = host.lower()
-    kind = trackers.kind_of(host) if path.isascii() else None
+    kind = hosts.kind_of(host) if path.isascii() else None
     parts = path.lower().split("/")
     if kind == GITHUB and len(parts) == 2 and _are_words(parts):
-        return Tracker(kind, host, path.lower())
+        return HostedRepository(kind, host, path.lower())
     if kind == GITLAB and len(parts) >= 2 and _are_words(parts):
-        return Tracker(kind, host, path.lower())
+        return HostedRepository(kind, host, path.lower())
     return None
 
 
-def _of_address(scheme: str, rest: str, known: Trackers) -> Reference | None:
+def _of_address(scheme: str, rest: str, known: IssueHosts) -> Reference | None:
     """A web address. User, port, query and fragment do not count, nor slashes at the end."""
     address, _, query = rest.partition("#")[0].partition("?")
     authority, _, path = address.partition("/")
@@ -245,20 +247,20 @@ def _of_own(scheme: str, rest: str) -> Reference | None:
     return None
 
 
-def _of_shorthand(name: str, tracker: Tracker | None) -> Reference | None:
-    """`#42`, `!42` and `GH-42` in a clone; `acme/app#42` and `acme/app!42` anywhere. The clone's tracker says whose."""
+def _of_shorthand(name: str, repository: HostedRepository | None) -> Reference | None:
+    """`#42`, `!42` and `GH-42` in a clone; `acme/app#42` and `acme/app!42` anywhere. The repository says whose."""
     if name.startswith("GH-"):
-        if tracker is None or tracker.kind != GITHUB:
+        if repository is None or repository.kind != GITHUB:
             return None
-        return Reference(_github_name(tracker.host, tracker.path, name[3:]), "GitHub number in this clone")
+        return Reference(_github_name(repository.host, repository.path, name[3:]), "GitHub number in this clone")
     mark = "!" if "!" in name else "#"
     place, _, number = name.partition(mark)
-    if not place and tracker is None:
+    if not place and repository is None:
         return None
-    kind = tracker.kind if tracker is not None else GITLAB if mark == "!" else GITHUB
-    host = tracker.host if tracker is not None else GITLAB_HOST if mark == "!" else GITHUB_HOST
+    kind = repository.kind if repository is not None else GITLAB if mark == "!" else GITHUB
+    host = repository.host if repository is not None else GITLAB_HOST if mark == "!" else GITHUB_HOST
     parts = place.split("/") if place else []
-    path = place.lower() if place or tracker is None else tracker.path
+    path = place.lower() if place or repository is None else repository.path
     if (parts and (len(parts) < 2 or not _are_words(parts))) or not _is_number(number):
         return None
     where = "short form" if place else "number in this clone"
@@ -270,7 +272,7 @@ def _of_shorthand(name: str, tracker: Tracker | None) -> Reference | None:
     return Reference(_github_name(host, path, number), f"GitHub {where}")
 
 
-def _of_key(name: str, known: Trackers) -> Reference | None:
+def _of_key(name: str, known: IssueHosts) -> Reference | None:
     """`PROJ-42`, where the settings name the project. In two places it is nobody's."""
     project = name.rpartition("-")[0]
     found = [Reference(_jira_name(host, name), "Jira key") for host, keys in known.jira.items() if project in keys]

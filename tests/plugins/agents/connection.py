@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from dibs.agents.backend import ConnectionSession, ToolBackend
-from dibs.agents.mcp import Methods
-from dibs.agents.stdio import Connection
-from dibs.agents.tools import TOOLS, Tool
+from dibs.agents.mcp.backend import ConnectionSession, ToolBackend
+from dibs.agents.mcp.methods import Methods
+from dibs.agents.mcp.stdio import Connection
+from dibs.agents.mcp.tools import TOOLS, Tool
 from dibs.client.embedded import EmbeddedTransport
 from dibs.client.pool import TransportPool
 from dibs.client.settings import TIMEOUT_MS_DEFAULT, Settings

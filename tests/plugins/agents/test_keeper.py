@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents import backend as backends
+from dibs.agents.mcp import backend as backends
 from dibs.base.errors import DibsError, LeaseLost
 from dibs.client.embedded import EmbeddedTransport
 from dibs.sdk.async_transport import ThreadedTransport
@@ -17,7 +17,7 @@ from tests.plugins.agents.connection import backend_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dibs.agents.backend import ToolBackend
+    from dibs.agents.mcp.backend import ToolBackend
     from dibs.client.transport import Ask
     from tests.plugins.agents.connection import Store
 

@@ -241,7 +241,7 @@ def test_it_needs_no_library(env: dict[str, str]) -> None:
 
 
 def test_a_client_that_never_reads_lets_go_of_everything(env: dict[str, str]) -> None:
-    script = "import sys; from dibs.agents import stdio; stdio.UNREAD_BYTES_MAX = 200_000\n"
+    script = "import sys; from dibs.agents.mcp import stdio; stdio.UNREAD_BYTES_MAX = 200_000\n"
     script += "from dibs.cli.main import entry; sys.argv = ['dibs', 'mcp']; sys.exit(entry())"
     with Connection(env, [sys.executable, "-c", script]).begin() as client:
         client.call("claim_job", job="issue-42")
@@ -253,7 +253,7 @@ def test_a_client_that_never_reads_lets_go_of_everything(env: dict[str, str]) ->
 
 
 def test_a_line_that_is_too_long_is_refused_and_the_next_is_read(env: dict[str, str]) -> None:
-    script = "import sys; from dibs.agents import stdio; stdio.LINE_BYTES_MAX = 10_000\n"
+    script = "import sys; from dibs.agents.mcp import stdio; stdio.LINE_BYTES_MAX = 10_000\n"
     script += "from dibs.cli.main import entry; sys.argv = ['dibs', 'mcp']; sys.exit(entry())"
     with Connection(env, [sys.executable, "-c", script]).begin() as client:
         client.send({"jsonrpc": "2.0", "id": "long", "method": "ping", "params": {"x": "y" * 50_000}})

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.agents import stdio
-from dibs.agents.mcp import Methods
-from dibs.agents.stdio import HANDSHAKE, Connection
+from dibs.agents.mcp import stdio
+from dibs.agents.mcp.methods import Methods
+from dibs.agents.mcp.stdio import HANDSHAKE, Connection
 from dibs.sdk.async_transport import ThreadedTransport
 from tests.plugins.agents.connection import backend_of
 

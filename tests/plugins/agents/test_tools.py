@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from dibs.agents.tools import TOOLS
+from dibs.agents.mcp.tools import TOOLS
 from dibs.client.settings import Settings
 from dibs.compat.action_llama import tools as action_llama
 from dibs.core.commands import Freeze, Thaw
@@ -158,7 +158,7 @@ SCHEMA_BYTES_MAX = 12_000  # about 3,000 tokens at four bytes each; every conver
 
 @pytest.mark.parametrize("kept", [True, False])
 async def test_the_descriptions_of_all_tools_stay_small(kept: bool) -> None:
-    from dibs.agents.mcp import described
+    from dibs.agents.mcp.methods import described
 
     shown = [described(tool, kept=kept) for tool in TOOLS]
     for each in shown:

@@ -45,7 +45,7 @@ def test_one_row_for_each_agent(yard: Yard) -> None:
     first = found["claude-aaaa"]
     wanted = {"client": "claude", "state": "alive", "branch": "main", "files": ["src/a"], "action": "edit src/a"}
     assert {key: first[key] for key in wanted} == wanted
-    assert os.path.realpath(os.path.expanduser(first["tree"])) == os.path.realpath(yard.folder)
+    assert os.path.realpath(os.path.expanduser(first["work_tree"])) == os.path.realpath(yard.folder)
     assert found["codex-bbbb"]["files"] == ["src/b"]
     rows = said(yard, "agents").splitlines()
     assert rows[0].split()[:3] == ["AGENT", "CLIENT", "STATE"]

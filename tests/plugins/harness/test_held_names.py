@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.git.guard_transport import GuardTransport
-from dibs.agents.git.holders import forget_holder, has_company, note_holder
+from dibs.agents.git.present_agents import forget_holder, has_company, note_holder
 from dibs.agents.harness.agent_identity import Agent
 from dibs.agents.harness.held_names import candidates, named
+from dibs.agents.harness.hook_transport import HookTransport
 from dibs.agents.harness.shell_writes import written
 from tests.programs import dibs_here
 
@@ -124,13 +124,13 @@ def test_a_long_command_is_compared_in_a_time_that_grows_as_it_does(text: str) -
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The verbs that hooks ask the store or a server for, one after another."""
     verbs: list[str] = []
-    ask_all = GuardTransport.ask_all
+    ask_all = HookTransport.ask_all
 
-    def counted(self: GuardTransport, asks: Sequence[Ask]) -> list[Reply]:
+    def counted(self: HookTransport, asks: Sequence[Ask]) -> list[Reply]:
         verbs.extend({each.verb: None for each in asks})
         return ask_all(self, asks)
 
-    monkeypatch.setattr(GuardTransport, "ask_all", counted)
+    monkeypatch.setattr(HookTransport, "ask_all", counted)
     return verbs
 
 

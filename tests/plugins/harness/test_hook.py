@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.git.guard_transport import GuardTransport
 from dibs.agents.harness.agent_identity import HARNESSES
+from dibs.agents.harness.hook_transport import HookTransport
 from tests.programs import DIBS, WAIT_S_MAX, dibs, dibs_here
 
 if TYPE_CHECKING:
@@ -289,13 +289,13 @@ def test_many_files_that_a_command_changed_are_claimed_in_few_steps_but_for_thos
     for file in taken:
         assert two.edit(file)
     asked: list[str] = []
-    ask = GuardTransport.ask
+    ask = HookTransport.ask
 
-    def counted(self: GuardTransport, question: Ask) -> Reply:
+    def counted(self: HookTransport, question: Ask) -> Reply:
         asked.append(question.verb)
         return ask(self, question)
 
-    monkeypatch.setattr(GuardTransport, "ask", counted)
+    monkeypatch.setattr(HookTransport, "ask", counted)
     one.shell("make")
     for number in range(300):
         (yard.folder / "src" / f"f{number}").write_text("y\n")

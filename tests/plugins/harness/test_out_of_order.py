@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.git import guard_transport
-from dibs.agents.git.guard_transport import ANSWER_MS, SILENCE_MS, note_path, note_silence, was_silent
+from dibs.agents.harness import hook_transport
 from dibs.agents.harness.configuration import _SECONDS
+from dibs.agents.harness.hook_transport import ANSWER_MS, SILENCE_MS, note_path, note_silence, was_silent
 from dibs.base.clock import wall_ms
 from tests.programs import DIBS, WAIT_S_MAX, dibs_here, wait_until
 from tests.stalls import is_in_time
@@ -71,7 +71,7 @@ def _requires(yard: Yard) -> None:
 def test_a_silent_server_refuses_where_the_repository_requires_to_know(
     yard: Yard, silent: str, harness: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard_transport, "ANSWER_MS", 200)
+    monkeypatch.setattr(hook_transport, "ANSWER_MS", 200)
     _requires(yard)
     yard.env["DIBS_URL"] = silent
     agent = yard.agent("one-1111", "claude" if harness == "opencode" else harness)
@@ -95,7 +95,7 @@ def test_a_silent_server_is_waited_for_once_and_well_below_the_harness_s_limit(y
 
 
 def test_a_harness_waits_longer_than_a_hook_takes() -> None:
-    from dibs.agents.commands.agent import _END_MS_MAX, _MS_MAX
+    from dibs.agents.commands.agent_hook import _END_MS_MAX, _MS_MAX
     from dibs.agents.harness.configuration import _SECONDS_AT_THE_END
 
     assert ANSWER_MS < _MS_MAX < _SECONDS * 1000

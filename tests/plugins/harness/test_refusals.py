@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.harness import clients
+from dibs.agents.harness import session_finder
 from tests.programs import dibs_here
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ FILE = "path:src/a"
 @pytest.fixture(autouse=True)
 def _typed_by_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands run in this process: whose they are must not depend on who started the tests."""
-    monkeypatch.setattr(clients, "_above_shell", lambda: 0)
+    monkeypatch.setattr(session_finder, "_above_shell", lambda: 0)
 
 
 def dibs(yard: Yard, *words: str, agent: str = "", folder: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.agents.git import stash_entries
-from dibs.agents.git.guard_transport import GuardTransport
 from dibs.agents.git.stash_entries import StashOwner
 from dibs.agents.harness.agent_identity import Agent
+from dibs.agents.harness.hook_transport import HookTransport
 from dibs.base.clock import wall_ms
 from dibs.core.limits import AGENT_TTL_MS
 from dibs.system.session_mark import process_mark
@@ -444,13 +444,13 @@ def test_a_command_that_changed_many_files_asks_for_them_together(yard: Yard, mo
     for file in files:
         (yard.folder / file).write_text("y\n")
     rounds: list[str] = []
-    ask_all = GuardTransport.ask_all
+    ask_all = HookTransport.ask_all
 
-    def counted(self: GuardTransport, asks: Sequence[Ask]) -> list[Reply]:
+    def counted(self: HookTransport, asks: Sequence[Ask]) -> list[Reply]:
         rounds.append(asks[0].verb)
         return ask_all(self, asks)
 
-    monkeypatch.setattr(GuardTransport, "ask_all", counted)
+    monkeypatch.setattr(HookTransport, "ask_all", counted)
     said = one.tell("PostToolUse", **SHELL)
     assert all(f'"{file}": "claude-2222' in said for file in files[::90])
     # All at once, and once more what was in one claim with a file of another.

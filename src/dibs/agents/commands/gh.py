@@ -18,7 +18,7 @@ from dibs.cli.framework.spec import Command, Option
 from dibs.cli.text.words import plain
 from dibs.core.limits import NAMES_MAX, TRACKER_ISSUES_MAX, TRACKER_LIST_MS_MAX
 from dibs.wire.codes import NO
-from dibs.wire.issue_names import GITHUB, GITHUB_HOST, Trackers, tracker_at
+from dibs.wire.issue_names import GITHUB, GITHUB_HOST, IssueHosts, repository_at
 
 
 def gh_next(call: Call) -> Answer:
@@ -61,13 +61,13 @@ def _place(call: Call) -> str:
     """The repository, as `host/owner/name`: the one given, else that of the clone around."""
     given = call.values.get("repo")
     if given is None:
-        found = JobNames(call.env, current_folder()).tracker()
+        found = JobNames(call.env, current_folder()).hosted_repository()
         if found is None or found.kind != GITHUB:
             raise UsageError("This is no clone of a repository on GitHub. Name one: --repo OWNER/NAME.", call.command)
         return f"{found.host}/{found.path}"
     *hosts, owner, name = ["", "", *given.split("/")][-3:] if given.count("/") in (1, 2) else ["", "", ""]
     host = "".join(hosts) or GITHUB_HOST
-    found = tracker_at(f"{host}/{owner}/{name}", Trackers(github=[host]))
+    found = repository_at(f"{host}/{owner}/{name}", IssueHosts(github=[host]))
     if found is None or found.kind != GITHUB:
         raise UsageError(f"--repo is OWNER/NAME or HOST/OWNER/NAME, not {given!a}.", call.command)
     return f"{found.host}/{found.path}"

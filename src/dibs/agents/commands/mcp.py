@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.agents.harness.agent_identity import Agent
-from dibs.agents.harness.clients import agent_here, agent_named
+from dibs.agents.harness.session_finder import agent_here, agent_named
 from dibs.agents.repository.work_tree import Repository, is_at_remote
 from dibs.base.cheap import Callable
 from dibs.cli.framework.actor_session import ActorSession
@@ -14,7 +14,7 @@ from dibs.cli.framework.spec import Command, Option
 
 
 def mcp(call: Call) -> Answer:
-    from dibs.agents.stdio import run
+    from dibs.agents.mcp.stdio import run
 
     if call.stdin is None or call.stdout is None:
         raise UsageError("dibs mcp needs standard input and output, and one of them is closed.", "mcp")

@@ -1,1 +1,1 @@
-"""git repositories and the command line: hooks, staged files, and the namespace of a path."""
+"""git and claims on files: git's own hooks, and what agents do to a checkout by git commands."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.guard_transport import guarded
-from dibs.agents.git.holders import forget_holder, names_in, note_holder
+from dibs.agents.git.present_agents import forget_holder, names_in, note_holder
 from dibs.agents.harness.agent_identity import Agent
+from dibs.agents.harness.hook_transport import guarded
 from dibs.agents.repository.file_paths import (
     CHECKOUT_DIGITS,
     checkout_id,

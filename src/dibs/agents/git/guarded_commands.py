@@ -2,7 +2,7 @@
 
 A repository names them in `[[agent.command]]`: `git push` as `branch:{branch}`, for example, so that one worker at a
 time pushes a branch. `repository/settings.py` reads the table, `harness/shell_lines.py` finds what a line runs, and
-`agent_guard.py` claims the jobs before the command and lets them go after it.
+`hook_answers.py` claims the jobs before the command and lets them go after it.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def _note_pushes(call: Call, repository: Repository) -> Answer:
     """Note whose the new entries of the stash are. An id that is in its log is none: then an older entry is the first
     again."""
     from dibs.agents.git.stash_entries import entries, note_owner
-    from dibs.agents.harness.clients import agent_here
+    from dibs.agents.harness.session_finder import agent_here
     from dibs.base.checkout import label_of
 
     lines = call.stdin.read() if call.stdin is not None and not call.stdin.isatty() else b""

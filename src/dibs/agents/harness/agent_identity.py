@@ -1,9 +1,9 @@
 """The agent that a process belongs to, by the environment variables of its harness.
 
 A harness is the program that runs a coding agent: Claude Code, Codex, Gemini CLI, Copilot. It gives its hooks the id of
-the agent's session, and most harnesses give it to their shells or MCP servers, too (`clients.py` finds it for the
-others). One such session is one worker: its commands, hooks and MCP tools prove each other's claims. A subagent is a
-part of it, with an id of its own that only hooks get.
+the agent's session, and most harnesses give it to their shells or MCP servers, too (`session_finder.py` finds it for
+the others). One such session is one worker: its commands, hooks and MCP tools prove each other's claims. A subagent is
+a part of it, with an id of its own that only hooks get.
 """
 
 from __future__ import annotations

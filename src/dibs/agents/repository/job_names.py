@@ -18,7 +18,16 @@ from dibs.base.cheap import Any, Callable, Mapping, Sequence
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
 from dibs.wire import issue_names
-from dibs.wire.issue_names import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Tracker, Trackers, is_plain
+from dibs.wire.issue_names import (
+    FILES,
+    GITHUB_HOST,
+    REPOSITORY,
+    SETTINGS,
+    HostedRepository,
+    IssueHosts,
+    JobName,
+    is_plain,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,14 +49,14 @@ class JobNames:
         if name.startswith(FILES):
             return self._of_file(name)
         needed = None if is_plain(name) else issue_names.needs(name)
-        trackers = self._trackers() if needed in (SETTINGS, TRACKER) else None
-        tracker = None
-        if needed == TRACKER:
-            place, tracker = self._tracker(trackers or Trackers())
-            if place and tracker is None:
+        hosts = self._hosts() if needed in (SETTINGS, REPOSITORY) else None
+        repository = None
+        if needed == REPOSITORY:
+            place, repository = self._hosted_repository(hosts or IssueHosts())
+            if place and repository is None:
                 why = f"This clone comes from {place}, which is not known as GitHub or GitLab."
                 return JobName(name, name, f"{why} The name stays as it is.")
-        return issue_names.job_name(name, trackers, tracker)
+        return issue_names.job_name(name, hosts, repository)
 
     def _of_file(self, name: str) -> JobName:
         path, is_from_top = _path_of(name)
@@ -87,9 +96,9 @@ class JobNames:
             self._guard = TrackerGuard(self._env, self.top)
         return TrackedClaim(self._guard, verb, names, again=again, own_key=own_key)
 
-    def tracker(self) -> Tracker | None:
-        """The tracker of the clone around; None outside of one, and where it is not known."""
-        return self._tracker(self._trackers())[1]
+    def hosted_repository(self) -> HostedRepository | None:
+        """The repository that the clone around came from; None outside of a clone, and if its host is not known."""
+        return self._hosted_repository(self._hosts())[1]
 
     def _settings(self) -> Mapping[str, Any]:
         if self._table is None:
@@ -97,11 +106,11 @@ class JobNames:
             self._table = {} if top is None else _team_names(top)
         return self._table
 
-    def _trackers(self) -> Trackers:
-        return Trackers(**{key: value for key, value in self._settings().items() if key != "repository"})
+    def _hosts(self) -> IssueHosts:
+        return IssueHosts(**{key: value for key, value in self._settings().items() if key != "repository"})
 
-    def _tracker(self, trackers: Trackers) -> tuple[str, Tracker | None]:
-        """Return where the clone comes from, as `host/path`, and the tracker there. Empty: from nowhere."""
+    def _hosted_repository(self, hosts: IssueHosts) -> tuple[str, HostedRepository | None]:
+        """Return where the clone comes from, as `host/path`, and the repository there. Empty: from nowhere."""
         address = str(self._settings().get("repository", ""))
         if address and "://" not in address and ":" not in address:
             place = address if "." in address.partition("/")[0] else f"{GITHUB_HOST}/{address}"
@@ -113,7 +122,7 @@ class JobNames:
             place = normalised(address, self.top() or "/") if address else ""
         if place.startswith("/"):  # a folder of this machine
             return "", None
-        return place, issue_names.tracker_at(place, trackers) if place else None
+        return place, issue_names.repository_at(place, hosts) if place else None
 
 
 def _path_of(name: str) -> tuple[str | None, bool]:

@@ -15,8 +15,8 @@ from dibs.wire.sentences import few
 
 _ALIVE, _GONE = "alive", "gone"
 _CELL_CHARS_MAX = 60
-_LEAST = {"TREE": 8, "FILES": 10, "WAITS FOR": 10, "LAST": 8, "AGENT": 12}
-_LEAVES = ("SINCE", "BRANCH", "CLIENT", "WAITS FOR", "TREE")
+_LEAST = {"WORK TREE": 8, "FILES": 10, "WAITS FOR": 10, "LAST": 8, "AGENT": 12}
+_LEAVES = ("SINCE", "BRANCH", "CLIENT", "WAITS FOR", "WORK TREE")
 
 
 def agents(call: Call) -> Answer:
@@ -65,7 +65,7 @@ def agents_text(document: Document, paint: Paint, width: int | None, *, is_wide:
     if not found:
         return "No agent is at work."
     several = len({each["host"] for each in found}) > 1
-    heads = ("AGENT", "CLIENT", "STATE", "TREE", "BRANCH", "ISSUE", "FILES", "WAITS FOR", "LAST", "SINCE")
+    heads = ("AGENT", "CLIENT", "STATE", "WORK TREE", "BRANCH", "ISSUE", "FILES", "WAITS FOR", "LAST", "SINCE")
     names = {each["name"] for each in found}
     rows = [heads, *[_row(each, several=several, is_below=each["parent"] in names) for each in found]]
     kept = [at for at, head in enumerate(heads) if is_wide or at == 0 or any(row[at] != "-" for row in rows[1:])]
@@ -94,7 +94,7 @@ def _row(agent: Document, *, several: bool, is_below: bool) -> tuple[str, ...]:
         plain(name),
         _cell(agent["client"]),
         state,
-        _cell(f"{host}{agent['tree']}" if agent["tree"] else None),
+        _cell(f"{host}{agent['work_tree']}" if agent["work_tree"] else None),
         _cell(agent["branch"]),
         _names([*agent["jobs"], *agent["holds"]], 2),
         _files(agent),

@@ -5,7 +5,7 @@ name is not lost: `dibs claim`, `heartbeat` and `release` with the same name use
 what it holds. The same name means the same worker, so two agents need two names.
 
 A coding agent needs no name: the id of its session names the actor, which its harness gives its shells, or which its
-hooks have noted (`agents/harness/clients.py`). Where the harness's process is known, the claims end with that process.
+hooks have noted (`agents/harness/session_finder.py`). Where the harness's process is known, the claims end with it.
 
 An actor is one worker at a store: an identity belongs to the store, a namespace to a name. So its session holds jobs
 in all namespaces that it claims in, and `dibs claim` of a path and of an issue are claims of one session.
@@ -252,7 +252,7 @@ class ActorSession:
         fields = {
             "part": SHELL if agent is not None and agent.is_shell else "",
             "host": os.uname().nodename,
-            "tree": f"~{tree[len(home) :]}" if is_inside else tree,
+            "work_tree": f"~{tree[len(home) :]}" if is_inside else tree,
             "branch": branch_of(tree) if tree else "",
             "action": _action(self._call, agent),
         }

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dibs.agents.backend import ToolBackend
-from dibs.agents.tool_fields import IGNORED, OF_EVERY, TRUTH, ToolField
-from dibs.agents.tools import tool
+from dibs.agents.mcp.backend import ToolBackend
+from dibs.agents.mcp.tool_fields import IGNORED, OF_EVERY, TRUTH, ToolField
+from dibs.agents.mcp.tools import tool
 from dibs.base.errors import LeaseLost, NotClaimed, WouldDeadlock
 from dibs.base.jsontext import Document
 from dibs.compat.action_llama.protocol import Rejected, check_key

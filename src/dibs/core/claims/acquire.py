@@ -12,8 +12,9 @@ from dibs.core.commands import Acquire, AcquireTerms
 from dibs.core.draft import Draft
 from dibs.core.holds.access import allowed, other_list, put_list
 from dibs.core.holds.capacity import is_paused, misfit, other_slots
+from dibs.core.holds.endings import remembered, was_withdrawn
 from dibs.core.holds.exclusion import blockers, covered, named
-from dibs.core.holds.expiry import own_deadline_ms, remembered, shown, was_withdrawn
+from dibs.core.holds.expiry import own_deadline_ms, shown
 from dibs.core.holds.grants import apply_policy, for_session, grant, swap
 from dibs.core.holds.max_hold import capped_ms
 from dibs.core.holds.proof import ended, held_by, not_current, own_claim, own_session, same, session_hold, session_owner

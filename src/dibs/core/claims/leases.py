@@ -5,8 +5,9 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.commands import Break, Release, Renew, Transfer
 from dibs.core.draft import Draft
+from dibs.core.holds.endings import end_hold
 from dibs.core.holds.exclusion import blockers, named
-from dibs.core.holds.expiry import end_hold, own_deadline_ms, session_over, shown
+from dibs.core.holds.expiry import own_deadline_ms, session_over, shown
 from dibs.core.holds.grants import check_room, put_hold, swap
 from dibs.core.holds.max_hold import capped_ms
 from dibs.core.holds.path_claims import note_claims

@@ -22,7 +22,7 @@ from dibs.core.commands import ReturnNumber, TakeNumber
 from dibs.core.draft import Draft
 from dibs.core.holds.access import allowed
 from dibs.core.holds.closures import closure_of
-from dibs.core.holds.expiry import was_withdrawn
+from dibs.core.holds.endings import was_withdrawn
 from dibs.core.lease_outcomes import Numbered, NumberReturned, NumberTaken
 from dibs.core.limits import NUMBERS_KEPT
 from dibs.core.outcomes import Closed, Forbidden, Outcome

@@ -18,7 +18,7 @@ from dibs.core.claims.acquire import (
 from dibs.core.commands import AcquireAll, AcquireAny
 from dibs.core.draft import Draft
 from dibs.core.holds.capacity import own_hold
-from dibs.core.holds.expiry import remembered
+from dibs.core.holds.endings import remembered
 from dibs.core.holds.grants import grant
 from dibs.core.holds.proof import same
 from dibs.core.holds.quota import over_held, over_waiting

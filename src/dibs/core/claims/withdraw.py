@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from dibs.core.commands import Withdraw
 from dibs.core.draft import Draft
-from dibs.core.holds.expiry import end_hold, remembered, was_withdrawn
+from dibs.core.holds.endings import end_hold, remembered, was_withdrawn
 from dibs.core.holds.proof import same
 from dibs.core.limits import REMEMBERED_MAX
 from dibs.core.outcomes import Outcome, Withdrawn

@@ -26,8 +26,9 @@ from dibs.core.commands import Acquire, AcquireAll, KeepTickets, Leave
 from dibs.core.draft import Draft, HandedOver
 from dibs.core.holds.access import allowed, put_list
 from dibs.core.holds.capacity import is_paused, misfit, own_hold
+from dibs.core.holds.endings import end_hold
 from dibs.core.holds.exclusion import blockers, is_blocked, named, tree_neighbours
-from dibs.core.holds.expiry import end_expired, end_hold, shown, ticket_over
+from dibs.core.holds.expiry import end_expired, shown, ticket_over
 from dibs.core.holds.grants import for_session, grant, swap
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
 from dibs.core.names import in_tree

@@ -130,12 +130,12 @@ const few = (names, most = 2) => names.slice(0, most).join(", ") + (names.length
 
 export function agents(view) {
   const files = (row) => (row.file_count > row.files.length ? `${count(row.file_count)} files` : few(row.files));
-  const place = (row) => [row.host && row.tree ? `${row.host}:${row.tree}` : row.tree, row.branch].filter(Boolean).join(" @ ");
+  const place = (row) => [row.host && row.work_tree ? `${row.host}:${row.work_tree}` : row.work_tree, row.branch].filter(Boolean).join(" @ ");
   return [
     { key: "agent", label: "Agent", kind: "c-job", order: (row) => lower(row.name), make: linkCell((row) => row.name, (row) => ownerHref(row.owner, view.ns), { sub: (row) => [row.client, row.action].filter(Boolean).join(", ") }) },
     { key: "client", label: "Client", kind: "c-owner", order: (row) => lower(row.client), make: textCell((row) => row.client) },
     { key: "state", label: "State", kind: "c-state", order: (row) => row.state, make: stateCell((row) => row.state) },
-    { key: "tree", label: "Work tree", kind: "c-note c-keep", order: (row) => lower(place(row)), make: textCell(place) },
+    { key: "work_tree", label: "Work tree", kind: "c-note c-keep", order: (row) => lower(place(row)), make: textCell(place) },
     { key: "issue", label: "Issue", kind: "c-owner", order: (row) => lower(row.jobs[0]), says: (row) => row.jobs.length + row.holds.length, make: textCell((row) => few([...row.jobs, ...row.holds])) },
     { key: "files", label: "Files", kind: "c-note", order: (row) => -row.file_count, says: (row) => row.file_count, make: textCell(files) },
     { key: "waits", label: "Waits for", kind: "c-note", order: (row) => -row.waits.length, says: (row) => row.waits.length, make: textCell((row) => few(row.waits)) },

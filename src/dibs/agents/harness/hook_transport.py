@@ -31,10 +31,10 @@ def guarded(call: Call) -> Call:
     """The same call for a hook: it prints nothing, and its transport answers in time."""
     values = {**call.values, "timeout": f"{min(ANSWER_MS, call.settings.timeout_ms)}ms"}
     streams = dict.fromkeys(("stdin", "stdout", "stderr"))
-    return Call(call.command, values, call.env, **streams, paint=call.paint, opener=GuardTransport)
+    return Call(call.command, values, call.env, **streams, paint=call.paint, opener=HookTransport)
 
 
-class GuardTransport:
+class HookTransport:
     """Another transport, whose failures are exceptions."""
 
     def __init__(self, settings: Settings) -> None:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import base64
 from urllib.parse import quote, urlencode
 
-from dibs.agents import stdio
-from dibs.agents.backend import ALL, ANY, ONE, ToolBackend
-from dibs.agents.mcp import INVALID_PARAMS, METHOD_NOT_FOUND, Methods, ProtocolError
+from dibs.agents.mcp import stdio
+from dibs.agents.mcp.backend import ALL, ANY, ONE, ToolBackend
+from dibs.agents.mcp.methods import INVALID_PARAMS, METHOD_NOT_FOUND, Methods, ProtocolError
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.base.jsontext import Document
 from dibs.client.transport import Ask

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.agent_guard import BEFORE, AgentGuard, TurnTimer
 from dibs.agents.harness.agent_identity import HARNESSES
-from dibs.agents.harness.clients import forget, note
 from dibs.agents.harness.hook_events import END, HookAnswer, HookEvent, event_of, refusal, remark
+from dibs.agents.harness.session_finder import forget, note
+from dibs.agents.hook_answers import BEFORE, AgentGuard, TurnTimer
 from dibs.agents.hook_trouble import note_trouble
 from dibs.agents.notices import is_new
 from dibs.base.cheap import FrameType, signal

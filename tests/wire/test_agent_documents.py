@@ -78,7 +78,7 @@ def test_two_agents_of_one_name_that_live_are_two() -> None:
 
 
 def test_a_row_has_files_once_jobs_places_and_what_was_done_last() -> None:
-    note = {"host": "vm", "tree": "~/app", "branch": "main", "action": "edit src/a"}
+    note = {"host": "vm", "work_tree": "~/app", "branch": "main", "action": "edit src/a"}
     want = Want(ns="n", name=f"path:@{DIGEST}/src/z", until_ms=NOW + 5, more=("path:src/z",))
     agent = session(1, "claude-3f2a in app@main", metadata=agent_note("claude", note), active_ms=NOW - 300, want=want)
     agent = agent.replace(waits=(Wait(ns="n", name="deploy", number=1),))
@@ -94,7 +94,7 @@ def test_a_row_has_files_once_jobs_places_and_what_was_done_last() -> None:
         "state": "alive",
         "session": "00000001…",
         "host": "vm",
-        "tree": "~/app",
+        "work_tree": "~/app",
         "branch": "main",
         "jobs": ["issue-7"],
         "files": ["src/a"],
@@ -146,7 +146,7 @@ def test_a_session_with_another_note_is_no_agents(text: str | None) -> None:
 
 
 def test_a_note_is_one_printable_line_that_fits() -> None:
-    hostile = {"tree": '"\\' * 500, "branch": "\x1b[31m\n" * 50, "action": "é\u202e" * 300, "host": "h" * 500}
+    hostile = {"work_tree": '"\\' * 500, "branch": "\x1b[31m\n" * 50, "action": "é\u202e" * 300, "host": "h" * 500}
     text = agent_note("claude\n", hostile)
     assert len(text) <= METADATA_CHARS_MAX
     assert text.isprintable()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dibs.agents.tool_fields import CLAIM_ANSWER, HAND_OVER_ANSWER, PARTS, ToolField
+from dibs.agents.mcp.tool_fields import CLAIM_ANSWER, HAND_OVER_ANSWER, PARTS, ToolField
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
 from dibs.base.jsontext import Document
 from dibs.base.terminal import QUOTED_CHARS_MAX, plain, quoted

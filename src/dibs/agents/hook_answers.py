@@ -151,7 +151,7 @@ class AgentGuard:
         root = root_around({}, here)
         if not root or agent is None or not os.path.isdir(os.path.join(git_folder_of(root), "dibs", "holders")):
             return NOTHING
-        from dibs.agents.git.holders import has_company
+        from dibs.agents.git.present_agents import has_company
 
         if not has_company(git_folder_of(root), agent):
             return NOTHING

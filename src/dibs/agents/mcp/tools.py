@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from dibs.agents import tool_answers, tool_fields
-from dibs.agents.backend import ToolBackend
-from dibs.agents.tool_fields import ToolField
+from dibs.agents.mcp import tool_answers, tool_fields
+from dibs.agents.mcp.backend import ToolBackend
+from dibs.agents.mcp.tool_fields import ToolField
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.base.jsontext import Document

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from dibs.agents import tool_answers
-from dibs.agents.backend import ToolBackend
-from dibs.agents.tool_fields import IGNORED, NAMES, NUMBER, TEXT, TRUTH, ToolField
-from dibs.agents.tools import TOOLS, Tool
+from dibs.agents.mcp import tool_answers
+from dibs.agents.mcp.backend import ToolBackend
+from dibs.agents.mcp.tool_fields import IGNORED, NAMES, NUMBER, TEXT, TRUTH, ToolField
+from dibs.agents.mcp.tools import TOOLS, Tool
 from dibs.base.errors import DibsError, InvalidName, with_order_to_stop
 from dibs.base.jsontext import Document
 from dibs.base.logger import log

@@ -25,8 +25,8 @@ from contextlib import suppress
 from typing import Any
 
 from dibs._version import __version__
-from dibs.agents.backend import CLOSE_SECONDS_MAX, ConnectionSession, FindsSession, ToolBackend
-from dibs.agents.mcp import (
+from dibs.agents.mcp.backend import CLOSE_SECONDS_MAX, ConnectionSession, FindsSession, ToolBackend
+from dibs.agents.mcp.methods import (
     INSTRUCTIONS,
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,
@@ -36,7 +36,7 @@ from dibs.agents.mcp import (
     complete,
     invalid_params,
 )
-from dibs.agents.tools import TOOLS, Tool
+from dibs.agents.mcp.tools import TOOLS, Tool
 from dibs.base.clock import steady_ms
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
