@@ -329,10 +329,19 @@ class PostgresStore(Store, Maintenance):
         return events_of(rows, max(0, limit), self._damaged, newest=newest)
 
     def watch(self, after: int, timeout_ms: int) -> bool:
-        """Every commit with an event, on any machine, wakes it; it also looks now and then."""
+        """Every commit with an event, on any machine, wakes it; it also looks now and then. Who does not wait always
+        looks."""
+        listener, may_know = self._listener, timeout_ms > 0
 
         def is_so(waiter: StoreWaiter) -> bool:
-            return waiter.heard > after or self.newest_seq() > after
+            nonlocal may_know
+            knows, may_know = may_know and listener.has_told(after), False
+            if waiter.heard > after or knows:
+                return not knows
+            times = listener.times if listener.hears else 0
+            newest = self.newest_seq()
+            listener.looked(times)
+            return newest > after
 
         return self._listener.until(None, is_so, self._listener.pause_ms, timeout_ms)
 
