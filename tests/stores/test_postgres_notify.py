@@ -110,6 +110,65 @@ def test_a_watch_believes_the_number_in_a_note_and_nothing_that_is_no_number(
 
 
 @pytest.mark.usefixtures("_never_looks")
+def test_who_waits_again_asks_nothing_that_the_notes_have_told(
+    connect: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = connect(), connect()
+    near.watch(0, 1)
+    wait_until(lambda: hears(near), "it listens")
+    assert not near.watch(0, 1), "somebody has looked since"
+    looks: list[int] = []
+    newest_seq = near.newest_seq
+
+    def look() -> int:
+        looks.append(newest_seq())
+        return looks[-1]
+
+    monkeypatch.setattr(near, "newest_seq", look)
+    for seq in range(4):
+        waiting = Waiting(partial(near.watch, seq, WAIT_MS))
+        wait_until(lambda: near._listener._waiting, "it waits")
+        put([near, far][seq % 2], lock(f"x{seq}"), events=(event("x"),))  # our own, and another server's
+        waiting.ends()
+    assert looks == []
+    assert not near.watch(4, 0), "who does not wait asks"
+    assert looks == [4]
+
+
+@pytest.mark.usefixtures("_never_looks")
+def test_a_note_that_came_before_the_wait_is_not_missed(connect: Callable[..., PostgresStore], schema: Schema) -> None:
+    near, far = connect(), connect()
+    near.watch(0, 1)
+    wait_until(lambda: hears(near), "it listens")
+    assert not near.watch(0, 1)
+    put(far, lock("x"), events=(event("x"),))
+    assert near.watch(0, WAIT_MS)
+    schema.run(f"SELECT pg_notify('{near._location.channel}', '999 ')")  # anybody may say so
+    wait_until(lambda: near._listener._heard == 999, "it is told")
+    assert not near.watch(1, 50)
+    waiting = Waiting(lambda: near.watch(1, WAIT_MS))
+    wait_until(lambda: near._listener._waiting, "it waits")
+    put(far, lock("y"), events=(event("y"),))
+    waiting.ends()
+
+
+@pytest.mark.usefixtures("_never_looks")
+def test_who_waits_for_events_is_woken_once_by_our_own_commit(
+    connect: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = connect()
+    near.watch(0, 1)
+    wait_until(lambda: hears(near), "it listens")
+    woken: list[bool] = []
+    monkeypatch.setattr(near._listener, "wake", lambda keys, seq: woken.append(None in keys))
+    put(near, lock("x"), events=(event("x"),))
+    wait_until(lambda: len(woken) == 2, "the commit and its note are heard")
+    assert sorted(woken) == [False, True] or woken == [True, True], "the note may come before the answer"
+    put(near, lock("y"))
+    assert len(woken) == 2, "a commit without events wakes nobody"
+
+
+@pytest.mark.usefixtures("_never_looks")
 @pytest.mark.promise("queue:one-wake")
 def test_only_who_waits_for_the_record_that_goes_looks(
     connect: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch

@@ -153,6 +153,8 @@ def operations(data: bytes) -> list[bytes]:
 
 # Answers.
 
+_WRITTEN = (b"\x12", b"\x1a")  # how the answer to a put, or to a delete, begins: it is the only field of its message
+
 
 def token(data: bytes) -> str:
     return str(one(fields(data), 2, b""), "ascii")
@@ -183,7 +185,8 @@ class RangeAnswer:
 
 
 class TxnAnswer:
-    """`ranges` are the answers to all ranges in order, also to those in inner transactions."""
+    """`ranges` are the answers to all ranges in order, also to those in inner transactions. What is answered to a write
+    is passed over."""
 
     __slots__ = ("ranges", "revision", "succeeded")
 
@@ -193,6 +196,8 @@ class TxnAnswer:
         self.succeeded = bool(one(found, 2))
         self.ranges: list[RangeAnswer] = []
         for each in found.get(3, ()):
+            if each[:1] in _WRITTEN:
+                continue
             answer = fields(each)
             self.ranges += map(RangeAnswer, answer.get(1, ()))
             for txn_answer in map(TxnAnswer, answer.get(4, ())):

@@ -35,15 +35,15 @@ def text(value: str) -> bytes:
     return utf8(value)
 
 
-def array(values: Iterable[str | int | None]) -> bytes:
-    """A `text[]`, `bigint[]` or `boolean[]`."""
-    return text("{" + ",".join(map(_element, values)) + "}")
+def array(values: Iterable[str]) -> bytes:
+    """A `text[]`."""
+    quoted = [each.replace("\\", "\\\\").replace('"', '\\"') for each in values]
+    return text('{"' + '","'.join(quoted) + '"}') if quoted else b"{}"
 
 
-def _element(value: str | int | None) -> str:
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return "NULL" if value is None else str(value)
+def numbers(values: Iterable[int | None]) -> bytes:
+    """A `bigint[]` or `boolean[]`."""
+    return b"{%b}" % ",".join(["NULL" if each is None else str(each) for each in values]).encode()
 
 
 def number(value: int) -> bytes:
@@ -92,6 +92,8 @@ class PostgresConnection:
             self._pg.finish()
             raise
         self._pg.nonblocking = 1
+        self._poll = select.poll()  # for what comes from the server
+        self._poll.register(self._pg.socket, select.POLLIN)
         self.server_version = self._pg.server_version
         self.user = self._pg.user.decode(errors="replace")
         version = (self._pg.parameter_status(b"server_version") or b"").decode()
@@ -120,13 +122,11 @@ class PostgresConnection:
     @property
     def is_alive(self) -> bool:
         """False if the server has visibly closed it while it was idle. Sends nothing."""
-        poll = select.poll()
         try:
-            poll.register(self._pg.socket, select.POLLIN)
-            if not poll.poll(0):
+            if not self._poll.poll(0):
                 return True
             self._pg.consume_input()
-            return self._pg.status == pq.ConnStatus.OK and not poll.poll(0)
+            return self._pg.status == pq.ConnStatus.OK and not self._poll.poll(0)
         except Error:
             return False
 
@@ -195,13 +195,16 @@ class PostgresConnection:
 
     def _result(self, deadline_ms: int) -> PGresult | None:
         while self._pg.is_busy():
-            self._wait(select.POLLIN, deadline_ms, sent=True)
+            self._wait_by(self._poll, deadline_ms, sent=True)
             self._pg.consume_input()
         return self._pg.get_result()
 
     def _wait(self, wanted: int, deadline_ms: int, *, sent: bool) -> int:
         poll = select.poll()
         poll.register(self._pg.socket, wanted)
+        return self._wait_by(poll, deadline_ms, sent=sent)
+
+    def _wait_by(self, poll: select.poll, deadline_ms: int, *, sent: bool) -> int:
         left_ms = deadline_ms - steady_ms()
         ready = poll.poll(left_ms) if left_ms > 0 else []
         if not ready:

@@ -1,7 +1,8 @@
 """A waiter is woken by the commit that concerns it: LISTEN, with a connection and a thread of its own.
 
 A commit notifies with the number of the last event and a mark for each record it deleted. Whoever waits for events has
-the number with the note, and does not ask for it again: that would be a round trip in every hand-off between servers.
+the number with the note, and does not ask for it again, nor when it begins to wait: that would be a round trip for each
+commit while somebody waits.
 Where notes do not come, because pgbouncer stands in between or the connection is away, waiters look more often.
 """
 
@@ -51,6 +52,10 @@ class Listener(StoreWaiters, Forgetful):
         self._starting = allocate_lock()
         self._stop: int | None = None  # closed at the end
         self.hears = False
+        self.times = 0  # how often it began to hear
+        self._looked = 0  # as of which time somebody has looked at the store since
+        self._heard = 0  # the newest event, by the notes since, which anybody may send
+        self._own = 0  # the newest event of this process's own commits
 
     def listen(self) -> None:
         if not self._location.listens_at:
@@ -63,8 +68,27 @@ class Listener(StoreWaiters, Forgetful):
     def pause_ms(self, last_ms: int) -> int:
         return HEARD_POLL_MS_MAX if self.hears else _POLLING(last_ms)
 
+    def looked(self, times: int) -> None:
+        """Somebody has asked the store for its newest event, when it had begun to hear so often."""
+        self._looked = times
+
+    def has_told(self, after: int) -> bool:
+        """Return whether a look would find no newer event: somebody has looked since it hears, and neither a note nor a
+        commit of ours told of one."""
+        return self.hears and self._looked == self.times and max(self._heard, self._own) <= after
+
     def committed(self, hint: str, *, events: bool, seq: int) -> None:
-        """Wake the waiters that a commit concerns. `seq` is the last event after it, 0 if that is not known."""
+        """Wake the waiters that a commit of this process concerns. `seq` is the last event after it."""
+        if events:
+            self._own = max(self._own, seq)
+        self._wake(hint, seq, events=events)
+
+    def _noted(self, hint: str, seq: int) -> None:
+        """The same for any commit. Who waits for events was woken for our own, and for those before them."""
+        self._heard = max(self._heard, seq)
+        self._wake(hint, seq, events=not 0 < seq <= self._own)
+
+    def _wake(self, hint: str, seq: int, *, events: bool) -> None:
         if hint == EVERYBODY:
             self.wake_all()
         else:
@@ -96,6 +120,8 @@ class Listener(StoreWaiters, Forgetful):
 
     def _hear(self, link: PostgresConnection, woken_by: int) -> None:
         link.script(f"LISTEN {quoted(self._location.channel)}", steady_ms() + self._location.timeout_ms)
+        self._heard = self._own = 0
+        self.times += 1
         self.hears = True
         self.wake_all()  # earlier notes were missed
         while self._stop is not None:
@@ -103,8 +129,8 @@ class Listener(StoreWaiters, Forgetful):
                 seq, _, hint = note.partition(" ")
                 # Anybody who may connect may notify: what is no number only wakes.
                 is_number = seq.isdecimal() and len(seq) < SEQ_DIGITS_MAX
-                self.committed(hint, events=True, seq=int(seq) if is_number else 0)
-                self.on_gone(hint.split())
+                self.on_gone(hint.split())  # first: somebody waits for the answer to that
+                self._noted(hint, int(seq) if is_number else 0)
 
 
 def _pause(woken_by: int, seconds: float) -> None:

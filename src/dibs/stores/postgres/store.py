@@ -97,7 +97,7 @@ class PostgresStore(Store, Maintenance):
     def read(self, keys: Iterable[str]) -> Snapshot:
         wanted = list(dict.fromkeys(keys))
         known = {key: self._cache.get(key, ABSENT) for key in wanted}
-        values = (arrays.array(wanted), arrays.array(each.version for each in known.values()))
+        values = (arrays.array(wanted), arrays.numbers([each.version for each in known.values()]))
         rows, now_ms, _ = self._timed(self._queries.read, values)
         found = dict.fromkeys(wanted, ABSENT)
         for key, version, _, body in rows:
@@ -210,29 +210,30 @@ class PostgresStore(Store, Maintenance):
         gone = [key for key, record in puts.items() if record is None and expect[key]]
         hint = hint_of(gone)
         kept = {key: record for key, record in puts.items() if record is not None}
-        dues = [due_ms for record in kept.values() if (due_ms := record.due_ms()) is not None]
+        due_ms = [record.due_ms() for record in kept.values()]
+        event_texts = [encode(event) for event in events]
         none_due_ms, none_due_at = self._none_due
         seen = self._seen
         name = new_number()
         values = (
             arrays.array(expect),
-            arrays.array(expect.values()),
+            arrays.numbers(expect.values()),
             arrays.array(kept),
-            arrays.array(record.due_ms() for record in kept.values()),
-            arrays.array(record.is_live() for record in kept.values()),
-            arrays.array(encode(record) for record in kept.values()),
+            arrays.numbers(due_ms),
+            arrays.numbers([record.is_live() for record in kept.values()]),
+            arrays.array([encode(record) for record in kept.values()]),
             arrays.array(gone),
-            arrays.array(event.at_ms for event in events),
-            arrays.array(event.ns for event in events),
-            arrays.array(event.job for event in events),
-            arrays.array(event.kind for event in events),
-            arrays.array(encode(event) for event in events),
+            arrays.numbers([event.at_ms for event in events]),
+            arrays.array([event.ns for event in events]),
+            arrays.array([event.job for event in events]),
+            arrays.array([event.kind for event in events]),
+            arrays.array(event_texts),
             arrays.number(self._steps.last_ms),
             arrays.text(self._location.channel),
             hint.encode(),
             arrays.number(seen),
             arrays.number(self._seen_seq),
-            arrays.number(min(dues, default=NEVER_MS)),
+            arrays.number(min([each for each in due_ms if each is not None], default=NEVER_MS)),
             arrays.number(none_due_ms),
             none_due_at,
             b"t" if arrives else b"f",
@@ -256,7 +257,7 @@ class PostgresStore(Store, Maintenance):
         self._keep({**dict.fromkeys(gone, ABSENT), **written})
         self._seen_seq = max(self._seen_seq, int(last))
         if events:
-            self._know_event(int(last), encode(events[-1]))
+            self._know_event(int(last), event_texts[-1])
         if events or gone:
             self._listener.committed(hint, events=bool(events), seq=int(last))
         return int(last)
@@ -328,10 +329,19 @@ class PostgresStore(Store, Maintenance):
         return events_of(rows, max(0, limit), self._damaged, newest=newest)
 
     def watch(self, after: int, timeout_ms: int) -> bool:
-        """Every commit with an event, on any machine, wakes it; it also looks now and then."""
+        """Every commit with an event, on any machine, wakes it; it also looks now and then. Who does not wait always
+        looks."""
+        listener, may_know = self._listener, timeout_ms > 0
 
         def is_so(waiter: StoreWaiter) -> bool:
-            return waiter.heard > after or self.newest_seq() > after
+            nonlocal may_know
+            knows, may_know = may_know and listener.has_told(after), False
+            if waiter.heard > after or knows:
+                return not knows
+            times = listener.times if listener.hears else 0
+            newest = self.newest_seq()
+            listener.looked(times)
+            return newest > after
 
         return self._listener.until(None, is_so, self._listener.pause_ms, timeout_ms)
 
