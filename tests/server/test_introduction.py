@@ -26,7 +26,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.fault("F-694")
-@pytest.mark.parametrize("accept", [None, "*/*", "application/json", "text/markdown, text/plain;q=0.5"])
+@pytest.mark.parametrize(
+    "accept", [None, "*/*", "application/json", "text/markdown, text/plain;q=0.5", "*/*, text/html;q=0"]
+)
 def test_who_takes_no_page_is_told_what_this_is(served: Server, accept: str | None) -> None:
     told = served.ask("GET", "/", who=None, headers={} if accept is None else {"Accept": accept})
     assert (told.status, told.headers["content-type"]) == (200, "text/plain; charset=utf-8")
