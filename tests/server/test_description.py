@@ -79,6 +79,7 @@ def test_the_contract_fits_into_a_prompt(served: Server) -> None:
 
 
 @pytest.mark.fault("F-693")
+@pytest.mark.fault("F-785")
 def test_the_brief_document_has_the_same_operations_and_fields(served: Server, document: dict[str, Any]) -> None:
     brief = served.ask("GET", "/openapi.json", who=None).json
     assert [each[:2] for each in operations(brief)] == [each[:2] for each in operations(document)]
@@ -88,14 +89,18 @@ def test_the_brief_document_has_the_same_operations_and_fields(served: Server, d
         assert short["responses"]
         assert short.get("requestBody") == full.get("requestBody")
     schemas, known = brief["components"]["schemas"], document["components"]["schemas"]
-    assert schemas.keys() == known.keys()
-    for name, schema in schemas.items():
+    shared = schemas.keys() - known.keys()  # fields of several requests
+    assert known.keys() <= schemas.keys()
+    assert {"owner", "request_key", "ttl_seconds"} <= shared
+    # Generators make code that does not compile of a reference into another schema.
+    assert not re.search(r'"#/components/\w+/[^"/]+/', json.dumps(brief))
+    for name, schema in [each for each in schemas.items() if each[0] not in shared]:
         assert schema.get("required") == known[name].get("required")
         fields = known[name].get("properties", {})
         assert schema.get("properties", {}).keys() == fields.keys()
         for field, short in schema.get("properties", {}).items():
             assert resolved(brief, short).get("type") == resolved(document, fields[field]).get("type"), (name, field)
-    assert all("description" in field for field in schemas["acquire-request"]["properties"].values())
+    assert all("description" in resolved(brief, field) for field in schemas["acquire-request"]["properties"].values())
 
 
 @pytest.mark.fault("F-693")

@@ -162,7 +162,7 @@ _HEADERS = {
 
 
 def dashboard_routes(api: Api) -> Table:
-    text = introduction()
+    text = introduction(api)
 
     def page(call: HttpRequest) -> Reply:
         # A server in the place of another program's has a page here for everybody, as that has.

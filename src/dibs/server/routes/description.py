@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
@@ -65,6 +66,8 @@ def openapi_document(declared: Iterable[Operation], version: str, *, brief: bool
     for operation in listed:
         operation = operation._replace(links=tuple([link for link in operation.links if link.to in known]))
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, shared)
+    if brief:
+        shared.share_fields()
     sections = dict.fromkeys(operation.section for operation in listed if not brief)
     return {
         "openapi": "3.1.0",
@@ -96,25 +99,27 @@ class Components:
         self.schemas: Schema = {}
         self.responses: Schema = {}
         self.parameters: Schema = {}
-        self._said: dict[str, str] = {}  # fields of requests, and where they are
 
     def schema(self, name: str) -> Schema:
         """A request or an answer, by its name."""
         if name not in self.schemas:
             verb = name.removesuffix(_REQUEST)
-            made = self.schemas[name] = self._shown(answer_schema(name)) if verb == name else self._request(verb)
+            made = self._shown(answer_schema(name)) if verb == name else request_schema(verb, brief=self.brief)
+            self.schemas[name] = made
             for part in re.findall(rf"{_COMPONENTS}schemas/([^/\"]+)", json.dumps(made)):
                 self.schema(part)
         return _ref("schemas", name)
 
-    def _request(self, verb: str) -> Schema:
-        made = request_schema(verb, brief=self.brief)
-        for field, schema in made["properties"].items() if self.brief else ():
-            said = json.dumps([field, schema])
-            first = self._said.setdefault(said, f"{verb}{_REQUEST}/properties/{field}")
-            if not first.startswith(verb + _REQUEST) and len(said) > len(json.dumps([field, _ref("schemas", first)])):
-                made["properties"][field] = _ref("schemas", first)
-        return made
+    def share_fields(self) -> None:
+        """Say a field that several requests have once. Each is a schema of its own: generators make nothing good of a
+        reference into the fields of another one."""
+        requests = [schema["properties"] for name, schema in self.schemas.items() if name.endswith(_REQUEST)]
+        times = Counter(json.dumps(each) for fields in requests for each in fields.items())
+        for fields in requests:
+            for field, schema in fields.items():
+                is_long = len(json.dumps(schema)) > len(json.dumps(_ref("schemas", field)))
+                if is_long and times[json.dumps([field, schema])] > 1:
+                    fields[field] = _ref("schemas", _put_as(self.schemas, field, schema))
 
     def own(self, schema: Schema) -> Schema:
         """An answer of one operation or protocol. One with a title is here once, by that name."""
