@@ -205,6 +205,22 @@ def test_a_job_that_an_operator_keeps_everybody_from_is_not_called_free(terminal
     assert [lock["status"] for lock in terminal("list", "--all", "--json").data["locks"]] == ["frozen"] * 2
 
 
+@pytest.mark.fault("F-787")
+def test_what_else_keeps_others_from_a_job_is_said_below(terminal: Terminal) -> None:
+    terminal("release", "cut", "--lease", terminal.claim("cut", "--owner", "ann"), "--done")
+    terminal("release", "tired", "--lease", terminal.claim("tired", "--owner", "ann"), "--failed", "--retry-after", "2h")
+    terminal("pool", "set", "idle", "--slots", "0")
+    for job in ("cut", "tired", "idle"):
+        terminal("close", job, "--for", "1h", "--reason", "migration")
+    for job, first, below in (
+        ("cut", "Done: cut was done by ann", "  closed         cut is closed for another 1h"),
+        ("tired", "tired is closed for another 1h", "  rests          for another 2h"),
+        ("idle", "idle is closed for another 1h", "  slots          paused, 0 taken"),
+    ):
+        said = terminal("owner", job).out
+        assert (said.startswith(first), below in said) == (True, True), said
+
+
 @pytest.mark.fault("F-689")
 def test_break_takes_a_job_from_one_of_several_owners(terminal: Terminal) -> None:
     terminal("pool", "set", "gpu", "--slots", "2")

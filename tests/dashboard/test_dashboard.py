@@ -15,7 +15,7 @@ from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.dashboard import stage
 from tests.dashboard.browser import ELSEWHERE, Visit, chromium, expect
-from tests.server.harness import LINES, Server, running
+from tests.server.harness import LINES, Poll, Server, running, wait_until
 from tests.stalls import stood_still_ms
 
 if TYPE_CHECKING:
@@ -188,6 +188,21 @@ def test_a_token_becomes_a_cookie_that_no_script_reads_until_the_user_signs_out(
     expect(in_rows(page, "issue-1042")).to_be_visible()
     assert page.evaluate("document.cookie + localStorage.length + sessionStorage.length") == "00"
     assert [cookie["httpOnly"] for cookie in visit.context.cookies()] == [True]
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_focused()
+    assert visit.context.cookies() == []
+
+
+@pytest.mark.fault("F-782")
+@pytest.mark.promise("auth:cookie")
+def test_who_signs_out_without_an_answer_is_told_that_it_is_still_signed_in(visit: Visit) -> None:
+    page = visit.log_in("viewer")
+    page.route("**/logout", lambda route: route.abort())
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.locator("#notice")).to_contain_text("You are still signed in")
+    expect(page.get_by_label("Token")).to_have_count(0)
+    assert len(visit.context.cookies()) == 1
+    page.unroute_all(behavior="ignoreErrors")
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Token")).to_be_focused()
     assert visit.context.cookies() == []
@@ -416,7 +431,7 @@ def test_pools_and_closures_have_pages_and_what_is_stopped_is_not_called_free(vi
     page.get_by_role("link", name="Pools").click()
     rows = page.locator("table.rows tr.row")
     expect(rows.filter(has_text="gpu")).to_contain_text(re.compile("held.*3 of 4 slots.*trainer.*1, for 2 slots"))
-    expect(rows.filter(has_text="render")).to_contain_text(re.compile("paused.*0 slots, paused"))
+    expect(rows.filter(has_text="render")).to_contain_text(re.compile("paused.*paused"))
     page.get_by_role("link", name="Waiting").click()
     expect(rows.filter(has_text="trainer-3")).to_contain_text("2 slots")
     expect(rows.filter(has_text="studio")).to_contain_text("nobody: its pool is paused")
@@ -424,6 +439,60 @@ def test_pools_and_closures_have_pages_and_what_is_stopped_is_not_called_free(vi
     expect(rows.filter(has_text="mirror/")).to_contain_text(re.compile("operator.*the mirror is moved"))
     page.get_by_role("link", name="mirror/").click()
     expect(page.locator(".headline .state")).to_have_text("⊘ closed")
+
+
+@pytest.mark.fault("F-783")
+def test_what_ends_by_time_or_is_closed_is_seen_while_a_tab_is_open(visit: Visit, server: Server) -> None:
+    lease = stage.claim(server, "timed/rests", "yann")
+    stage.end(server, "timed/rests", lease, failed=True, retry_after_seconds=60)
+    page = visit.enter("viewer", "/?tab=failed&prefix=timed/")
+    rows = page.locator("table.rows tr.row")
+    expect(rows).to_contain_text("delayed")
+    server.pass_time(61_000)  # which no event tells
+    expect(rows).not_to_contain_text("delayed")
+    server.ask("PUT", "/locks/timed%2Fpool/pool", {"slots": 2}, who="operator")
+    page.get_by_role("link", name="Pools").click()
+    expect(rows).to_contain_text("free")
+    server.ask("POST", "/locks/timed%2Fpool/close", {"for_seconds": 600, "reason": "a test"}, who="operator")
+    expect(rows).to_contain_text("closed")
+    server.ask("POST", "/locks/timed%2Fpool/open", {}, who="operator")
+    expect(rows).to_contain_text("free")
+
+
+@pytest.mark.fault("F-784")
+def test_the_words_of_a_pool_and_its_line_are_true(visit: Visit, server: Server) -> None:
+    for name in ("words", "idle"):
+        server.ask("PUT", f"/locks/{name}/pool", {"slots": 3}, who="operator")
+    stage.claim(server, "words", "ulf", units=2)
+    waits = {"wait_seconds": 600, "ttl_seconds": 600}
+    polls: list[Poll] = []
+
+    def is_in_line() -> bool:
+        return bool(server.ask("GET", "/locks/words").json.get("waiting") == len(polls))
+
+    for owner, units in (("many", 3), ("one", 1)):
+        polls.append(Poll(server, "/locks/words/acquire", {**waits, "owner": owner, "units": units}))
+        wait_until(is_in_line, "nobody waits")
+    page = visit.enter("viewer", "/?tab=waiting&prefix=words")
+    rows = page.locator("table.rows tr.row")
+    expect(rows.filter(has_text="many")).to_contain_text("ulf")
+    expect(rows.filter(has_text="one")).to_contain_text("nobody: who is before it comes first")
+    for name in ("words", "idle"):
+        server.ask("PUT", f"/locks/{name}/pool", {"slots": 0}, who="operator")
+    server.ask("POST", "/locks/words/close", {"for_seconds": 600, "reason": "a test"}, who="operator")
+    page = visit.open("/?prefix=words")  # held, closed and paused
+    expect(rows).to_contain_text("closed, paused, 2 taken, 2 in line")
+    page = visit.open("/?page=job&name=words")
+    expect(page.locator(".headline .state")).to_have_text("\N{BLACK CIRCLE} held")
+    page = visit.open("/?tab=pools&prefix=idle")
+    expect(rows.locator(".c-slots")).to_have_text("paused")
+    polls.append(Poll(server, "/locks/idle/acquire", {**waits, "owner": "first"}))
+    wait_until(lambda: server.ask("GET", "/locks/idle").json.get("waiting") == 1, "nobody waits")
+    page = visit.open("/?page=job&name=idle")
+    expect(page.get_by_role("table", name="Who waited")).to_be_visible()
+    expect(page.get_by_role("table", name="Who held it")).to_have_count(0)  # nobody did
+    for poll in polls:
+        poll.hang_up()
 
 
 def test_columns_that_say_nothing_are_folded_and_bars_show_where_time_is_short(visit: Visit, server: Server) -> None:
@@ -511,6 +580,8 @@ def test_five_thousand_claims_keep_few_rows(visit: Visit, server: Server) -> Non
     expect(in_rows(page, "many-4999")).to_be_in_viewport()
     assert page.locator("tr.row").count() < 60
     assert page.locator("table.rows").get_attribute("aria-rowcount") == "5001"
+    server.ask("POST", "/locks/many-0007/close?namespace=many", {"for_seconds": 600, "reason": "x"}, who="operator")
+    expect(page.get_by_role("region", name="Needs you")).to_contain_text("many-0007 is closed", timeout=5_000)
     for direction in ("ascending", "descending"):
         page.get_by_role("button", name="Job").click()
         expect(page.locator("th.c-job").first).to_have_attribute("aria-sort", direction)

@@ -26,7 +26,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.fault("F-694")
-@pytest.mark.parametrize("accept", [None, "*/*", "application/json", "text/markdown, text/plain;q=0.5"])
+@pytest.mark.parametrize(
+    "accept", [None, "*/*", "application/json", "text/markdown, text/plain;q=0.5", "*/*, text/html;q=0"]
+)
 def test_who_takes_no_page_is_told_what_this_is(served: Server, accept: str | None) -> None:
     told = served.ask("GET", "/", who=None, headers={} if accept is None else {"Accept": accept})
     assert (told.status, told.headers["content-type"]) == (200, "text/plain; charset=utf-8")
@@ -71,9 +73,13 @@ def test_a_refusal_for_want_of_a_token_names_it(served: Server, headers: dict[st
             assert served.ask("GET", path, who=None).status == 200
 
 
+@pytest.mark.fault("F-786")
 def test_a_server_in_the_place_of_octostores_has_its_page_and_its_refusals(tmp_path: Path) -> None:
     contract = OctoStoreContract(users=(("alice", "tok-a"),))
     with running(tmp_path, settings=ServerSettings(contract=contract)) as server:
         assert server.ask("GET", "/", who=None).headers["content-type"] == "text/html; charset=utf-8"
         assert "help" not in server.ask("GET", "/locks", who=None).json
-        assert server.ask("GET", "/llms.txt", who=None).status == 200
+        told = server.ask("GET", "/llms.txt", who=None).body
+        assert b"another program's rules" in told
+        assert b"SKILL.md" not in told  # dibs' own command may only look there
+        assert server.ask("GET", "/SKILL.md", who=None).status == 404

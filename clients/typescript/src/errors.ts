@@ -208,7 +208,9 @@ const seconds = (ms: unknown) => `${Math.max(1, Math.round(Number(ms ?? 0) / 100
 function sentence(answer: Document): string {
   const { name, owner, status, details, refused } = answer as Record<string, string | undefined>;
   if (refused !== undefined) {
-    const each = rows(answer["refused"]).map((row) => `${row["name"]} (${row["owner"] ?? row["status"] ?? row["code"]})`);
+    // What waits for a person comes first: no time changes it.
+    const ordered = [...rows(answer["refused"])].sort((one, other) => Number(other["status"] === "parked") - Number(one["status"] === "parked"));
+    const each = ordered.map((row) => `${row["name"]} (${row["owner"] ?? row["status"] ?? row["code"]})`);
     return `Not available: ${each.slice(0, 5).join(", ")}${each.length > 5 ? ` and ${each.length - 5} more` : ""}.`;
   }
   const later = seconds(answer["retry_after_ms"]);

@@ -30,7 +30,7 @@ class Plan {
   nextMs = 0;
   lostMs = 0;
 
-  constructor(readonly ttlMs: number, sentMs: number, private readonly stopMs: number) {
+  constructor(readonly ttlMs: number, sentMs: number, readonly stopMs: number) {
     this.kept(sentMs, ttlMs, 0);
   }
 
@@ -220,7 +220,8 @@ export class LeaseHold extends Hold {
   /** An answer to a request of `sentMs` says how long each may last. */
   cap(answers: readonly Document[], sentMs: number): void {
     const endsMs = Math.min(...answers.map((each) => Number(each["ends_in_ms"] ?? Infinity)));
-    if (endsMs < Infinity) this.ceilingMs = sentMs + endsMs - marginMs(endsMs);
+    // Not later than the plan, whose last renewal ends at the ceiling, too: it is the ceiling that is told then.
+    if (endsMs < Infinity) this.ceilingMs = sentMs + endsMs - Math.max(marginMs(endsMs), this.plan.stopMs);
   }
 
   /** To be sent with the next renewal. Throws InvalidInput for what no store would take, and notes nothing. */

@@ -36,7 +36,7 @@ describe("a claim", { concurrency: 4 }, () => {
     const claim = await ann!.claim("ceiling", { ttlMs: 60_000, maxHoldMs: 3_500 * SLOWNESS }); // rounded up
     assert.ok(claim.remainingMs() <= 4_000 * SLOWNESS);
     await soon("the ceiling is reached", new Promise((resolve) => claim.signal.addEventListener("abort", resolve)));
-    assert.throws(() => claim.check(), LeaseLost);
+    assert.throws(() => claim.check(), (error) => error instanceof LeaseLost && /longest time/.test(error.why));
     for (const maxHoldMs of [0, -1, Infinity, Number.NaN]) await assert.rejects(ann!.claim("ceiling-2", { maxHoldMs }), /maxHoldMs/);
   });
 
@@ -62,6 +62,14 @@ describe("a claim", { concurrency: 4 }, () => {
     assert.deepEqual(last.names, ["count-3"]);
     await assert.rejects(ann!.claimAny(names, { count: Number.NaN }), /count is a whole number/);
   });
+});
+
+test("of any that finds none free names first what waits for a person", async () => {
+  const parked = await ann!.claim("stuck", { maxAttempts: 1 });
+  await parked.fail("broke");
+  const names = Array.from({ length: 6 }, (_, at) => `busy-${at}`);
+  await using held = await ann!.claimAll(names);
+  await assert.rejects(bob!.claimAny([...held.names, "stuck"]), /^NoneFree: Not available: stuck \(parked\), busy-0 \(ann\), /);
 });
 
 describe("a leader", { concurrency: 4 }, () => {

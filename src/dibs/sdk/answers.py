@@ -98,9 +98,9 @@ class Lease(Value):
 
 
 class JobStatus(Value):
-    """The state of a job, in one word. `status` is held; or of a job that nobody holds what keeps others from it: done,
-    parked, delayed (it rests after a failure or a loss), closed, paused (its pool has no slots), frozen (its store is
-    being moved); or free. A newer server may have another word. `document` has all fields."""
+    """The state of a job, in one word. `status` is held; or of a job that nobody holds the first of what keeps others
+    from it: parked, done, frozen (its store is being moved), closed, paused (its pool has no slots), delayed (it rests
+    after a failure or a loss); or free. A newer server may have another word. `document` has all fields."""
 
     name: str
     status: str

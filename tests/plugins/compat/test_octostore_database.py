@@ -264,6 +264,16 @@ def test_an_older_database_lacks_what_it_did_not_have(tmp_path: Path, store: Mem
     assert (told["octostore"]["users"], told["octostore"]["locks"]) == (1, 1)
 
 
+@pytest.mark.fault("F-780")
+def test_what_sqlite_notes_for_itself_is_no_table_of_another_version(tmp_path: Path, store: MemoryStore) -> None:
+    path = database(tmp_path / "o.db", locks=[lock("job", ALICE, 60)])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE INDEX by_holder ON locks (holder_id)")
+        db.execute("ANALYZE")  # makes sqlite_stat1
+        db.commit()
+    assert imported(store, path)["octostore"]["locks"] == 1
+
+
 @pytest.mark.parametrize(
     ("tables", "rows", "why"),
     [
@@ -279,6 +289,8 @@ def test_an_older_database_lacks_what_it_did_not_have(tmp_path: Path, store: Mem
         (TABLES, {"locks": [(*lock("x", ALICE, 60)[:4], None, *lock("x", ALICE, 60)[5:])]}, "a row that OctoStore"),
         (TABLES, {"fencing_counter": [(1, 2**60)]}, "out of bounds"),
         (TABLES, {"locks": [lock("\x00", ALICE, 60)]}, "name"),
+        (TABLES, {"locks": [lock("to-1 ", ALICE, 60)]}, "cannot have the lock to-1 : .*blank.*release that lock"),
+        (TABLES, {"lock_acls": [("x" * 513, '{"acquire":["user:a"]}')]}, "remove its access list"),
     ],
 )
 def test_what_it_does_not_understand_in_full_is_refused_whole(

@@ -155,6 +155,7 @@ def _recorded(kind: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.fault("F-634")
 @pytest.mark.fault("F-639")
 @pytest.mark.fault("F-699")
+@pytest.mark.fault("F-788")
 def test_its_own_tests_pass_against_servers_that_are_killed_and_paused(
     tmp_path: Path, built: Callable[..., str]
 ) -> None:

@@ -37,13 +37,18 @@ def status_text(document: Document, paint: Paint, now_ms: int) -> str:
         at_ms, until_ms = instant_ms(done["at"]), instant_ms(done["until"])
         times = {"done_ms_ago": now_ms - at_ms, "retry_after_ms": until_ms - now_ms}
         said = claim_text.refusal({**done, **times, "status": "done", "name": document["name"]}, paint)
-        return "\n".join([said, *claim_text.effects(document, now_ms)])
+        return "\n".join([said, *claim_text.effects(document, now_ms), *_around(document)])
     lines = [claim_text.sentence({**document, "overlapping": None})]  # overlapping claims get lines of their own
     if document["status"] == "parked":
         lines[0] += f" `{job_command(['free'], [document['name']])}` frees it."
     if document.get("previous"):
         lines += previous(document["previous"], now_ms)
     lines += claim_text.effects(document, now_ms)
+    # What else keeps others from it, when that which the first line says is over.
+    if document["status"] != "delayed" and document.get("available_at"):
+        lines.append(field("rests", f"for another {span(document['retry_after_ms'])}"))
+    if document["status"] != "paused" and document.get("pool") and not document["slots"]:
+        lines.append(field("slots", how_held(document)))
     return "\n".join([*lines, *_around(document)])
 
 

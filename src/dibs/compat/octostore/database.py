@@ -98,8 +98,8 @@ def _rows(db: sqlite3.Connection) -> dict[str, list[Row]]:
     """All rows, as of one moment. Raises InvalidInput for a database of another version."""
     db.execute("BEGIN")
     found: dict[str, list[Row]] = {}
-    for name in sorted(_names(db) - {"sqlite_sequence"}):
-        if name not in _TABLES:
+    for name in sorted(_names(db)):
+        if name not in _TABLES and not name.startswith("sqlite_"):  # those are SQLite's own, as ANALYZE makes them
             raise _unknown(f"the table {name}")
     for table, known in _TABLES.items():
         columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
@@ -331,9 +331,15 @@ def _is_namespace(namespace: str | None) -> bool:
 
 def _place(name: str) -> tuple[str, str]:
     """The place of a lock in dibs, namespace and name. An election is a lock there, too."""
-    if name.startswith(ELECTIONS):
-        return PUBLIC_NAMESPACE, check_name(election_job(name.removeprefix(ELECTIONS)))
-    return DEFAULT_NAMESPACE, check_name(name)
+    try:
+        if name.startswith(ELECTIONS):
+            return PUBLIC_NAMESPACE, check_name(election_job(name.removeprefix(ELECTIONS)))
+        return DEFAULT_NAMESPACE, check_name(name)
+    except DibsError as error:
+        raise InvalidInput(
+            f"dibs cannot have the lock {name:.80}: {error.details} Nothing of this database was used. At OctoStore, "
+            "release that lock and remove its access list; then import again."
+        ) from None
 
 
 def _candidate(metadata: str | None) -> tuple[str, str | None]:

@@ -3,6 +3,7 @@
 import { logOut, whenStale, whoami } from "./api.js";
 import { Board } from "./board.js";
 import { heard, isKnown, noteLife, now } from "./clock.js";
+import { notice } from "./dialog.js";
 import { announce, byId, h, setText } from "./dom.js";
 import { JobPage } from "./job.js";
 import { loginView } from "./login.js";
@@ -154,11 +155,18 @@ function link(state) {
 
 whenStale(() => me && showLogin(STALE));
 follow(route);
-byId("logout").addEventListener("click", async () => {
+byId("logout").addEventListener("click", async ({ currentTarget: button }) => {
+  button.disabled = true;
   try {
     await logOut();
-  } finally {
     showLogin();
+  } catch (error) {
+    // Only an answer takes the cookie away. Without one, whoever sits here next is still signed in.
+    const said = `${error.message} You are still signed in: sign out again, or close the browser.`;
+    announce(said);
+    notice(said);
+  } finally {
+    button.disabled = false;
   }
 });
 

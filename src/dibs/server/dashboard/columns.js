@@ -27,7 +27,7 @@ const owner = (view, label, who) => ({
 export function held(view) {
   const waits = (row) => view.waiting(row.name);
   const attempt = (row) => Math.max(...row.holds.map((hold) => hold.attempt));
-  const marks = (row) => [slotsTaken(row), waits(row) && `${count(waits(row))} in line`, attempt(row) > 1 && `attempt ${attempt(row)}`];
+  const marks = (row) => [row.closed && "closed", slotsTaken(row), waits(row) && `${count(waits(row))} in line`, attempt(row) > 1 && `attempt ${attempt(row)}`];
   const marked = { ...view, mark: (row) => marks(row).filter(Boolean).join(", ") };
   return [
     job(marked, owners),
@@ -39,8 +39,8 @@ export function held(view) {
   ];
 }
 
-// Why nobody has a job that somebody waits for, by the server's word for it.
-const WHY = { closed: "it is closed", paused: "its pool is paused", delayed: "it rests", frozen: "the store is frozen" };
+// Why somebody waits in whose way no claim is, by the server's word for the job.
+const WHY = { held: "who is before it comes first", closed: "it is closed", paused: "its pool is paused", delayed: "it rests", frozen: "the store is frozen" };
 
 export function waiting(view) {
   const holders = (row) => row.holders.map((each) => each.owner);
@@ -93,12 +93,12 @@ export function pools(view) {
 export function closures(view) {
   const life = (row) => ({ expires: at(row.until), span: Math.max(1000, at(row.until) - at(row.since)) });
   return [
-    job(view, (row) => row.by),
+    job(view, (row) => `${row.by}: ${row.reason}`),
     { key: "by", label: "Closed by", kind: "c-owner", order: (row) => lower(row.by), make: textCell((row) => row.by) },
     { key: "left", label: "Opens in", kind: "c-left", order: (row) => at(row.until), make: barCell(life) },
     { key: "age", label: "Closed for", kind: "c-time", order: (row) => at(row.since), make: agoCell((row) => at(row.since), { plain: true }) },
-    { key: "line", label: "In line", kind: "c-number c-extra", order: (row) => -view.closedFor(row.name), make: textCell((row) => count(view.closedFor(row.name))) },
-    { key: "note", label: "Reason", kind: "c-note c-keep", make: textCell((row) => row.reason) },
+    { key: "line", label: "In line", kind: "c-number c-extra", order: (row) => -view.closedFor(row.name), says: (row) => view.closedFor(row.name), make: textCell((row) => count(view.closedFor(row.name))) },
+    { key: "note", label: "Reason", kind: "c-note c-keep c-reason", make: textCell((row) => row.reason) },
   ];
 }
 

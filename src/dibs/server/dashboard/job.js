@@ -112,7 +112,7 @@ export class JobPage {
     this._facts = this._factsOf(document, job);
     const parts = [this._facts.element, this._owners?.element, ...this._texts(document), this._steps(document), this._line()];
     if (spans.holds.length || spans.waits.length) {
-      parts.push(h("section", { class: "card" }, h("h2", {}, "Timeline"), drawn(spans), holdsTable(spans, this._source.ns), spans.waits.length ? waitsTable(spans, this._source.ns) : null));
+      parts.push(h("section", { class: "card" }, h("h2", {}, "Timeline"), drawn(spans), spans.holds.length ? holdsTable(spans, this._source.ns) : null, spans.waits.length ? waitsTable(spans, this._source.ns) : null));
       if (events.length >= EVENTS) parts.push(h("p", { class: "muted" }, `These are the last ${EVENTS} events; the history has more.`));
     } else {
       parts.push(h("p", { class: "muted" }, "Nothing is on record about this job."));
@@ -159,7 +159,7 @@ export class JobPage {
     if (job.holds.length === 1) {
       const hold = first(job);
       pairs.push(["Owner", personLink(hold.owner, ns)], ["Time left", { life: hold }], ["Ends at most", hold.ends && { at: hold.ends }], ["Held for", { at: hold.since, length: true }],
-        ["Last heartbeat", { at: hold.heard }], ["Last active", hold.active && { at: hold.active }], ["Attempt", String(hold.attempt)],
+        ["Last heartbeat", { at: hold.heard }], ["Last active", hold.active && { at: hold.active }], ["Attempt", hold.attempt > 1 ? String(hold.attempt) : null],
         ["Fencing token", String(hold.token)], ["Mode", hold.mode === "shared" ? "shared" : null], ["Slot", hold.slots.join(", ")],
         ["Session", this._sessionLink(hold)]);
     }

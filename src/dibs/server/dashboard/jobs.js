@@ -16,7 +16,8 @@ const RENEWALS = new Set(["progress", "renewed", "shared"]);
 export function slotsTaken(job) {
   if (!job.pool && !(job.slots > 1)) return "";
   const taken = job.holds.reduce((sum, hold) => sum + Math.max(1, hold.slots.length), 0);
-  return job.slots ? `${taken} of ${job.slots} slots` : `${taken} slots, paused`;
+  if (job.slots) return `${taken} of ${job.slots} slots`;
+  return taken ? `paused, ${taken} taken` : "paused";
 }
 
 function holdOf(document) {
@@ -39,6 +40,9 @@ export function jobOf(document) {
 }
 
 export const first = (job) => job.holds[0];
+
+/** Whether what kept others from a job when it was read is over by now: no event tells the end of a rest or of a mark. */
+export const isOver = ({ available_at, done, closed }) => [available_at, done?.until, closed?.until].some((at) => at && Date.parse(at) < now());
 
 export const LINE_LONG = 5;
 const SHORT_PART = 0.3; // of the time that a claim lasts without a heartbeat: a worker renews at the half
@@ -118,6 +122,16 @@ export class Jobs {
       return false;
     } finally {
       this._busy = false;
+    }
+  }
+
+  /** What is closed stands on the first page, whose turn may be far. */
+  async readClosures() {
+    try {
+      this.closures = (await get("/locks", { namespace: this.ns, prefix: this.prefix, limit: 1 }, this._stop.signal)).closures ?? [];
+      this._changed();
+    } catch (error) {
+      if (!this.isClosed) this._failed(error);
     }
   }
 

@@ -3,7 +3,7 @@
 
 import { Unreachable, get, ping } from "./api.js";
 import { silentMs } from "./clock.js";
-import { Jobs, jobOf } from "./jobs.js";
+import { Jobs, isOver, jobOf } from "./jobs.js";
 import { Stream } from "./stream.js";
 
 const SWEEP_MS = 5000;
@@ -17,7 +17,7 @@ const LISTS = {
   done: { status: "done" },
   pools: { pools: "true" },
 };
-const MOVES = new Set(["released", "failed", "expired", "broken", "parked", "freed", "acquired", "transferred", "pool-set"]);
+const MOVES = new Set(["released", "failed", "expired", "broken", "parked", "freed", "acquired", "transferred", "pool-set", "closed", "opened"]);
 
 export class Source {
   /** `changed(what)` is called after each change, `link(state)` with live, silent, lost, polling, hidden, refused or
@@ -88,7 +88,10 @@ export class Source {
     if (this.jobs.isWhole) this.jobs.readPage();
     else this.jobs.load();
     const isLive = this._now === "live";
-    for (const what of this._wanted) if (!isLive || !(what in LISTS)) this.soon(what, this._pause(what, isLive ? 5000 : 500));
+    for (const what of this._wanted) {
+      const isDue = !isLive || !(what in LISTS) || this.lists.get(what)?.rows.some(isOver);
+      if (isDue) this.soon(what, this._pause(what, isLive ? 5000 : 500));
+    }
   }
 
   /** A server reads very many agents for seconds. */
@@ -177,7 +180,7 @@ export class Source {
     if (this.jobs.apply(event)) this._changed("held");
     const kind = event.event;
     if (kind === "queued" || kind === "left" || (kind === "acquired" && this.byJob.has(event.name))) this.soon("waiters", 700);
-    if (kind === "closed" || kind === "opened") this.jobs.readPage();
+    if (kind === "closed" || kind === "opened") this.jobs.readClosures();
     if (MOVES.has(kind)) {
       for (const what of Object.keys(LISTS)) {
         if (this._wanted.has(what)) this.soon(what, (this.lists.get(what)?.rows.length ?? 0) > 1000 ? 20_000 : 1500);

@@ -132,6 +132,18 @@ def parse_query(query: bytes) -> dict[str, str]:
     return dict(pairs)
 
 
+_NONE_OF_IT = (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
+
+
+def takes(accepted: bytes, kind: bytes) -> bool:
+    """Whether a header that lists what somebody takes names this kind, by itself."""
+    for each in accepted.lower().split(b","):
+        name, *parameters = [part.strip() for part in each.split(b";")]
+        if name == kind:
+            return not any(part in _NONE_OF_IT for part in parameters)
+    return False
+
+
 def whole_number(query: Mapping[str, str], field: str, default: int, least: int, most: int) -> int:
     text = query.get(field)
     if text is None:

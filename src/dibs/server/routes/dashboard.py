@@ -22,7 +22,7 @@ from dibs.engine.queries import Activity, live_tickets
 from dibs.server.handlers import Api
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import cookie_for, has_mark, is_from_own_page
-from dibs.server.http.parse import decode_name, name_part, whole_number
+from dibs.server.http.parse import decode_name, name_part, takes, whole_number
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_CONTENT, HttpError, answer_document, answer_for, answer_text, encoded
 from dibs.server.routes.introduction import introduction
@@ -162,11 +162,11 @@ _HEADERS = {
 
 
 def dashboard_routes(api: Api) -> Table:
-    text = introduction()
+    text = introduction(api)
 
     def page(call: HttpRequest) -> Reply:
         # A server in the place of another program's has a page here for everybody, as that has.
-        is_page = api.settings.contract is not None or b"text/html" in call.headers.get(b"accept", b"").lower()
+        is_page = api.settings.contract is not None or takes(call.headers.get(b"accept", b""), b"text/html")
         return _file(call) if is_page else text
 
     return routed({"dashboard": page, "dashboard-file": _file})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
@@ -16,7 +17,7 @@ from dibs.base.errors import InvalidInput
 from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.server.handlers import Api
-from dibs.server.http.parse import parse_query
+from dibs.server.http.parse import parse_query, takes
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import answer_document, answer_text
 from dibs.server.routes.operations import routed
@@ -30,8 +31,9 @@ from dibs.wire.operations import Answer, Operation, Parameter, Schema, allowed, 
 #
 # Whoever reads it may pay for each word. So what several operations have is in `components`, once; what every operation
 # may be refused for is one answer, `default`. The brief form, which is that of the whole document, also leaves out what
-# the fields of answers mean, who sees what, and other spellings of parameters, and says a field of several requests
-# once. A part of the document (`?path=`) has all of it.
+# the fields of answers mean, who sees what, links, the titles of codes, and headers that say what a parameter says or
+# that only dibs' own clients send. It says a field of several requests once, and that of `default` every operation has.
+# A part of the document (`?path=`) has all of it.
 
 _COMPONENTS = "#/components/"
 _ABOUT = (
@@ -43,15 +45,17 @@ _ABOUT = (
     "helps, Retry-After, in seconds."
 )
 _IN_PARTS = (
-    " This is the brief form. `?path=/locks/{name}/acquire` gives one operation, `?path=/sessions*` those that begin "
+    " Every operation may also be refused as `components/responses/default` says. This is the brief form. "
+    "`?path=/locks/{name}/acquire` gives one operation, `?path=/sessions*` those that begin "
     "so, `?path=*` all; each with what the fields of answers mean."
 )
 _TITLES = {200: "Answered", 201: "Made", 202: "Taken", 204: "Done; no body", 409: "Not now"}
 _DEFAULT = "default"
 _REQUEST = "-request"
 _LEFT_OUT = ("description", "minimum")  # of the fields of answers, in the brief form
-# Headers that say what something else says: the query parameter `namespace`, the field `request_key`, `after`.
-_OTHER_SPELLINGS = ("X-Dibs-Namespace", "Idempotency-Key", "Last-Event-ID")
+# Headers that say what something else says (the query parameter `namespace`, the field `request_key`, `after`), and
+# those that dibs' own clients send.
+_SPARED = ("X-Dibs-Namespace", "Idempotency-Key", "Last-Event-ID", "X-Dibs-Names", "X-Dibs-Store")
 
 
 def openapi_document(declared: Iterable[Operation], version: str, *, brief: bool = False) -> Schema:
@@ -62,6 +66,8 @@ def openapi_document(declared: Iterable[Operation], version: str, *, brief: bool
     for operation in listed:
         operation = operation._replace(links=tuple([link for link in operation.links if link.to in known]))
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, shared)
+    if brief:
+        shared.share_fields()
     sections = dict.fromkeys(operation.section for operation in listed if not brief)
     return {
         "openapi": "3.1.0",
@@ -93,25 +99,27 @@ class Components:
         self.schemas: Schema = {}
         self.responses: Schema = {}
         self.parameters: Schema = {}
-        self._said: dict[str, str] = {}  # fields of requests, and where they are
 
     def schema(self, name: str) -> Schema:
         """A request or an answer, by its name."""
         if name not in self.schemas:
             verb = name.removesuffix(_REQUEST)
-            made = self.schemas[name] = self._shown(answer_schema(name)) if verb == name else self._request(verb)
+            made = self._shown(answer_schema(name)) if verb == name else request_schema(verb, brief=self.brief)
+            self.schemas[name] = made
             for part in re.findall(rf"{_COMPONENTS}schemas/([^/\"]+)", json.dumps(made)):
                 self.schema(part)
         return _ref("schemas", name)
 
-    def _request(self, verb: str) -> Schema:
-        made = request_schema(verb, brief=self.brief)
-        for field, schema in made["properties"].items() if self.brief else ():
-            said = json.dumps([field, schema])
-            first = self._said.setdefault(said, f"{verb}{_REQUEST}/properties/{field}")
-            if not first.startswith(verb + _REQUEST) and len(said) > len(json.dumps([field, _ref("schemas", first)])):
-                made["properties"][field] = _ref("schemas", first)
-        return made
+    def share_fields(self) -> None:
+        """Say a field that several requests have once. Each is a schema of its own: generators make nothing good of a
+        reference into the fields of another one."""
+        requests = [schema["properties"] for name, schema in self.schemas.items() if name.endswith(_REQUEST)]
+        times = Counter(json.dumps(each) for fields in requests for each in fields.items())
+        for fields in requests:
+            for field, schema in fields.items():
+                is_long = len(json.dumps(schema)) > len(json.dumps(_ref("schemas", field)))
+                if is_long and times[json.dumps([field, schema])] > 1:
+                    fields[field] = _ref("schemas", _put_as(self.schemas, field, schema))
 
     def own(self, schema: Schema) -> Schema:
         """An answer of one operation or protocol. One with a title is here once, by that name."""
@@ -138,7 +146,7 @@ class Components:
     def refusal(self, status: str, codes: Iterable[str]) -> Schema:
         """The answer with an error document. `status` may be that of every other answer."""
         content = {operations.JSON_TYPE: {"schema": self.error(codes)}}
-        made = {"description": _described(status, codes), "content": content}
+        made = {"description": "Refused." if self.brief else _described(status, codes), "content": content}
         return _ref("responses", _put_as(self.responses, status, made))
 
 
@@ -182,7 +190,7 @@ def _operation(operation: Operation, shared: Components) -> Schema:
     about = " ".join(part for part in (operation.about, _who(operation)) if part)
     if about:
         found["description"] = about
-    parameters = [each for each in operation.parameters if not shared.brief or each.name not in _OTHER_SPELLINGS]
+    parameters = [each for each in operation.parameters if not shared.brief or each.name not in _SPARED]
     if parameters:
         found["parameters"] = [shared.parameter(each) for each in parameters]
     if operation.has_body:
@@ -213,8 +221,9 @@ def _responses(operation: Operation, shared: Components) -> Schema:
         choices = _choices(operation.answers[status], shared)
         if status in codes:
             choices.append(shared.error(codes[status]))
-        found[str(status)] = _response(operation, str(status), choices, codes.get(status, ()))
-    for link in operation.links:
+        said = () if shared.brief else codes.get(status, ())
+        found[str(status)] = _response(operation, str(status), choices, said)
+    for link in () if shared.brief else operation.links:
         about = {"operationId": link.to, "description": f"{link.meaning}.", "parameters": link.parameters}
         shown = {key: value for key, value in {**about, "requestBody": link.body}.items() if value}
         found[str(link.status)].setdefault("links", {})[link.name] = shown
@@ -222,7 +231,9 @@ def _responses(operation: Operation, shared: Components) -> Schema:
         refused = _choices(operation.answers[operations.OTHERWISE], shared)
         found[_DEFAULT] = _response(operation, _DEFAULT, refused, ())
     elif not operation.is_foreign:
-        found[_DEFAULT] = shared.refusal(_DEFAULT, sorted(operations.EVERYWHERE))
+        refusal = shared.refusal(_DEFAULT, sorted(operations.EVERYWHERE))
+        if not shared.brief:
+            found[_DEFAULT] = refusal
     return found
 
 
@@ -270,19 +281,10 @@ def _is_at(declared: str, path: str) -> bool:
     )
 
 
-_NONE_OF_IT = (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
 _FORMS: dict[str, Callable[[Document], Reply]] = {
     "openapi-json": answer_document,
     "openapi-yaml": lambda document: answer_text(yaml_text(document), "application/yaml"),
 }
-
-
-def takes_gzip(accepted: bytes) -> bool:
-    for each in accepted.lower().split(b","):
-        name, _, weight = each.partition(b";")
-        if name.strip() == b"gzip":
-            return weight.strip() not in _NONE_OF_IT
-    return False
 
 
 def description_routes(api: Api) -> Table:
@@ -310,6 +312,6 @@ def description_routes(api: Api) -> Table:
                 lambda: both(make, openapi_document(asked, __version__, brief=path is None))
             )
         plain, compressed = made[key]
-        return compressed if takes_gzip(call.headers.get(b"accept-encoding", b"")) else plain
+        return compressed if takes(call.headers.get(b"accept-encoding", b""), b"gzip") else plain
 
     return routed({form: partial(answer, form, make) for form, make in _FORMS.items()})

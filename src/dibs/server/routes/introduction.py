@@ -4,6 +4,8 @@ and contract are. Nobody needs a token for it, and it says nothing about what is
 
 from __future__ import annotations
 
+from typing import Any
+
 from dibs.base.plugins import PARTS, plugin
 from dibs.base.reply import Reply
 from dibs.server.handlers import Api
@@ -21,9 +23,8 @@ _TEXT = """\
 {skill}- [/openapi.json](/openapi.json): the contract. One operation of it, with what its fields mean:
   `/openapi.json?path=/locks/{{name}}/acquire`
 {mcp}- `/` in a browser: who has which job
-- `dibs --help`: the command, which does all of this; `dibs login URL` saves the address
-
-All you need (JSON, with `Authorization: Bearer TOKEN`; whoever runs this server gives you one):
+{command}
+All you need (`Content-Type: application/json`, `Authorization: Bearer TOKEN`; whoever runs this server gives you one):
 
 - `POST /locks/{{name}}/acquire` `{{"owner": "me", "ttl_seconds": 60}}`: `acquired` with a `lease_id`, or `held`
 - `POST /locks/{{name}}/renew` `{{"lease_id": "..."}}`: before the TTL ends
@@ -31,17 +32,25 @@ All you need (JSON, with `Authorization: Bearer TOKEN`; whoever runs this server
 - `GET /locks/{{name}}`, `GET /locks`: who has it, who has what
 """
 _SKILL = "- [/SKILL.md](/SKILL.md): how an agent works with it, on one page. Read it first\n"
+_COMMAND = "- `dibs --help`: the command, which does all of this; `dibs login URL` saves the address\n"
+_IN_PLACE = "- This server has another program's rules: the `dibs` command and its skill may only look here\n"
 _MCP = "- `POST /mcp`: the same as MCP tools\n"
 
 
-def introduction() -> Reply:
-    skill = _SKILL if plugin(PARTS, "shipped-files") is not None else ""
+def introduction(api: Api) -> Reply:
+    skill = _SKILL if _files(api) is not None else ""
     mcp = _MCP if plugin(GROUP, "mcp") is not None else ""
-    return answer_text(_TEXT.format(skill=skill, mcp=mcp), "text/plain; charset=utf-8")
+    command = _COMMAND if api.settings.contract is None else _IN_PLACE
+    return answer_text(_TEXT.format(skill=skill, mcp=mcp, command=command), "text/plain; charset=utf-8")
 
 
-def introduction_routes(_: Api) -> Table:
-    text, files = introduction(), plugin(PARTS, "shipped-files")
+def _files(api: Api) -> Any:
+    """What has the skill, which is of no use where another program's rules are in force."""
+    return plugin(PARTS, "shipped-files") if api.settings.contract is None else None
+
+
+def introduction_routes(api: Api) -> Table:
+    text, files = introduction(api), _files(api)
     found: dict[str, Handler] = {"llms-txt": lambda _: text}
     if files is not None:
         skill = answer_text(files.skill_text(), "text/markdown; charset=utf-8")
