@@ -90,7 +90,7 @@ class Life:
 
     @property
     def last(self) -> float:
-        """When its client was sure of it last, if nothing ended it."""
+        """The last moment at which its client was sure of it, if nothing ended it."""
         return max(call.ended + call.ttl for call in (self.grant, *self.beats))
 
     def sure(self) -> Iterator[tuple[float, float]]:
@@ -173,7 +173,7 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
 
 
 class Families:
-    """Which sessions are part of which: they do not keep each other out, and end together."""
+    """Sessions and those that are part of them: they do not keep each other out, and end together."""
 
     def __init__(self, run: Iterable[RecordedCall]) -> None:
         opened = [call for call in run if call.call == "session_open" and call.session]  # "" after a lost answer
@@ -194,7 +194,7 @@ class Families:
         return bool(one) and self.root(one) == self.root(other)
 
     def has(self, session: str) -> bool:
-        """Whether a session is part of another, or has others."""
+        """Tell whether a session is part of another, or has others."""
         return session in self._all
 
     def of(self, lives: Iterable[Life]) -> dict[str, list[Life]]:
@@ -206,7 +206,7 @@ class Families:
         return found
 
     def share(self, life: Life, related: Mapping[str, list[Life]]) -> bool:
-        """Whether another of its family may have had the job at the same time."""
+        """Tell whether another of its family may have had the job at the same time."""
         began, last = life.grant.began, life.last
         near = related.get(self.root(life.grant.session), ())
         return any(each.grant.began < last and each.last > began for each in near if each is not life)
@@ -232,7 +232,7 @@ def lives_of(run: Sequence[RecordedCall], families: Families, wrong: list[Violat
         life.beats.sort(key=lambda call: call.ended)
         of["family", families.root(life.grant.session)].append(life)
         of["key", life.grant.key].append(life)
-    owners = {job: Owners(each) for job, each in by_job(lives.values()).items()}
+    owners = {job: LivesOfJob(each) for job, each in by_job(lives.values()).items()}
     for call in run:
         if call.call == "session_end":
             family = of["family", families.root(call.session)]
@@ -259,7 +259,7 @@ def by_job(lives: Iterable[Life]) -> dict[str, list[Life]]:
     return found
 
 
-class Owners:
+class LivesOfJob:
     """The lives of one job, for questions in the order of their beginnings."""
 
     def __init__(self, lives: list[Life]) -> None:
@@ -267,7 +267,7 @@ class Owners:
         self._near: list[Life] = []
 
     def during(self, call: RecordedCall) -> list[Life]:
-        """Who may have had the job during this call."""
+        """The lives that may have lasted during this call."""
         while self._later and self._later[-1].grant.began <= call.ended:
             self._near.append(self._later.pop())
         self._near = [life for life in self._near if life.last >= call.began]
@@ -281,7 +281,7 @@ def _share(lives: Iterable[Life], call: RecordedCall) -> None:
 
 
 def _too_many_owners(lives: list[Life], pool: list[RecordedCall], families: Families) -> Iterator[Violation]:
-    """Who wants a job alone is its only owner, but for its own family. The others have no more units than it has."""
+    """An owner that wants a job alone has it alone, but for its family. The others have no more units than it has."""
     spans = sorted((begin, end, at) for at, life in enumerate(lives) for begin, end in life.sure())
     now: list[tuple[float, float, int]] = []  # who is sure at the beginning of a span
     for span in spans:
@@ -461,7 +461,7 @@ def _waiting(run: Sequence[RecordedCall]) -> Iterator[tuple[RecordedCall, Record
 
 
 def _changed_places(run: Sequence[RecordedCall]) -> Iterator[Violation]:
-    """Who keeps asking keeps its place, and nobody comes before it."""
+    """A waiter that keeps asking keeps its place, and nobody comes before it."""
     for before, call in _waiting(run):
         if call.ticket != before.ticket:
             said = f"{call.client} waited for {call.job}, asked again in time, and was given another place."
@@ -530,7 +530,7 @@ def _reads(run: Sequence[RecordedCall], by_job: dict[str, list[Life]]) -> Iterat
 
 
 def exercised(run: Sequence[RecordedCall]) -> dict[str, int]:
-    """How often each kind of thing happened. What was to happen and did not is 0."""
+    """Count each kind of thing that happened. What was to happen and did not is 0."""
     counts = Counter(dict.fromkeys(ALWAYS, 0))
     leases: set[tuple[str, str]] = set()
     last: dict[str, str] = {}  # who had the job last

@@ -258,7 +258,7 @@ class SdkRacer(Racer):
 
 
 class NotedTransport:
-    """What the SDK has for a transport. A racer asks for it."""
+    """The transport of an SDK that is raced: its racer asks for it."""
 
     def __init__(self, transport: Transport, racer: SdkRacer) -> None:
         self._transport, self._racer = transport, racer
