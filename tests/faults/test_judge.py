@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, replace
 
 import pytest
 
+from dibs.base.errors import InvalidInput
 from dibs.testing.judge import RecordedCall, exercised, judge, read_calls
 
 TTL = 2.0
@@ -54,8 +56,12 @@ def pool(at: float, slots: int) -> RecordedCall:
     return call("pool", at, slots=slots, client="o")
 
 
-def opened(session: str, parent: str = "") -> RecordedCall:
-    return call("session_open", 0, job="", session=session, parent=parent)
+def opened(session: str, parent: str = "", **more: object) -> RecordedCall:
+    return call("session_open", 0, job="", session=session, parent=parent, **more)
+
+
+def share(at: float, token: int, **more: object) -> RecordedCall:
+    return call("share", at, **{"lease": f"l{token}"} | more)
 
 
 def place(at: float, key: str, ticket: str, position: object = 1, **more: object) -> RecordedCall:
@@ -117,6 +123,13 @@ GOOD = {
     "a place that comes nearer": [place(0, "k1", "t1", 2), place(1, "k1", "t1", 1), claim(2, 1)],
     "another place after a long silence": [place(0, "k1", "t1"), place(20, "k1", "t2")],
     "another place after it left": [place(0, "k1", "t1"), leave(1, "k1"), place(2, "k1", "t2")],
+    "shared from now on": [claim(0, 1), share(0.5, 1), claim(0.8, 2, units=1, **B), renew(1, 1)],
+    "shared from now on, by its session": [
+        claim(0, 1, session="s"),
+        share(0.5, 0, lease="", session="s", **UNKNOWN),
+        claim(0.8, 2, units=1, **B),
+    ],
+    "given up after it was served": [claim(0, 1), leave(0.5, "k1"), claim(0.7, 2, **B)],
     "replaced by the newest": [
         place(0, "k1", "t1", group="g"),
         place(1, "k2", "t2", group="g", **B),
@@ -183,6 +196,23 @@ BAD = {
         "queue:newest",
         [place(0, "k1", "t1", group="g"), place(1, "k2", "t2", group="g", **B), place(2, "k1", "t1", group="g")],
     ),
+    "two owners, one would have shared": (
+        "excl",
+        [claim(0, 1), share(0.3, 1, outcome="refused", code="conflict"), claim(1, 2, units=1, **B)],
+    ),
+    "two owners after a refused share": (
+        "excl",
+        [claim(0, 9), release(0.1, 9), share(0.3, 9, **LOST), claim(0.5, 10), claim(1, 11, **B)],
+    ),
+    "alone beside one who shares": ("excl", [claim(0, 1), share(0.3, 1), claim(1, 2, **B)]),
+    "two owners beside a session that nobody was told of": (
+        "excl",
+        [opened("s"), opened("", "s", **UNKNOWN), claim(1, 1, session="s"), claim(1.5, 2, **B)],
+    ),
+    "served past the line beside a session that nobody was told of": (
+        "queue:fifo",
+        [opened("", "s", **UNKNOWN), queued(1, "k3"), claim(2, 2, **B), claim(4.1, 3)],
+    ),
     "shown as free": ("excl", [claim(0, 1), show(1, 0)]),
     "shown with another": ("excl", [claim(0, 5), show(1, 7)]),
     "the same token twice": ("token:rises", [claim(0, 1), release(1, 1), claim(2, 1, lease="l2", key="k2", **B)]),
@@ -222,6 +252,8 @@ def test_a_run_in_which_the_promises_were_kept_is_not_blamed(name: str) -> None:
     assert judge(GOOD[name]) == []
 
 
+@pytest.mark.fault("F-725")
+@pytest.mark.fault("F-726")
 @pytest.mark.parametrize("name", BAD)
 def test_a_planted_fault_is_found(name: str) -> None:
     promise, run = BAD[name]
@@ -275,7 +307,48 @@ def test_what_happened_is_counted_and_what_did_not_is_nought() -> None:
     }
 
 
+def test_a_claim_that_was_asked_again_after_a_lost_answer_is_a_repeat() -> None:
+    did = exercised([claim(0, 0, **UNKNOWN, lease="", key="k1"), claim(0.5, 1), claim(3, 2, **B)])
+    assert (did["grants"], did["repeats"], did["lost answers"]) == (2, 1, 1)
+
+
 def test_a_record_is_read_in_the_order_of_time_and_a_line_that_was_cut_off_is_left_out() -> None:
     run = [replace(each, number=number) for number, each in enumerate(GOOD["kept alive"])]
     lines = [json.dumps(asdict(each) | {"added_later": 1}) for each in reversed(run)]
     assert read_calls([*lines, lines[0][:40]]) == run
+
+
+@pytest.mark.fault("F-728")
+@pytest.mark.parametrize("line", ["{", "[]", "\x00", '{"number": 1}', '{"number": "one"}'])
+def test_a_record_that_is_damaged_in_the_middle_is_refused(line: str) -> None:
+    lines = [json.dumps(asdict(each)) for each in GOOD["kept alive"]]
+    with pytest.raises(InvalidInput, match="Line 2 is not a call"):
+        read_calls([lines[0], line, *lines[1:]])
+    wrong = json.dumps(asdict(GOOD["kept alive"][0]) | {"began": "soon"})
+    with pytest.raises(InvalidInput, match="Line 1 is not a call"):
+        read_calls([wrong, *lines])
+
+
+def test_a_long_record_is_judged_in_a_time_that_grows_with_its_length() -> None:
+    """Breaks, shares and families looked at every lease since the beginning."""
+
+    def steps(turns: int) -> int:
+        run: list[RecordedCall] = [opened("t", "s")]
+        for turn in range(turns):
+            at, more = turn * 10.0, {"session": f"s{turn}"}
+            run += [opened(f"t{turn}", f"s{turn}"), claim(at, turn, **more), share(at + 0.5, turn)]
+            run += [call("break", at + 1, client="o"), call("session_end", at + 2, job="", **more)]
+        count = 0
+
+        def step(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(step)
+        try:
+            judge(run)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert steps(800) < 3 * steps(400)

@@ -14,10 +14,11 @@ import pytest
 
 from dibs.core.commands import Acquire, Inspect, Release, Renew
 from dibs.core.outcomes import Status
+from dibs.testing.judge import Families, lives_of, read_calls
 from dibs.testing.racers import race_terms
 from dibs.wire.codes import UNPROVED
 from tests.faults.liars import PLANTS, grants_nothing
-from tests.programs import WAIT_S_MAX, ServerProcess, clean_env, dibs_here
+from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs_here, wait_until
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
@@ -61,6 +62,59 @@ def test_clients_race_through_every_surface(way: str, tmp_path: Path) -> None:
     calls = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     assert "internal_error" not in {call.get("code") for call in calls}
     assert ("held" in {call["call"] for call in calls}) is (way == "sdk")
+
+
+@pytest.mark.fault("F-727")
+def test_claims_of_the_sdk_are_renewed_wait_in_line_and_lose_answers(server: ServerProcess, tmp_path: Path) -> None:
+    words = ("--for", "8s", "--clients", "12", "--through", "sdk", "--seed", "1")
+    found = verify_at(server.url, tmp_path, *words, token=server.token)
+    assert found["violations"] == []
+    assert all(found["exercised"].values()), found["exercised"]
+    with open(tmp_path / "run.jsonl") as file:
+        assert {"renew", "held", "release", "leave"} <= {each.call for each in read_calls(file)}
+
+
+@pytest.mark.fault("F-725")
+@pytest.mark.fault("F-729")
+def test_owners_are_sure_of_what_they_have_whatever_is_raced(server: ServerProcess, tmp_path: Path) -> None:
+    """A judge that thinks every lease may have been broken finds nothing."""
+    seeds = (f"sure-{number}" for number in range(1_000))
+    seed = next(each for each in seeds if {"share", "nested-sessions"} <= race_terms(each, operates=True).features)
+    verify_at(server.url, tmp_path, "--for", "5s", "--seed", seed, token=server.token)
+    with open(tmp_path / "run.jsonl") as file:
+        run = read_calls(file)
+    lives = lives_of(run, Families(run), []).values()
+    assert sum(any(life.sure()) for life in lives) > 0.8 * len(lives) > 16
+    assert max(call.ttl for call in run if call.session) <= 3  # who died in a session is in nobody's way for longer
+
+
+@pytest.mark.fault("F-728")
+def test_a_disk_that_gets_full_ends_the_race_and_leaves_a_record(small_disk: Path, tmp_path: Path) -> None:
+    (small_disk / "ballast").write_bytes(b"x" * 900_000)
+    url = f"sqlite://{tmp_path}/store.db"
+    record = str(small_disk / "run.jsonl")
+    done = dibs_here(clean_env(tmp_path), tmp_path, "verify", url, "--for", "60s", "--record", record)
+    assert (done.returncode, "cannot be written (No space left" in done.stderr) == (64, True), done
+    assert "Traceback" not in done.stderr
+    judged = dibs_here(clean_env(tmp_path), tmp_path, "verify", "--judge", record)
+    assert ", 0 violations" in judged.stdout
+
+
+@pytest.mark.fault("F-728")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_race_that_is_interrupted_leaves_a_record_and_says_so(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    record = tmp_path / "run.jsonl"
+    words = ("verify", f"sqlite://{tmp_path}/store.db", "--record", str(record))
+    with subprocess.Popen([*DIBS, *words], env=clean_env(tmp_path), stderr=subprocess.PIPE, text=True) as race:
+        wait_until(lambda: record.exists() and record.stat().st_size > 20_000, "there is something in the record")
+        race.send_signal(number)
+        said = race.communicate(timeout=WAIT_S_MAX)[1]
+    assert race.returncode == code
+    assert f"dibs verify --judge {record}" in said
+    judged = dibs_here(clean_env(tmp_path), tmp_path, "verify", "--judge", str(record))
+    assert ", 0 violations" in judged.stdout
 
 
 def test_a_server_is_paused_and_goes_on(tmp_path: Path) -> None:
@@ -202,7 +256,7 @@ def seeds_for(plant: Plant, *, alone: bool = False) -> Iterator[str]:
     """Seeds whose races have what the lie is about. `alone`: no job has several owners."""
     several = {"share", "shared", "slots", "pools", "smaller-pools", "nested-sessions"}
     for number in range(10_000):
-        features = race_terms(f"lie-{number}", operates=True, by_command=False).features
+        features = race_terms(f"lie-{number}", operates=True).features
         if plant.features <= features and not (alone and features & several):
             yield f"lie-{number}"
 

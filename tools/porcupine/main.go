@@ -83,6 +83,10 @@ func step(state, input, output interface{}) []interface{} {
 		}
 	case "break":
 		return append(stays, freed...)
+	case "leave":
+		if mine {
+			return append(stays, freed...)
+		}
 	case "session_end":
 		if c.leases[s.holder] {
 			return append(stays, freed...)
@@ -153,7 +157,15 @@ func operations(calls []call) []porcupine.Operation {
 				continue
 			}
 			lost = append(lost, c.Began)
-		case c.claims(), c.Call == "leave":
+		case c.claims():
+		case c.Call == "leave": // its claim may have been served before
+			if lease, is := leaseOf[c.Key]; is && c.Outcome != "refused" {
+				c.Lease = lease
+				if unknown {
+					c.Ended = math.Max(c.Ended, since(tokenOf[lease]+1))
+				}
+				add(c, c.Ended)
+			}
 		case c.Call == "show" || c.Call == "renew" || c.Call == "held":
 			if !unknown {
 				add(c, c.Ended)
@@ -227,7 +239,7 @@ func main() {
 				related[c.Session], related[c.Parent] = true, true
 			}
 			continue
-		case "close", "open", "pool", "race", "pause", "kill": // they change nothing for an owner
+		case "close", "open", "pool", "race", "pause", "kill", "share": // they change nothing for an owner who is alone
 			continue
 		case "session_end":
 		default:

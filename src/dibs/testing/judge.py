@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from dibs.base.errors import InvalidInput
 from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS
 
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
@@ -24,6 +25,7 @@ OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 CLAIMS = ("claim", "claim_any", "claim_all", "heir")
 # Calls after which a lease may be over although its time is not.
 ENDS = ("release", "transfer", "break", "session_end")
+SHARE = "share"  # its owner no longer wants the job alone
 PAUSE, KILL = "pause", "kill"  # of a server: no calls, but a reader of the record wants to know
 RACE = "race"  # the last line: what was raced
 PLACE_S = 10  # a place in the queue lasts longer than this without a question
@@ -32,7 +34,7 @@ ALWAYS = ("grants", "renewals", "hand-overs", "waits served", "lost answers", "r
 CLOCK_S = 0.01  # times in answers are whole milliseconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RecordedCall:
     """One call and its answer. A call of several jobs has a line for each job that it got."""
 
@@ -84,6 +86,7 @@ class Life:
     grant: RecordedCall  # the first answer that gave it
     beats: list[RecordedCall] = field(default_factory=list)  # answers after which its time counts anew, by their end
     ends: list[RecordedCall] = field(default_factory=list)  # what may have ended it before its time
+    shared: float = float("inf")  # from then on others may share the job, if they want no more
 
     @property
     def last(self) -> float:
@@ -98,6 +101,13 @@ class Life:
             if begin < min(end, last):
                 yield begin, min(end, last)
 
+    def alone(self) -> Iterator[tuple[float, float]]:
+        """The times in which it was sure that it was the only owner."""
+        return ((begin, min(end, self.shared)) for begin, end in self.sure() if begin < self.shared)
+
+    def shares(self, at: float) -> bool:
+        return bool(self.grant.units) or self.shared <= at
+
 
 class Turn(NamedTuple):
     """A claim that was served: its first question, the answer with a place in the queue if there was one, the grant."""
@@ -107,16 +117,28 @@ class Turn(NamedTuple):
     grant: RecordedCall
 
 
+_KINDS: dict[str, Any] = {"int": int, "str": str, "float": (int, float), "bool": bool, "dict[str, int]": dict}
+
+
 def read_calls(lines: Iterable[str]) -> list[RecordedCall]:
-    """The calls of a recorded run, in the order of their beginnings. A last line that was cut off is left out."""
-    known = {each.name for each in fields(RecordedCall)}
-    calls = []
-    for line in lines:
+    """The calls of a recorded run, in the order of their beginnings. A last line that was cut off is left out; another
+    that is none says that the record is damaged, and raises InvalidInput."""
+    known = {each.name: _KINDS[str(each.type)] for each in fields(RecordedCall)}
+    calls: list[RecordedCall] = []
+    damaged = 0
+    for number, line in enumerate(lines, 1):
+        if damaged:
+            raise InvalidInput(f"Line {damaged} is not a call. The record is damaged: it proves nothing.")
         try:
             document: dict[str, Any] = json.loads(line)
-        except ValueError:
+            call = RecordedCall(**{name: value for name, value in document.items() if name in known})
+        except (AttributeError, TypeError, ValueError):
+            damaged = number
             continue
-        calls.append(RecordedCall(**{name: value for name, value in document.items() if name in known}))
+        if not all(isinstance(value, known[name]) for name, value in document.items() if name in known):
+            damaged = number
+            continue
+        calls.append(call)
     return sorted(calls, key=lambda call: (call.began, call.number))
 
 
@@ -124,18 +146,16 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
     """Every violation that the calls show. Empty: the answers could all have been given by one correct server."""
     wrong: list[Violation] = []
     families = Families(run)
-    lives = _lives(run, families, wrong)
-    by_job: dict[str, list[Life]] = defaultdict(list)
-    for life in lives.values():
-        by_job[life.grant.job].append(life)
+    lives = lives_of(run, families, wrong)
     pools: dict[str, list[RecordedCall]] = defaultdict(list)
     for call in run:
         if call.call == "pool" and call.outcome != REFUSED:
             pools[call.job].append(call)
     alone: dict[str, list[Life]] = {}  # those who want a job for themselves
-    for job, mine in by_job.items():
+    for job, mine in by_job(lives.values()).items():
         mine.sort(key=lambda life: life.grant.ended)
-        alone[job] = [life for life in mine if not life.grant.units and not families.share(life, mine)]
+        related = families.of(mine)
+        alone[job] = [life for life in mine if not life.grant.units and not families.share(life, related)]
         wrong += _too_many_owners(mine, pools[job], families)
         wrong += _same_tokens(mine)
         wrong += _falling_tokens(alone[job])
@@ -153,10 +173,12 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
 
 
 class Families:
-    """Sessions that are part of one another: they do not keep each other out, and end together."""
+    """Sessions and those that are part of them: they do not keep each other out, and end together."""
 
     def __init__(self, run: Iterable[RecordedCall]) -> None:
-        self._parents = {call.session: call.parent for call in run if call.call == "session_open" and call.parent}
+        opened = [call for call in run if call.call == "session_open" and call.session]  # "" after a lost answer
+        self._parents = {call.session: call.parent for call in opened if call.parent}
+        self._all = self._parents.keys() | self._parents.values()
 
     def root(self, session: str) -> str:
         while session in self._parents:
@@ -172,22 +194,29 @@ class Families:
         return bool(one) and self.root(one) == self.root(other)
 
     def has(self, session: str) -> bool:
-        """Return whether a session is part of another, or has parts."""
-        return session in self._parents or session in self._parents.values()
+        """Tell whether a session is part of another, or has others."""
+        return session in self._all
 
-    def share(self, life: Life, lives: Iterable[Life]) -> bool:
-        """Return whether another of its family may have had the job at the same time."""
-        if not self._parents:
-            return False
-        grant, last = life.grant, life.last
-        near = [each for each in lives if each.grant.began < last and each.last > grant.began and each is not life]
-        return any(self.are_related(grant.session, each.grant.session) for each in near)
+    def of(self, lives: Iterable[Life]) -> dict[str, list[Life]]:
+        """The lives of each family that has several sessions."""
+        found: dict[str, list[Life]] = defaultdict(list)
+        for life in lives:
+            if self.has(life.grant.session):
+                found[self.root(life.grant.session)].append(life)
+        return found
+
+    def share(self, life: Life, related: Mapping[str, list[Life]]) -> bool:
+        """Tell whether another of its family may have had the job at the same time."""
+        began, last = life.grant.began, life.last
+        near = related.get(self.root(life.grant.session), ())
+        return any(each.grant.began < last and each.last > began for each in near if each is not life)
 
 
-def _lives(run: Sequence[RecordedCall], families: Families, wrong: list[Violation]) -> dict[tuple[str, str], Life]:
+def lives_of(run: Sequence[RecordedCall], families: Families, wrong: list[Violation]) -> dict[tuple[str, str], Life]:
+    """Each lease, by its job and id. `wrong` gets what one answer says of it and another does not."""
     lives: dict[tuple[str, str], Life] = {}
     for call in sorted(run, key=lambda call: call.ended):
-        if call.outcome != OK or not call.lease or call.call in ENDS:
+        if call.outcome != OK or not call.lease or call.call in (*ENDS, SHARE):
             continue
         life = lives.get((call.job, call.lease))
         if life is None:
@@ -202,13 +231,19 @@ def _lives(run: Sequence[RecordedCall], families: Families, wrong: list[Violatio
     for life in lives.values():
         life.beats.sort(key=lambda call: call.ended)
         of["family", families.root(life.grant.session)].append(life)
-        of["job", life.grant.job].append(life)
+        of["key", life.grant.key].append(life)
+    owners = {job: LivesOfJob(each) for job, each in by_job(lives.values()).items()}
     for call in run:
         if call.call == "session_end":
             family = of["family", families.root(call.session)]
             ended = [life for life in family if families.ends_with(life.grant.session, call.session)]
-        elif call.call == "break":
-            ended = [life for life in of["job", call.job] if life.grant.began <= call.ended]
+        elif call.call in (SHARE, "break"):
+            ended = owners[call.job].during(call) if call.job in owners else []
+            if call.call == SHARE:
+                _share(ended, call)
+                ended = []
+        elif call.call == "leave":  # its claim may have been served before
+            ended = [life for life in of["key", call.key] if call.key and life.grant.job == call.job]
         else:
             mine = lives.get((call.job, call.lease)) if call.call in ENDS else None
             ended = [] if mine is None else [mine]
@@ -217,8 +252,36 @@ def _lives(run: Sequence[RecordedCall], families: Families, wrong: list[Violatio
     return lives
 
 
+def by_job(lives: Iterable[Life]) -> dict[str, list[Life]]:
+    found: dict[str, list[Life]] = defaultdict(list)
+    for life in lives:
+        found[life.grant.job].append(life)
+    return found
+
+
+class LivesOfJob:
+    """The lives of one job, for questions in the order of their beginnings."""
+
+    def __init__(self, lives: list[Life]) -> None:
+        self._later = sorted(lives, key=lambda life: life.grant.began, reverse=True)
+        self._near: list[Life] = []
+
+    def during(self, call: RecordedCall) -> list[Life]:
+        """The lives that may have lasted during this call."""
+        while self._later and self._later[-1].grant.began <= call.ended:
+            self._near.append(self._later.pop())
+        self._near = [life for life in self._near if life.last >= call.began]
+        return [life for life in self._near if life.grant.began <= call.ended]
+
+
+def _share(lives: Iterable[Life], call: RecordedCall) -> None:
+    for life in lives if call.outcome != REFUSED else ():
+        if call.lease == life.grant.lease or (call.session and call.session == life.grant.session):
+            life.shared = min(life.shared, call.began)
+
+
 def _too_many_owners(lives: list[Life], pool: list[RecordedCall], families: Families) -> Iterator[Violation]:
-    """Whoever has a job alone is its only owner, but for its own family. The others have no more units than it has."""
+    """An owner that wants a job alone has it alone, but for its family. The others have no more units than it has."""
     spans = sorted((begin, end, at) for at, life in enumerate(lives) for begin, end in life.sure())
     now: list[tuple[float, float, int]] = []  # who is sure at the beginning of a span
     for span in spans:
@@ -226,7 +289,8 @@ def _too_many_owners(lives: list[Life], pool: list[RecordedCall], families: Fami
         two = lives[span[2]].grant
         others = [lives[each[2]].grant for each in now]
         for each, one in zip(now, others, strict=True):
-            if not (one.units and two.units) and not families.are_related(one.session, two.session):
+            share = lives[each[2]].shares(span[0]) and lives[span[2]].shares(span[0])
+            if not share and not families.are_related(one.session, two.session):
                 both = min(each[1], span[1]) - span[0]
                 said = f"{one.client} and {two.client} were both sure of {one.job} for {both:.3f} s."
                 yield Violation("excl", said, (one, two))
@@ -447,7 +511,7 @@ def _reads(run: Sequence[RecordedCall], by_job: dict[str, list[Life]]) -> Iterat
             shown[call.job].append(call)
     for job, calls in shown.items():
         lives = by_job.get(job, [])
-        spans = sorted((begin, end, at) for at, life in enumerate(lives) for begin, end in life.sure())
+        spans = sorted((begin, end, at) for at, life in enumerate(lives) for begin, end in life.alone())
         ends = [(life.grant.token, end) for life in lives for end in life.ends]
         released = {token: end for token, end in ends if (end.call, end.outcome) == ("release", OK)}
         for call in calls:
@@ -466,14 +530,17 @@ def _reads(run: Sequence[RecordedCall], by_job: dict[str, list[Life]]) -> Iterat
 
 
 def exercised(run: Sequence[RecordedCall]) -> dict[str, int]:
-    """Count how often each kind of thing happened. What was to happen and did not is 0."""
+    """Count each kind of thing that happened. What was to happen and did not is 0."""
     counts = Counter(dict.fromkeys(ALWAYS, 0))
     leases: set[tuple[str, str]] = set()
     last: dict[str, str] = {}  # who had the job last
     waits: set[tuple[str, str]] = set()
+    unknown: set[tuple[str, str]] = set()  # a claim that was repeated because its answer was lost
     for call in sorted(run, key=lambda call: call.ended):
         counts.update(call.features)
-        counts["lost answers"] += call.outcome == UNKNOWN and call.call in CLAIMS
+        if call.outcome == UNKNOWN and call.call in CLAIMS:
+            counts["lost answers"] += 1
+            unknown.add((call.job, call.key))
         if call.code == "queued":
             waits.add((call.job, call.key))
         if call.outcome != OK:
@@ -488,6 +555,7 @@ def exercised(run: Sequence[RecordedCall]) -> dict[str, int]:
             continue
         leases.add((call.job, call.lease))
         counts["grants"] += 1
+        counts["repeats"] += bool(call.key) and (call.job, call.key) in unknown
         counts["hand-overs"] += last.get(call.job, call.client) != call.client
         counts["waits served"] += (call.job, call.key) in waits
         last[call.job] = call.client

@@ -13,19 +13,21 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
 from typing import Any, Protocol, TextIO
 
 from dibs.base.clock import stopwatch_us
-from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput, LeaseLost, ServerUnreachable, Unavailable
+from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
-from dibs.client.transport import Ask
+from dibs.cli.text.words import plain
+from dibs.client.transport import Ask, Transport
 from dibs.sdk.client import Client
-from dibs.testing.features import features_of
-from dibs.testing.judge import KILL, OK, PAUSE, REFUSED, UNKNOWN
+from dibs.testing.features import FEATURES, features_of
+from dibs.testing.judge import KILL, OK, PAUSE
 from dibs.testing.outside import Outside
 from dibs.testing.workload import RaceTerms, Stage, Steps, Workload, jobs_of
 from dibs.wire.codes import NOT_NOW, kind_of_word
@@ -44,6 +46,8 @@ TTL_S = 2
 JOBS = 9
 LOST, DOUBLED = 0.05, 0.03
 SLOW = {"silent": 0.1, "dead": 0.2}  # how much rarer it is than in a simulation, where time costs nothing
+# What goes wrong on purpose, as the record counts it. The judge counts lost answers.
+FAULTS = {"dead": "deaths", "doubled": "doubled requests", "silent": "silences"}
 ONCE = ("break", "close", "open", "pool")  # asked a second time, it is another
 POLLED, POLL_S = 0.5, 0.2  # so often a claim that waits asks so soon for its place again
 PAUSE_S = 0.1  # after an answer that nobody gave, or that was no help
@@ -51,15 +55,13 @@ PAUSE_S = 0.1  # after an answer that nobody gave, or that was no help
 NOT_RACED = frozenset(
     ("access-lists", "attempts", "delays", "done-marks", "lost-replies", "numbers", "quotas", "slow-moves", "steps")
 )
-BY_COMMAND = frozenset(("breaks", "claim-all", "claim-any", "transfer"))
+BY_WAY = {"cli": frozenset(("breaks", "claim-all", "claim-any", "transfer")), "sdk": frozenset[str]()}
 OPERATED = frozenset(("breaks", "closures", "prefix-closures", "pools", "smaller-pools"))
 
 
-def race_terms(seed: str, *, operates: bool, by_command: bool) -> RaceTerms:
+def race_terms(seed: str, *, operates: bool, way: str = "http") -> RaceTerms:
     """The jobs and features of a race: a random half of those that its clients can have."""
-    features = features_of(seed, NOT_RACED if operates else NOT_RACED | OPERATED)
-    if by_command:
-        features &= BY_COMMAND
+    features = features_of(seed, NOT_RACED if operates else NOT_RACED | OPERATED) & BY_WAY.get(way, frozenset(FEATURES))
     return RaceTerms(
         jobs=jobs_of(Random(f"{seed} jobs"), JOBS, features),
         ttls_s=(1, 1, 1, TTL_S),
@@ -69,6 +71,7 @@ def race_terms(seed: str, *, operates: bool, by_command: bool) -> RaceTerms:
         long_ttl_s=3,
         session_s=3,
         idle_ms=(300,),
+        nap_ms_max=100,
         operates=operates,
         features=features,
     )
@@ -85,11 +88,18 @@ class Recorder:
     def note(self, **known: Any) -> None:
         with self._lock:
             self.calls += 1
-            self._file.write(json.dumps({"number": self.calls} | known) + "\n")
+            try:
+                self._file.write(json.dumps({"number": self.calls} | known) + "\n")
+            except OSError as error:
+                raise unwritten(self._file.name, error) from None
 
     def bore(self, features: Iterable[str]) -> None:
         with self._lock:
             self.features.update(features)
+
+
+def unwritten(path: str, error: OSError) -> InvalidInput:
+    return InvalidInput(f"{plain(path)} cannot be written ({error.strerror}). What happened since is not in it.")
 
 
 def now() -> float:
@@ -141,13 +151,16 @@ class Racer(RaceThread):
         self._along: list[Racer] = []
         self._client = Workload(name, self, terms)
 
+    def live(self) -> None:
+        if self._life is not None:
+            run_generator(self._life(self), self._step)
+            return
+        while not self._over.is_set():
+            run_generator(self._client.life(), self._step)  # who died begins anew
+
     def work(self) -> None:
         try:
-            if self._life is not None:
-                run_generator(self._life(self), self._step)
-                return
-            while not self._over.is_set():
-                run_generator(self._client.life(), self._step)  # who died begins anew
+            self.live()
         finally:
             for again in (*self._beside, *self._along):
                 again.join()
@@ -156,21 +169,24 @@ class Racer(RaceThread):
 
     def _step(self, step: Ask | int) -> Reply | None:
         if isinstance(step, Ask):
-            return self._ask(step)
+            return self.ask_by(self._transport, step)
         self._over.wait(step / 1000)
         return None
 
     def strikes(self, fault: str, share: float) -> bool:
-        return self._chance.random() < share * SLOW.get(fault, 1)
+        struck = self._chance.random() < share * SLOW.get(fault, 1)
+        if struck and fault in FAULTS:
+            self._recorder.bore([FAULTS[fault]])
+        return struck
 
-    def _ask(self, asked: Ask) -> Reply:
+    def ask_by(self, transport: Asking, asked: Ask) -> Reply:
         """Ask, and sometimes lose the answer. Sometimes it is asked twice at once."""
         if asked.verb not in ONCE and self.strikes("doubled", DOUBLED):
             self.beside(asked, 0)
         document = dict(asked.document)
         if document.get("wait_seconds", 0) > POLL_S and self.strikes("polls", POLLED):
             document["wait_seconds"] = POLL_S
-        reply = self._transport.ask(Ask(asked.verb, asked.name, document))
+        reply = transport.ask(Ask(asked.verb, asked.name, document))
         if reply.status >= 500:
             self._over.wait(PAUSE_S)
         return lost() if self.strikes("lost", LOST) else reply
@@ -198,40 +214,69 @@ class Racer(RaceThread):
             transport.close()
 
 
-class SdkRacer(RaceThread):
-    """A client of the SDK, which sends its own heartbeats. `held` is a time in which no loss was reported to it."""
+class SdkRacer(Racer):
+    """A client of the SDK, which sends its own heartbeats. What it sends is noted where it leaves the SDK. `held` is a
+    time in which no loss was reported to it."""
 
-    def __init__(self, name: str, client: Client, *common: Any) -> None:
-        super().__init__(name, *common)
-        self._client = client
+    def __init__(
+        self, name: str, client: Client, common: tuple[Recorder, str, threading.Event], terms: RaceTerms
+    ) -> None:
+        pool = client._transports
+        open_one = pool._open
+        super().__init__(name, partial(open_one, True), common, terms)
+        pool._open = lambda keep: NotedTransport(open_one(keep), self)
+        self._sdk = client
 
-    def work(self) -> None:
-        with self._client:
+    def live(self) -> None:
+        with self._sdk:
             while not self._over.is_set():
-                self._claim(f"job-{self._chance.randrange(JOBS)}")
+                self._claim(self.chance.choice(self._terms.jobs))
 
     def _claim(self, job: str) -> None:
         self._number += 1
-        owner, wait = f"{self.name}.{self._number}", self._chance.choice([None, 1, 3])
+        owner, wait = f"{self.name}.{self._number}", self.chance.choice([None, 1, 3])
         known: Document = {"client": self.name, "job": job, "owner": owner}
-        call, began = "claim", now()
         try:
-            with self._client.claim(job, ttl=TTL_S, owner=owner, wait=wait) as claim:
+            with self._sdk.claim(job, ttl=TTL_S, owner=owner, wait=wait) as claim:
                 known |= {"lease": claim.lease_id, "token": claim.fencing_token}
                 got = now()
-                self._recorder.note(call=call, began=began, ended=got, outcome=OK, **known)
-                self._over.wait(self._chance.random() * TTL_S * self._chance.choice([0.02, 0.02, 0.02, 1.5]))
+                self._over.wait(self.chance.random() * TTL_S * self.chance.choice([0.02] * 9 + [1.5]))
                 looked = now()
                 if not claim.lost.is_set():
-                    self._recorder.note(call="held", began=got, ended=looked, outcome=OK, **known)
-                call, began = "release", now()
-            self._recorder.note(call=call, began=began, ended=now(), outcome=OK, **known)
+                    self.note(call="held", began=got, ended=looked, outcome=OK, **known)
         except InvalidInput:
             raise
-        except DibsError as error:
-            outcome = UNKNOWN if isinstance(error, Unavailable | LeaseLost) else REFUSED
-            self._recorder.note(call=call, began=began, ended=now(), outcome=outcome, code=error.code, **known)
-            self._over.wait(PAUSE_S)
+        except DibsError:
+            self._over.wait(PAUSE_S / 5)
+
+    def asked(self, asked: Ask, transport: Asking) -> Reply:
+        """Ask what the SDK asks. Called on its threads, too."""
+        began = now()
+        reply = self.ask_by(transport, asked)
+        self._client.note(asked, began, reply, asked.document.get("lease_id", ""))
+        return reply
+
+
+class NotedTransport:
+    """The transport of an SDK that is raced: its racer asks for it."""
+
+    def __init__(self, transport: Transport, racer: SdkRacer) -> None:
+        self._transport, self._racer = transport, racer
+        self.await_events, self.news, self.close = transport.await_events, transport.news, transport.close
+
+    @property
+    def timeout_ms(self) -> int:
+        return self._transport.timeout_ms  # type: ignore[attr-defined,no-any-return]  # an HttpTransport
+
+    @timeout_ms.setter
+    def timeout_ms(self, ms: int) -> None:
+        self._transport.timeout_ms = ms  # type: ignore[attr-defined]
+
+    def ask(self, asked: Ask) -> Reply:
+        return self._racer.asked(asked, self._transport)
+
+    def ask_all(self, asks: Sequence[Ask]) -> list[Reply]:
+        return [self.ask(asked) for asked in asks]
 
 
 class CliTransport:
@@ -252,6 +297,7 @@ class CliTransport:
         "request_key": "--request-key",
         "session_id": "--session",
         "to_owner": "--to",
+        "ttl_ms": "--ttl",
         "ttl_seconds": "--ttl",
         "wait_seconds": "--wait",
     }
@@ -264,7 +310,7 @@ class CliTransport:
             word
             for key, value in asked.document.items()
             if key in self._FLAGS
-            for word in (self._FLAGS[key], str(value))
+            for word in (self._FLAGS[key], f"{value}ms" if key.endswith("_ms") else str(value))
         ]
         jobs = asked.document.get("names") or [asked.name] * bool(asked.name)
         command = [*self._COMMANDS.get(asked.verb, (asked.verb,)), *jobs, *flags, *self._words, "--json"]

@@ -224,6 +224,7 @@ class SimulatedClient:
             long_ttl_s=25,
             session_s=10,
             idle_ms=(3_000, 3_000, 3_000),
+            nap_ms_max=1_000,
             operates=role == OPERATOR,
             features=world.features,
         )

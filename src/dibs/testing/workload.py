@@ -71,11 +71,12 @@ GROUPS = ("g", "h")
 STEPS = ("mail", "tag")
 LISTS: tuple[list[str], ...] = (["user:team"], ["user:few"], ["user:team", "user:few"], [])
 PAUSE_MS_MAX = 8_000
-UNANSWERED_S = 60.0  # what an operator asked may still come
+UNANSWERED_S = 60.0  # what was asked, and what others feel, may still come
 _CALLS = {
     **{"acquire": "claim", "acquire-any": "claim_any", "acquire-all": "claim_all"},
     **{"inspect": "show", "session-open": "session_open", "session-end": "session_end"},
-    **{verb: verb for verb in ("renew", "release", "transfer", "break", "leave", "close", "open", "pool")},
+    **{verb: verb for verb in ("renew", "release", "transfer", "break", "close", "open", "pool")},
+    "withdraw": "leave",
 }
 _OPERATORS = ("break", "close", "open", "pool")
 _GRANTS = {"acquire": "acquired", "acquire-any": "acquired", "acquire-all": "acquired", "transfer": "transferred"}
@@ -126,6 +127,7 @@ class RaceTerms(NamedTuple):
     long_ttl_s: int  # longer than the others
     session_s: int  # how long a session lasts without a word
     idle_ms: Sequence[int]  # between the words of one that has nothing
+    nap_ms_max: int  # how long it keeps what it has while it does something else
     operates: bool
     features: frozenset[str]
 
@@ -136,7 +138,6 @@ class Workload:
         self._chance = stage.chance
         self._plain = [job for job in terms.jobs if job.startswith(PLAIN)]
         self._number = 0
-        self._key = ""  # of the claim that waits
         self._keys: list[str] = []  # of claims that were answered
         self._session, self._parent = session, ""
         self._session_until = 0.0
@@ -253,7 +254,6 @@ class Workload:
             terms = self._terms._replace(features=self._terms.features - {"two-asks"})
             life = Workload(f"{self.name}b{self._number}", self._stage, terms, self._session)
             self._stage.along(life.name, lambda stage: life._second(stage, asked))
-        self._key = document.get("request_key", "")
         wait_ms = chance.choice(self._terms.waits_ms) if asked.verb != "acquire-any" and chance.random() < 0.6 else 0
         claim = PendingClaim(asked.verb, asked.name, dict(document), wait_ms=wait_ms, steady=self._now_ms)
         reply: Reply | None = None
@@ -356,7 +356,7 @@ class Workload:
         if not self._session and self._bears("other-ttls", 0.3, borne):
             document["ttl_seconds"] = self._terms.long_ttl_s  # always the same, so that a late copy makes none shorter
         if self._bears("share", 0.15, borne):
-            yield from self._share(lease["name"], document)
+            yield from self._share(lease["name"], document, lease["lease_id"])
         reply = yield from self._ask(Ask("renew", lease["name"], document), lease["lease_id"])
         self._bore(reply, borne, [lease["name"]])
         if reply.status < 300:
@@ -408,9 +408,9 @@ class Workload:
                 return (reply.body or {}).get("effect") if outcome == OK else None
         return None
 
-    def _share(self, job: str, proof: Document) -> Steps:
+    def _share(self, job: str, proof: Document, lease_id: str = "") -> Steps:
         """Let others share it from now on."""
-        reply = yield from self._ask(Ask("renew", job, {**proof, "mode": "shared"}), proof.get("lease_id", ""))
+        reply = yield from self._ask(Ask("renew", job, {**proof, "mode": "shared"}), lease_id)
         self._bore(reply, ["share"], [job])
 
     def _more(self, lease: Document, asked: Ask) -> Steps:
@@ -420,9 +420,12 @@ class Workload:
         document = self._document("acquire-all", self._two(lease["name"]), borne)
         document = {field: document[field] for field in document if field not in ("mode", "slots", "units")} | kept
         leases = yield from self._claim(Ask("acquire-all", "", document), borne)
-        yield self._chance.choice((1, 100, 1_000))
+        yield self._nap_ms(1, 100, 1_000)
         yield from self._release_all(leases or [lease])
         return False
+
+    def _nap_ms(self, *some_ms: int) -> int:
+        return min(self._chance.choice(some_ms), self._terms.nap_ms_max)
 
     def _release_all(self, leases: list[Document]) -> Steps:
         for lease in leases:
@@ -447,7 +450,7 @@ class Workload:
         self._bore(reply, ["transfer"], [lease["name"]])
         got = [reply.body] if verdict(asked, reply)[0] == OK else [lease]
         if to_session:
-            yield self._chance.choice((1, 100, 1_000))
+            yield self._nap_ms(1, 100, 1_000)
             yield from self._end_session()
             self._session, self._session_until = before
         return got
@@ -472,7 +475,7 @@ class Workload:
         """While its session asks for something, or has it, it asks for the same once more, as another thread of the
         same worker does."""
         self._stage, chance, on = stage, self._chance, self._terms.features
-        yield chance.choice((1, 10, 100, 1_000))
+        yield self._nap_ms(1, 10, 100, 1_000)
         names = first.document.get("names", [first.name])
         if "share" in on and chance.random() < 0.4:
             yield from self._share(chance.choice(names), {"session_id": self._session})
@@ -519,7 +522,7 @@ class Workload:
     def _open_session(self, **more: str) -> Steps:
         asked = {
             "owner": self.name,
-            "ttl_seconds": self._terms.session_s,
+            "ttl_ms": 1000 * self._terms.session_s,
             "fresh_session_id": self._stage.fresh_id(),
             **more,
         }
@@ -607,17 +610,20 @@ class Workload:
             return
         outcome, code = verdict(asked, reply)
         ended, document, body = self._stage.now(), asked.document, reply.body or {}
-        if asked.verb in _OPERATORS and outcome == UNKNOWN:
+        shares = asked.verb == "renew" and document.get("mode") == "shared"
+        if outcome == UNKNOWN and (shares or asked.verb in _OPERATORS):
             ended = began + UNANSWERED_S
         line: Document = {"client": self.name, "call": _CALLS[asked.verb], "job": asked.name}
         line |= {"began": began, "ended": ended, "outcome": outcome, "code": code}
         if asked.verb.startswith("acquire"):
             self._note_claim(asked, reply, line)
             return
+        if asked.verb == "withdraw":
+            for job in document["names"]:
+                self._stage.note(**line | {"job": job, "key": document.get("request_key", "")})
+            return
         if asked.verb == "inspect":
             line |= {"held": body.get("status") == "held", "token": body.get("fencing_token") or 0}
-        elif asked.verb == "leave":
-            line["key"] = self._key
         elif asked.verb == "session-open":
             line |= {"job": "", "session": body.get("session_id", ""), "parent": document.get("parent_id", "")}
         elif asked.verb == "session-end":
@@ -626,8 +632,9 @@ class Workload:
             line["ttl"] = document["for_seconds"]
         elif asked.verb == "pool":
             line["slots"] = 1 if document["slots"] is None else document["slots"]  # no pool: a job as others are
-        elif document.get("mode") == "shared":  # from here on it may not be the only owner
-            line |= {"call": "break", "outcome": UNKNOWN, "ended": ended if outcome == OK else began + UNANSWERED_S}
+        elif shares:
+            line |= {"call": "share", "lease": document.get("lease_id", lease_id)}
+            line["session"] = document.get("session_id", "")
         elif asked.verb == "renew" and outcome == OK:
             line |= _lease_fields(body) | {
                 "call": "renew" if lease_id else "claim",
@@ -660,7 +667,7 @@ class Workload:
 
 
 def _part_of(job: str, document: Document) -> Document:
-    """Say which part of the job a claim is for; nothing for one that wants it alone."""
+    """The part of the job that a claim is for: nothing is said of one that wants it alone."""
     if document.get("mode") == "shared":
         return {"units": 1}
     if job == POOL or "slots" in document:

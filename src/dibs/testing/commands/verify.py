@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
@@ -23,6 +25,7 @@ TIME_MS_DEFAULT, TIME_MS_MAX = 120_000, 24 * 3_600_000
 CLIENTS_DEFAULT, CLIENTS_MAX = 16, 256
 OPERATOR_EACH = 4  # of so many clients one is an operator
 SHOWN_MAX = 40  # lines of one window
+LOOKED_AT_MAX = 50  # violations, for the one whose window is the shortest
 WAYS = ("http", "sdk", "cli")
 
 
@@ -35,7 +38,7 @@ def verify(call: Call) -> Answer:
     if path is None:
         path = race(call)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             run = read_calls(file)
     except OSError as error:
         raise InvalidInput(f"{plain(path)} cannot be read ({error.strerror}).") from None
@@ -50,7 +53,8 @@ def verify(call: Call) -> Answer:
     raced = ", ".join(f"{kind} {count:,}" for kind, count in did.items())
     lines = [counted, *wrap(raced, 100, initial_indent="  ", subsequent_indent="  ")]
     if wrong:
-        shortest = min(wrong, key=lambda each: (len(each.window(run)), each.calls[-1].ended))
+        few = wrong[:LOOKED_AT_MAX]
+        shortest = min(few, key=lambda each: (len(each.window(run)), each.calls[-1].ended))
         lines += [f"{shortest.promise}: {shortest.says}", *shown(shortest, run), f"The record is {plain(path)}."]
         return no(NO, document, "\n".join(lines), quiet=counted, code="violation", message=shortest.says)
     lines.append(f"  The record is {plain(path)}.")
@@ -89,7 +93,7 @@ def race(call: Call) -> str:
     from dibs.core.caller_rights import OPERATOR, may
     from dibs.core.names import check_namespace
     from dibs.testing.judge import OK, RACE
-    from dibs.testing.racers import CliTransport, Racer, Recorder, SdkRacer, Trouble, now, race_terms
+    from dibs.testing.racers import FAULTS, CliTransport, Racer, Recorder, SdkRacer, Trouble, now, race_terms
 
     time_ms = milliseconds(call, "for", TIME_MS_DEFAULT, TIME_MS_MAX)
     clients = count(call, "clients", CLIENTS_MAX) or CLIENTS_DEFAULT
@@ -113,7 +117,8 @@ def race(call: Call) -> str:
         raise InvalidInput(f"{plain(path)} cannot be made ({error.strerror}). Name another with --record.") from None
     over = threading.Event()
     logging.getLogger("dibs").addHandler(logging.NullHandler())  # heartbeats of the SDK fail on purpose
-    with file, StopSignals(), StatusLine(call) as status:
+    racers: list[RaceThread] = []
+    with written(file, path, call), StopSignals(), StatusLine(call) as status:
         recorder = Recorder(file)
         context = None if call.settings.context is None else call.settings.context.name
         url = call.settings.url if context is None else None
@@ -122,18 +127,18 @@ def race(call: Call) -> str:
         if way == "http":
             transports = partial(call.another_transport, namespace=namespace)
         common = (recorder, seed, over)
-        racers: list[RaceThread] = []
-        terms = race_terms(seed, operates=may(role, "break"), by_command=way == "cli")
+        terms = race_terms(seed, operates=may(role, "break"), way=way)
         for name in (f"c{number}" for number in range(clients)):
             if way == "sdk":
                 from dibs.sdk.client import Client
 
-                racers.append(SdkRacer(name, Client(url, namespace=namespace, context=context), *common))
+                racers.append(SdkRacer(name, Client(url, namespace=namespace, context=context), common, terms))
             else:
                 operates = terms.operates and len(racers) % OPERATOR_EACH == 0
                 racers.append(Racer(name, transports, common, terms._replace(operates=operates)))
-        asked_faults = ["pauses"] * bool(paused) + ["kills"] * bool(killed)
-        if asked_faults:
+        faults = [word for fault, word in FAULTS.items() if way != "sdk" or fault == "doubled"]
+        faults += ["pauses"] * bool(paused) + ["kills"] * bool(killed)
+        if paused or killed:
             racers.append(Trouble(paused, killed, restart, f"{path}.log", *common))
         until_ms = steady_ms() + time_ms
         for racer in racers:
@@ -146,13 +151,28 @@ def race(call: Call) -> str:
             over.set()
             for racer in racers:
                 racer.join(timeout=30)
-            wanted = dict.fromkeys([*(terms.features if way != "sdk" else ()), *asked_faults], 0)
+            wanted = dict.fromkeys([*faults, *sorted(terms.features)], 0)
             known = {"features": wanted | recorder.features, "began": now(), "ended": now(), "outcome": OK}
             recorder.note(client="", call=RACE, job="", **known)
     for racer in racers:
         if racer.trouble is not None:
             raise racer.trouble
     return path
+
+
+@contextmanager
+def written(file: TextIO, path: str, call: Call) -> Iterator[None]:
+    """The file is written while the block runs. A full disk, and an interrupt, leave a record that can be judged."""
+    from dibs.testing.racers import unwritten
+
+    try:
+        with file:
+            yield
+    except OSError as error:
+        raise unwritten(path, error) from None
+    except KeyboardInterrupt:
+        call.complain(f"The race was interrupted. Judge what happened until then: dibs verify --judge {plain(path)}")
+        raise
 
 
 def process(text: str) -> int:
