@@ -87,7 +87,7 @@ class Life:
 
     @property
     def last(self) -> float:
-        """When its client was sure of it last, if nothing ended it."""
+        """Return until when its client was sure of it, if nothing ended it."""
         return max(call.ended + call.ttl for call in (self.grant, *self.beats))
 
     def sure(self) -> Iterator[tuple[float, float]]:
@@ -153,7 +153,7 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
 
 
 class Families:
-    """Which sessions are part of which: they do not keep each other out, and end together."""
+    """Sessions that are part of one another: they do not keep each other out, and end together."""
 
     def __init__(self, run: Iterable[RecordedCall]) -> None:
         self._parents = {call.session: call.parent for call in run if call.call == "session_open" and call.parent}
@@ -172,11 +172,11 @@ class Families:
         return bool(one) and self.root(one) == self.root(other)
 
     def has(self, session: str) -> bool:
-        """Whether a session is part of another, or has others."""
+        """Return whether a session is part of another, or has others."""
         return session in self._parents or session in self._parents.values()
 
     def share(self, life: Life, lives: Iterable[Life]) -> bool:
-        """Whether another of its family may have had the job at the same time."""
+        """Return whether another of its family may have had the job at the same time."""
         if not self._parents:
             return False
         grant, last = life.grant, life.last
@@ -218,7 +218,7 @@ def _lives(run: Sequence[RecordedCall], families: Families, wrong: list[Violatio
 
 
 def _too_many_owners(lives: list[Life], pool: list[RecordedCall], families: Families) -> Iterator[Violation]:
-    """Who wants a job alone is its only owner, but for its own family. The others have no more units than it has."""
+    """The owner that wants a job alone is its only one, but for its family. Others have no more units than it has."""
     spans = sorted((begin, end, at) for at, life in enumerate(lives) for begin, end in life.sure())
     now: list[tuple[float, float, int]] = []  # who is sure at the beginning of a span
     for span in spans:
@@ -397,7 +397,7 @@ def _waiting(run: Sequence[RecordedCall]) -> Iterator[tuple[RecordedCall, Record
 
 
 def _changed_places(run: Sequence[RecordedCall]) -> Iterator[Violation]:
-    """Who keeps asking keeps its place, and nobody comes before it."""
+    """A client that keeps asking keeps its place, and nobody comes before it."""
     for before, call in _waiting(run):
         if call.ticket != before.ticket:
             said = f"{call.client} waited for {call.job}, asked again in time, and was given another place."
@@ -466,7 +466,7 @@ def _reads(run: Sequence[RecordedCall], by_job: dict[str, list[Life]]) -> Iterat
 
 
 def exercised(run: Sequence[RecordedCall]) -> dict[str, int]:
-    """How often each kind of thing happened. What was to happen and did not is 0."""
+    """Count how often each kind of thing happened. What was to happen and did not is 0."""
     counts = Counter(dict.fromkeys(ALWAYS, 0))
     leases: set[tuple[str, str]] = set()
     last: dict[str, str] = {}  # who had the job last

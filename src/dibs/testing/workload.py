@@ -660,7 +660,7 @@ class Workload:
 
 
 def _part_of(job: str, document: Document) -> Document:
-    """Which part of the job a claim is for: nothing is said of one that wants it alone."""
+    """Return the part of the job that a claim is for: nothing is said of one that wants it alone."""
     if document.get("mode") == "shared":
         return {"units": 1}
     if job == POOL or "slots" in document:
