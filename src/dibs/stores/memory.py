@@ -1,4 +1,4 @@
-"""The reference store: dicts, a sorted list of their keys, a lock, and an injected clock. For tests, and to read beside
+"""The reference store: dicts, sorted lists of their keys, a lock, and an injected clock. For tests, and to read beside
 the port."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MemoryStore(Store, Maintenance):
         self._changed = threading.Condition(self._lock)
         self._records: dict[str, Versioned] = {}
         self._keys: list[str] = []  # theirs, sorted
-        self._dues: dict[str, int] = {}  # and when each is due, if it ever is
+        self._dues: list[tuple[int, str]] = []  # those that are due at some time, sorted by it
         self._events: list[Event] = []
         self._revision = 0
         self._last_seq = 0
@@ -55,17 +55,17 @@ class MemoryStore(Store, Maintenance):
             return self._last_seq
 
     def _put(self, key: str, found: Versioned | None) -> None:
-        due_ms = None if found is None or found.record is None else found.record.due_ms()
+        before, now = (_due_ms(each) for each in (self._records.get(key), found))
         if found is not None:
             if key not in self._records:
                 insort(self._keys, key)
             self._records[key] = found
         elif self._records.pop(key, None) is not None:
             del self._keys[bisect_left(self._keys, key)]
-        if due_ms is not None:
-            self._dues[key] = due_ms
-        else:
-            self._dues.pop(key, None)
+        if before is not None:
+            del self._dues[bisect_left(self._dues, (before, key))]
+        if now is not None:
+            insort(self._dues, (now, key))
 
     def at_once(self) -> threading.RLock:
         """Nobody keeps this lock for long."""
@@ -84,9 +84,9 @@ class MemoryStore(Store, Maintenance):
 
     def due(self, limit: int) -> Due:
         with self._lock:
-            now_ms = self._clock()
-            keys = [key for _, key in sorted([(at_ms, key) for key, at_ms in self._dues.items() if at_ms <= now_ms])]
-            return Due(keys=keys[:limit], next_ms=min(self._dues.values(), default=None))
+            over = bisect_left(self._dues, (self._clock() + 1,))
+            keys = [key for _, key in self._dues[: min(over, limit)]]
+            return Due(keys=keys, next_ms=self._dues[0][0] if self._dues else None)
 
     def events(self, after: int, limit: int, job: port.Job | None = None, *, newest: bool = False) -> list[Event]:
         with self._lock:
@@ -123,6 +123,10 @@ class MemoryStore(Store, Maintenance):
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def _due_ms(found: Versioned | None) -> int | None:
+    return None if found is None or found.record is None else found.record.due_ms()
 
 
 def open_url(url: str, opening: port.Opening) -> MemoryStore:

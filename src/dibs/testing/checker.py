@@ -240,18 +240,31 @@ class Checker:
         if self._tokens.get(job, 0) < lease.token:
             self._say("token:rises", f"{client} was told of token {lease.token} of {job}, which no event has.")
 
+    def _locks(self) -> Iterator[LockRecord]:
+        """Those of all jobs of which an event told. Most records are sessions that have ended."""
+        for job in self.waits.queues:
+            lock = self._now(lock_key(NS, job), {})
+            if isinstance(lock, LockRecord):
+                yield lock
+
     def _leases(self) -> Iterator[tuple[str, Holder]]:
         """The job and the hold of each lease in the store."""
-        for found in self._records.values():
-            if isinstance(found.record, LockRecord):
-                yield from [(found.record.name, each) for each in found.record.holders]
+        return ((lock.name, each) for lock in self._locks() for each in lock.holders)
+
+    def _tickets(self) -> Iterator[Ticket]:
+        """Each place in the queues."""
+        for lock in self._locks():
+            for number in lock.line:
+                ticket = self._now(ticket_key(NS, lock.name, number), {})
+                if isinstance(ticket, Ticket):
+                    yield ticket
 
     def _has_something(self, lease_id: str) -> bool:
         """Return whether there is a lease or a place with this id. A place that was given up is none any more."""
         if lease_id not in self._made:
             return False
-        tickets = [found.record for found in self._records.values() if isinstance(found.record, Ticket)]
-        return lease_id in [*[hold.lease_id for _, hold in self._leases()], *[each.lease_id for each in tickets]]
+        made: list[Holder | Ticket] = [*[hold for _, hold in self._leases()], *self._tickets()]
+        return lease_id in [each.lease_id for each in made]
 
     def answered(self, command: Command, result: Result) -> None:
         """A server has this result for a command."""
@@ -280,8 +293,7 @@ class Checker:
 
     def look(self, now_ms: int, well_since_ms: int | None) -> None:
         """From time to time: nobody waits for what is free."""
-        records = [found.record for found in self._records.values() if found.record is not None]
-        self.waits.look(QueueRecords(records, self._closed), now_ms, well_since_ms)
+        self.waits.look(QueueRecords(self._locks(), self._tickets(), self._closed), now_ms, well_since_ms)
 
     def alive(self, now_ms: int) -> None:
         """The store answers a server."""

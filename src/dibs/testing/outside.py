@@ -193,14 +193,15 @@ class Outside:
         self.steps, self.series = StepHistory(), SeriesHistory()
         self._seen: dict[tuple[str, str], int] = {}  # by job and step: the highest token that came
         self._asks: dict[tuple[str, str], tuple[int, str]] = {}  # by job and request key: its number, and whose it is
-        # By job, number and request key of each give-back: whose the number was when that was first sent; empty: nobody
-        # here knows.
-        self._given_back: dict[tuple[str, int, str], str] = {}
+        # By job and number, then by request key of each give-back: whose the number was when that was first sent. An
+        # empty name: nobody here knows.
+        self._given_back: defaultdict[tuple[str, int], dict[str, str]] = defaultdict(dict)
         self._happened = 0
 
     def goes_on_from(self, before: Outside) -> None:
         """An older copy took over. Whose a number is that was given back before is not known from now on."""
-        self._given_back = dict.fromkeys(before._given_back, "")
+        for number, whose in before._given_back.items():
+            self._given_back[number] = dict.fromkeys(whose, "")
 
     def learn(self, events: Iterable[Event]) -> None:
         """The history of an older copy. What happened outside under it is not known here."""
@@ -217,8 +218,7 @@ class Outside:
 
     def _freed(self, job: str, number: int) -> Wrong | None:
         owner = self.series.taken[job].get(number, "")
-        given_back = [whose for (name, each, _), whose in self._given_back.items() if (name, each) == (job, number)]
-        if not owner or not {"", owner}.isdisjoint(given_back):
+        if not owner or not {"", owner}.isdisjoint(self._given_back[job, number].values()):
             return None
         return NUMBER, f"{number} of {job} was freed, which {owner} has and did not give back."
 
@@ -270,7 +270,7 @@ class Outside:
 
     def gives_back(self, job: str, number: int, request_key: str) -> None:
         """A client sends this, perhaps once more."""
-        self._given_back.setdefault((job, number, request_key), self.series.taken[job].get(number, ""))
+        self._given_back[job, number].setdefault(request_key, self.series.taken[job].get(number, ""))
 
     def numbered(self, job: str, number: int, owner: str, request_key: str, *, is_next: bool) -> None:
         """A server has this number for an ask. A repeat gets the same, until that is given back."""

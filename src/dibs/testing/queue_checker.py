@@ -209,10 +209,9 @@ class QueueChecker:
 class QueueRecords:
     """The records that a look needs."""
 
-    def __init__(self, records: Iterable[Stored], closed: Mapping[str, int]) -> None:
-        found = list(records)
-        self._locks = {each.name: each for each in found if isinstance(each, LockRecord)}
-        self._tickets = [each for each in found if isinstance(each, Ticket)]
+    def __init__(self, locks: Iterable[LockRecord], tickets: Iterable[Ticket], closed: Mapping[str, int]) -> None:
+        self._locks = {each.name: each for each in locks}
+        self._tickets = list(tickets)
         self._closed = closed
 
     def tickets(self) -> Iterator[Ticket]:
