@@ -208,9 +208,8 @@ def test_a_job_that_an_operator_keeps_everybody_from_is_not_called_free(terminal
 @pytest.mark.fault("F-787")
 def test_what_else_keeps_others_from_a_job_is_said_below(terminal: Terminal) -> None:
     terminal("release", "cut", "--lease", terminal.claim("cut", "--owner", "ann"), "--done")
-    terminal(
-        "release", "tired", "--lease", terminal.claim("tired", "--owner", "ann"), "--failed", "--retry-after", "2h"
-    )
+    lease = terminal.claim("tired", "--owner", "ann")
+    terminal("release", "tired", "--lease", lease, "--failed", "--retry-after", "2h")
     terminal("pool", "set", "idle", "--slots", "0")
     for job in ("cut", "tired", "idle"):
         terminal("close", job, "--for", "1h", "--reason", "migration")

@@ -136,7 +136,7 @@ _NONE_OF_IT = (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
 
 
 def takes(accepted: bytes, kind: bytes) -> bool:
-    """Whether a header that lists what somebody takes names this kind, by itself."""
+    """Tell whether a header that lists what somebody takes names this kind, by itself."""
     for each in accepted.lower().split(b","):
         name, *parameters = [part.strip() for part in each.split(b";")]
         if name == kind:

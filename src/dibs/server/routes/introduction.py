@@ -45,7 +45,7 @@ def introduction(api: Api) -> Reply:
 
 
 def _files(api: Api) -> Any:
-    """What has the skill, which is of no use where another program's rules are in force."""
+    """Return what has the skill, which is of no use where another program's rules are in force."""
     return plugin(PARTS, "shipped-files") if api.settings.contract is None else None
 
 
