@@ -247,7 +247,7 @@ class Checker:
                 yield from [(found.record.name, each) for each in found.record.holders]
 
     def _has_something(self, lease_id: str) -> bool:
-        """Return whether there is a lease or a place with this id. A place that was given up is none any more."""
+        """Return whether there is a lease or a place with this id. A place that was given up does not count."""
         if lease_id not in self._made:
             return False
         tickets = [found.record for found in self._records.values() if isinstance(found.record, Ticket)]

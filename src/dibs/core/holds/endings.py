@@ -1,4 +1,4 @@
-"""How a hold ends, whatever the cause: released, failed, transferred, broken, expired, or with its session.
+"""The end of a hold, whatever the cause: released, failed, transferred, broken, expired, or with its session.
 
 `end_hold` is the only function that ends a hold, as `grants.grant` is the only one that makes an owner. It takes the
 holder out, remembers how its hold ended, counts attempts and parks the job, and begins a delay. Who is next is said
