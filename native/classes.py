@@ -43,7 +43,7 @@ def bases_of(folder: Path, paths: Iterable[Path]) -> dict[Name, list[Name]]:
 
 
 def made_from(base: Name, bases: dict[Name, list[Name]]) -> set[Name]:
-    """The classes that have `base` as a base, or as a base of theirs."""
+    """The classes that inherit from `base`, directly or not."""
     found = {base}
     while more := {name for name, above in bases.items() if not found.isdisjoint(above)} - found:
         found |= more

@@ -78,6 +78,15 @@ def test_every_package_of_a_lock_file_has_hashes_and_no_place(path: Path) -> Non
     assert not re.search(r"://|--index|--find-links|--extra-index| @ ", text)
 
 
+def test_the_base_of_the_image_is_named_where_the_updater_looks() -> None:
+    """Dependabot changes FROM, and no ARG that FROM names."""
+    image = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
+    bases = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", image, re.MULTILINE)
+    stages = {stage for _, stage in bases}
+    (outside,) = [base for base, _ in bases if base not in stages]
+    assert re.match(r"[a-z]+:\d", outside)
+
+
 def test_the_image_and_ci_install_by_the_lock_files() -> None:
     image = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
     installs = re.findall(r"pip (?:install|wheel) (.*?) \\$", image, re.MULTILINE)

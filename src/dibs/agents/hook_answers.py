@@ -1,7 +1,8 @@
 """Answers each event of a coding agent, for `dibs agent hook`.
 
-Before a file is written it is claimed for the agent. Nothing is said if that succeeds. When a session or a subagent
-stops, files that equal the last commit again are let go.
+Before a file is written it is claimed for the agent. Nothing is said if that succeeds. Before a shell command, the
+files that it surely writes and the jobs that guard it are claimed, and it is refused if it would take what others have.
+When a session or a subagent stops, files that equal the last commit again are let go.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ class AgentGuard:
         self._lost: list[str] = []
 
     def answer(self) -> HookAnswer:
-        """The answer to the event. If somebody began to wait for what the agent has, or took it, that is a part of
-        it."""
+        """The answer to the event, with a line for each job of the agent that somebody waits for, and for what others
+        took from it."""
         answered = self._answered()
         waiting = [f"dibs: {plain(waiters(name, count))}" for name, count in self._wanted.items()]
         shown = "\n".join([*self._lost, *waiting])
@@ -435,7 +436,8 @@ class _Begin:
 
 
 def _note_begin(path: str, folder: str, command: str) -> None:
-    """Note the state before a command. If that fails, it is not known afterwards what the command changed."""
+    """Note the state before a command, so that the hook after it knows what the command changed. If this fails, that
+    hook says nothing."""
     root = root_around({}, os.path.realpath(folder))
     words = ["-"]
     if root:

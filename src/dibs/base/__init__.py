@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from dibs.base.cheap import Mapping
 
 DISTRIBUTION = "dibs-lease"
 _GIT_MS_MAX = 2_000

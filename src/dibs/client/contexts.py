@@ -45,8 +45,8 @@ def check_context(name: str) -> str:
 
 
 def name_of(url: str) -> str:
-    """Make the name of a server that was given none: its host, with port and path if it has some. Of several servers
-    the first counts."""
+    """Make a name for a server that the user did not name: its host, with port and path if it has some. Of several
+    servers the first counts."""
     address = server_addresses(url)[0]
     text = address.path if address.scheme == "unix" else f"{address.authority.lower()}{address.path}"
     made = "".join([letter if letter in _LETTERS else "-" for letter in text]).strip("-_.")
@@ -60,12 +60,12 @@ def context_path(env: Mapping[str, str], name: str) -> str | None:
 
 
 def own_context(env: Mapping[str, str], config: Mapping[str, str]) -> Context | None:
-    """The context that the `url` of config.toml is; None if it is no server's."""
+    """The context that the `url` of config.toml makes; None if that is a store."""
     url, path = config.get("url"), config_path(env)
     try:
         return Context(name_of(url), url, None, path) if url and path and server_addresses(url) else None
     except InvalidInput:
-        return None  # whoever uses it is told what is wrong with it
+        return None  # a command that uses it says what is wrong
 
 
 def context_called(name: str, env: Mapping[str, str], config: Mapping[str, str]) -> Context | None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
-# By the origin of a server and the context, which is empty for a token that is for every context with this server:
-# the token, and whether the server has shown that it knows it.
+# From the origin of a server and the name of a context to the token, and whether the server has shown that it knows it.
+# Without the name of a context, a token is for every context with this server.
 Logins = dict[tuple[str, str], tuple[str, bool]]
 
 

@@ -6,16 +6,12 @@ Instants are store time in milliseconds (`now_ms` of a view), never a client's c
 
 from __future__ import annotations
 
-from dibs.base.cheap import Any
+from dibs.base.cheap import Any, TypeVar
 from dibs.base.record import Record
 from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, REMEMBERED_MS, SESSION_TOMBSTONE_MS
 from dibs.core.names import is_resource
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeVar
-
-    R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=Record)
 
 EXCLUSIVE = "exclusive"
 SHARED = "shared"

@@ -267,7 +267,7 @@ def _records(reader: Store | StoreMoment) -> Iterator[tuple[str, int, Stored]]:
 
 
 def _events(reader: Store | StoreMoment, last_seq: int, *, one_log: bool) -> Iterator[Event]:
-    if not one_log:  # without one log there are no numbers for pages
+    if not one_log:  # without one log, numbers do not order events, so they make no pages
         yield from reader.events(0, NO_END)
         return
     after = 0

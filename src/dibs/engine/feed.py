@@ -222,7 +222,7 @@ class EventFeed:
         is_behind = self._is_woken or not page.is_last
         if after == self.at:
             self._hand_out(page)
-        else:  # all who it was read for have left, and others came
+        else:  # the readers of this page have left, and others have come
             is_behind = True
         if is_behind:
             self.wake()

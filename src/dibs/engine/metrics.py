@@ -33,7 +33,7 @@ LEASE_S: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 1
 BATCH_SIZES: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 CLAIMS = (Acquire, AcquireAny, AcquireAll)
 UNCOUNTED_MAX = 250
-# What came of checking a signed token (`oidc/tokens.py`).
+# The results of checking a signed token (`oidc/tokens.py`).
 IDENTITY_CHECKS = ("accepted", "malformed", "issuer", "unknown_key", "signature", "time", "no_rule", "no_keys")
 ABANDONED = "abandoned"
 WAIT = "wait"  # counted as the verb of a claim that may wait in the queue
@@ -146,7 +146,7 @@ class Metrics:
         self.connections = self.connections_open = self.turned_away = 0
         self.rate_limited = 0
         self.refused = {401: 0, 403: 0}  # requests, by their status
-        self.identities = dict.fromkeys(IDENTITY_CHECKS, 0)  # signed tokens that were checked, by what came of it
+        self.identities = dict.fromkeys(IDENTITY_CHECKS, 0)  # signed tokens that were checked, by result
         self.deliveries = dict.fromkeys(COUNTED, 0)  # to webhooks
         self.started_ms = wall_ms()
 

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from dibs.base.cheap import TypeVar
 from dibs.base.jsontext import Document
 from dibs.base.record import Record
 from dibs.core import events as kinds
@@ -32,11 +33,7 @@ from dibs.engine.event_log import fitting, position_at, read_on
 from dibs.stores.port import RecordCorrupt, Store
 from dibs.wire.agent_documents import agents_document, listed_agents, page_of
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeVar
-
-    Answer = TypeVar("Answer")
+Answer = TypeVar("Answer")
 
 # How much happened in each minute of the last hour, counted from the store's events.
 #

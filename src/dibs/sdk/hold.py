@@ -113,7 +113,7 @@ class Hold:
         return "let go" if self._let_go else f"lost: {lost.why}"
 
     def failed(self, trouble: str) -> None:
-        """A renewal failed. Logs it, while there is still time to act."""
+        """Log that a renewal failed, while there is still time to act."""
         from dibs.client.event_reader import why_away
 
         first = self.trouble is None

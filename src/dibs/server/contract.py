@@ -34,4 +34,4 @@ class Contract(Protocol):
         """The operations of a server, with its answers where it has its own."""
 
     def refusal(self, error: HttpError) -> Reply:
-        """The answer to an address or a method that there is not."""
+        """The answer to an address or a method that does not exist."""

@@ -260,7 +260,7 @@ class Checker:
                     yield ticket
 
     def _has_something(self, lease_id: str) -> bool:
-        """Return whether there is a lease or a place with this id. A place that was given up is none any more."""
+        """Return whether there is a lease or a place with this id. A place that was given up does not count."""
         if lease_id not in self._made:
             return False
         made: list[Holder | Ticket] = [*[hold for _, hold in self._leases()], *self._tickets()]

@@ -33,7 +33,7 @@ class StepTries:
         self.results: list[str] = []  # of each time that it really happened
 
     def stood(self) -> str:
-        """Return how it stands but for the try that has begun."""
+        """Return how the step stood before the try that has begun."""
         if DONE in self.ends:
             return DONE
         return IN_DOUBT if self.doubts else FAILED if self.ends else NEW

@@ -159,8 +159,16 @@ def grace_ms_of(document: Document) -> int:
 
 def limits_of(document: Document, limits: Limits) -> Limits:
     """`limits` with the changes of the document."""
+
+    def limit(field: str, present: int) -> int:
+        return number_of(document, field, 0) if field in document else present
+
     return limits.replace(
-        **{word: number_of(document, field, 0) for field, word in LIMIT_FIELDS.items() if field in document}
+        held=limit("max_held", limits.held),
+        waiting=limit("max_waiting", limits.waiting),
+        sessions=limit("max_sessions", limits.sessions),
+        rate=limit("rate_per_second", limits.rate),
+        hold_seconds=limit("max_hold_seconds", limits.hold_seconds),
     )
 
 
@@ -177,7 +185,11 @@ def credential_document(credential: Credential, now_ms: int) -> Document:
         "revoked_at": moment(credential.ended_ms),
         "last_used_at": moment(credential.used_ms),
         "valid": not credential.is_over(now_ms),
-        **{field: getattr(credential.limits, word) for field, word in LIMIT_FIELDS.items()},
+        "max_held": credential.limits.held,
+        "max_waiting": credential.limits.waiting,
+        "max_sessions": credential.limits.sessions,
+        "rate_per_second": credential.limits.rate,
+        "max_hold_seconds": credential.limits.hold_seconds,
     }
 
 

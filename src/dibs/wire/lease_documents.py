@@ -172,10 +172,15 @@ def event_document(event: Event) -> Document:
     document: Document = {"seq": event.seq, "at": parts.timestamp(event.at_ms), "event": event.kind}
     if event.owner:
         document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt, **parts.slot_fields(event))
-    for field in ("metadata", "checkpoint", "effect_key", "result", "by", "reason"):
-        value = getattr(event, field)
-        if value is not None:
-            document[field] = value
+    texts = {
+        "metadata": event.metadata,
+        "checkpoint": event.checkpoint,
+        "effect_key": event.effect_key,
+        "result": event.result,
+        "by": event.by,
+        "reason": event.reason,
+    }
+    document |= {field: text for field, text in texts.items() if text is not None}
     if event.ttl_ms is not None:
         document["ttl_seconds"] = event.ttl_ms // 1000
     if event.retry_ms is not None:

@@ -191,7 +191,7 @@ _TYPES: dict[str, Schema] = {
 
 
 def request_schema(verb: str, *, brief: bool = False) -> Schema:
-    """The body of a request. `brief`: without who sees what of it."""
+    """The body of a request. `brief`: leaves out who sees which field."""
     fields = REQUESTS[verb]
     required = [name for name, field in fields.items() if field.is_required]
     properties = {name: request_field_schema(verb, name, brief=brief) for name in fields}

@@ -216,7 +216,10 @@ def previous_document(ending: Ending) -> Document:
         "checkpoint": ending.checkpoint,
         "attempt": ending.attempt,
     }
-    for field in ("by", "reason", "metadata"):
-        if getattr(ending, field) is not None:
-            document[field] = getattr(ending, field)
+    if ending.by is not None:
+        document["by"] = ending.by
+    if ending.reason is not None:
+        document["reason"] = ending.reason
+    if ending.metadata is not None:
+        document["metadata"] = ending.metadata
     return document

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.base.cheap import Any, Callable
+from dibs.base.cheap import Any, Callable, TypeVar
 from dibs.base.errors import InvalidInput, InvalidTtl, Unprocessable
 from dibs.base.ids import is_id, new_id, token_key
 from dibs.base.jsontext import Document, is_unicode
@@ -11,6 +11,8 @@ from dibs.core.caller_rights import Caller
 from dibs.core.durations import check_ttl_ms
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS, REQUESTS
+
+T = TypeVar("T")
 
 U32_MAX = 2**32 - 1
 
@@ -129,7 +131,7 @@ def fresh_id_of(document: Document, field: str, caller: Caller, *place: str) -> 
     return digest_id(field, sent, caller.principal, caller.namespace or "", *place)
 
 
-def ttl_ms_of(document: Document, default: int | None) -> Any:
+def ttl_ms_of(document: Document, default: T) -> int | T:
     seconds = document.get("ttl_seconds")
     if "ttl_ms" in document:
         if seconds is not None:

@@ -449,8 +449,13 @@ def _kept_active(session_id: str) -> Flow[dict[str, int]]:
 
 
 def _with_time(given: Lease, renewed: Lease) -> Lease:
-    times = ("remaining_ms", "expires_at", "ends_at", "ends_in_ms")
-    return replace(given, **{field: getattr(renewed, field) for field in times})
+    return replace(
+        given,
+        remaining_ms=renewed.remaining_ms,
+        expires_at=renewed.expires_at,
+        ends_at=renewed.ends_at,
+        ends_in_ms=renewed.ends_in_ms,
+    )
 
 
 def _already_claiming(verb: str, names: Sequence[str]) -> DibsError:

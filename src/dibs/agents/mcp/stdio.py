@@ -142,7 +142,7 @@ class Dialogue:
         return {"protocolVersion": self._version, "serverInfo": _INFO, **_ABOUT}
 
     async def _modern(self, method: str, params: Document, meta: Document) -> Document:
-        """The result for a request that carries its version."""
+        """The result of a request that names its protocol version."""
         if _ABLE not in meta:
             raise ProtocolError(INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {_ABLE}")
         asked = meta[VERSION_KEY]

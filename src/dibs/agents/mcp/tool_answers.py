@@ -119,7 +119,9 @@ def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
         "claimed": True,
         "status": "claimed",
         "expires_in_seconds": None if kept else seconds(leases[0].remaining_ms),
-        **{field: getattr(leases[0], field) for field in ("lease_id", "owner", "namespace")},
+        "lease_id": leases[0].lease_id,
+        "owner": leases[0].owner,
+        "namespace": leases[0].namespace,
         "claims": [_shown(lease, PARTS["claimed job"]) for lease in leases],
     }
 
@@ -208,7 +210,7 @@ _STEPS = {
 
 def _step_sentence(effect: Effect, lease: Lease) -> str:
     """A sentence about a step, and what to do."""
-    texts = {name: getattr(effect, name) for name in ("key", "owner", "result", "reason")}
+    texts = {"key": effect.key, "owner": effect.owner, "result": effect.result, "reason": effect.reason}
     quotes = {name: None if text is None else quoted(text) for name, text in texts.items()}
     fields = {"status": effect.status, "at": effect.at, "fencing_token": effect.fencing_token}
     now_ms = sentences.now_ms_of({"expires_at": lease.expires_at, "remaining_ms": lease.remaining_ms})

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.repository.work_tree import Repository, namespace_of
 from dibs.base.cheap import Any, Mapping
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.base.files import read_toml
@@ -31,11 +32,6 @@ from dibs.base.terminal import did_you_mean, quoted
 from dibs.client.setting_sources import CLONE, TRACKED, keys_of
 from dibs.core.limits import SETTINGS_BYTES_MAX
 from dibs.core.names import check_namespace
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.agents.repository.work_tree import Repository
-
 
 OFF, WARN, REQUIRE, BLOCK = "off", "warn", "require", "block"
 DENY, GITHUB, GRANT, REFUSE = "deny", "github", "grant", "refuse"
@@ -87,8 +83,6 @@ def policy_of(repository: Repository) -> Policy:
             # git config writes a key without a value for true.
             found[key] = (_checked(key, value or "true", f"git config dibs.{key}"), f"git config dibs.{key}")
     if "namespace" not in found:
-        from dibs.agents.repository.work_tree import namespace_of
-
         found["namespace"] = (namespace_of(repository), _MADE)
     return Policy(found, ignored)
 
@@ -236,8 +230,6 @@ def tracker_settings(env: Mapping[str, str], top: str) -> TrackerSettings | None
     table = team_table(top, "tracker")
     if table is None:
         return None
-    from dibs.agents.repository.work_tree import Repository
-
     found, where = _with_own(table, "tracker", Repository.at(env, top).settings(), top)
     writes = found.pop("writes", "") if "writes" not in table else ""
     return TrackerSettings(found, where, writes)

@@ -130,7 +130,7 @@ def contexts(call: Call) -> Answer:
     for each, context in saved_contexts(call.env, config):
         document: Document = {"name": each, "used": each == name, "url": None, "namespace": None}
         if isinstance(context, Context):
-            # That of config.toml is used where nothing else is named.
+            # The context of config.toml is used if nothing else is named.
             document["used"] |= name is None and context.path == settings.source("url", "DIBS_URL")
             document |= {"url": without_secrets(context.url), "namespace": context.namespace}
             origins = [address.origin for address in _servers(context.url)]
@@ -174,7 +174,7 @@ def _used(call: Call, name: str) -> Answer:
 
 
 def _choose(call: Call, context: Context) -> None:
-    """Use this one from now on. That of config.toml is used when no other is named."""
+    """Use this context from now on. The context of config.toml is used if no other is named."""
     _change(call, {"context": None if context.path == config_path(call.env) else context.name})
 
 
@@ -267,7 +267,7 @@ def _save(call: Call, gone: Iterable[tuple[str, str]], added: Logins) -> None:
 
 
 def _tokens_of(name: str, logins: Logins, own: Context | None) -> list[tuple[str, str]]:
-    """The saved tokens of a context. Those of config.toml's `url` name none."""
+    """The saved tokens of a context. The tokens of config.toml's `url` are saved without the name of a context."""
     origins = {each.origin for each in _servers(own.url)} if own is not None and own.name == name else set()
     return [(origin, of) for origin, of in logins if of == name or (of == "" and origin in origins)]
 
@@ -354,7 +354,8 @@ def login(call: Call) -> Answer:
 
 
 def _name_for(call: Call, url: str) -> str:
-    """The name to save a server as that was given none: that under which it is saved, else one made of its address."""
+    """The name for a server that the user did not name: the one under which it is saved already, else one made from its
+    address."""
     config = call.settings.config
     names = [name for name, each in saved_contexts(call.env, config) if isinstance(each, Context) and each.url == url]
     if config.get("context") in names:
@@ -381,7 +382,7 @@ def _save_context(call: Call, made: Context, addresses: tuple[ServerAddress, ...
         gone = _tokens_of(made.name, logins, own)
         added: Logins = {}
         for each in addresses:
-            # Without a new token the saved one was used. The context gets its own copy, for which no other answers.
+            # Without a new token the saved one was used. The context gets a copy, which `logout` of another one keeps.
             login = _saved_login(call, each, made.name) if token is None else (token, each.own_token == token)
             if login is not None:
                 added[each.origin, "" if is_own else made.name] = login
@@ -502,7 +503,7 @@ def _contexts_at(call: Call, addresses: tuple[ServerAddress, ...]) -> list[str]:
 
 
 def _removed(call: Call, name: str, own: Context | None) -> bool:
-    """Remove a context, and that it is used. False if there was neither."""
+    """Remove the file of a context, and the choice of it. Returns False if there was neither."""
     changes: dict[str, None] = {}
     if call.settings.config.get("context") == name:
         changes["context"] = None

@@ -130,7 +130,7 @@ PARTS = (
         MORE,
         "claims",
         "Other claims",
-        commands=("claim-any", "claim-all", "once", "transfer", "hold", "elect"),
+        commands=("claim-any", "claim-all", "once", "next", "transfer", "hold", "elect"),
         pages=(
             "how-to/several-jobs-at-once.md",
             "how-to/hold-as-a-sidecar.md",
@@ -138,7 +138,7 @@ PARTS = (
             "how-to/protect-a-database.md",
             "how-to/test-your-code.md",
         ),
-        promises=("all-or-nothing", "max-hold", "elect"),
+        promises=("all-or-nothing", "max-hold", "number", "elect"),
         begins_work=True,
     ),
     Feature(
@@ -161,7 +161,7 @@ PARTS = (
         "Operate",
         commands=(
             *("top", "watch", "overdue", "name", "break", "free", "close", "open"),
-            *("pool set", "pool list", "pool remove", "next", "gc", "doctor"),
+            *("pool set", "pool list", "pool remove", "gc", "doctor"),
         ),
         pages=(
             "how-to/break-a-stuck-claim.md",
@@ -174,7 +174,7 @@ PARTS = (
             "explanation/scale.md",
             "explanation/performance.md",
         ),
-        promises=("pool", "slot", "number", "units", "closed", "overdue", "events", "terminal", "metrics", "logs"),
+        promises=("pool", "slot", "units", "closed", "overdue", "events", "terminal", "metrics", "logs"),
     ),
     Feature(
         MORE,

@@ -91,7 +91,7 @@ class CheckpointFile:
         return None if text == self._sent else text
 
     def last_news(self) -> str | None:
-        """The same at the end of the run. A read that began earlier may have an older content."""
+        """The same at the end of the run. A read that began earlier may have found older content."""
         if self._reading is not None and self._reading.acquire(timeout=_LAST_READ_MS / 1000):
             self._reading = None
         return self.news(_LAST_READ_MS)

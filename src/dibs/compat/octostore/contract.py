@@ -204,13 +204,23 @@ class OctoStoreRoutes:
         locks, sessions = Locks(self._api, self.callers), Sessions(self._api, self.callers)
         hooks = Webhooks(self._api, self.callers)
         return {
-            **{verb: getattr(locks, verb) for verb in ("acquire", "renew", "release", "inspect", "acl")},
+            "acquire": locks.acquire,
+            "renew": locks.renew,
+            "release": locks.release,
+            "inspect": locks.inspect,
+            "acl": locks.acl,
             "list": locks.listing,
-            **{f"session-{word}": getattr(sessions, word) for word in ("open", "keep", "show", "end")},
-            **{f"webhook-{word}": getattr(hooks, word) for word in ("create", "remove")},
+            "session-open": sessions.open,
+            "session-keep": sessions.keep,
+            "session-show": sessions.show,
+            "session-end": sessions.end,
+            "webhook-create": hooks.create,
+            "webhook-remove": hooks.remove,
             "webhooks": hooks.listing,
             **Elections(self._api).handlers(),
-            **{verb: getattr(self, verb) for verb in ("watch", "health", "status")},
+            "watch": self.watch,
+            "health": self.health,
+            "status": self.status,
         }
 
     async def watch(self, call: HttpRequest) -> EventStream:

@@ -24,6 +24,7 @@ several owners no step of it begins, because nobody could say whose step it was.
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.commands import EffectNote
 from dibs.core.draft import Draft
 from dibs.core.lease_outcomes import EffectRefused
 from dibs.core.limits import EFFECTS_MAX
@@ -38,10 +39,6 @@ from dibs.core.records import (
     Holder,
     LockRecord,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.core.commands import EffectNote
 
 # What is said of a step. `RUNNING` is for those who look at a job; its owner is refused a second beginning.
 NEW = "new"

@@ -12,7 +12,7 @@ from dibs.core.holds.grants import check_room, put_hold, swap
 from dibs.core.holds.max_hold import capped_ms
 from dibs.core.holds.path_claims import note_claims
 from dibs.core.holds.proof import ended, held_by, not_current
-from dibs.core.holds.quota import is_current, payer_of, retake_quota, take_quota
+from dibs.core.holds.quota import HELD, is_current, payer_of, retake_quota, take_quota
 from dibs.core.lease_outcomes import (
     Broken,
     EffectRefused,
@@ -91,7 +91,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         request_key=None,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         # It counts for who gets it, and is never refused for that: the owner decides who goes on.
-        charge=take_quota(draft, payer_of(payer.charge), "held"),
+        charge=take_quota(draft, payer_of(payer.charge), HELD),
         wanted=mine.wanted or mine.told > 0,  # those who wait already are reported to the new owner
         told=0,
         relied=False,
@@ -177,7 +177,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if command.checkpoint is not None:
         kept = kept.replace(checkpoint=command.checkpoint, checkpoint_ms=draft.now_ms)
     if command.payer is not None and not is_current(draft, mine.charge, command.payer):
-        kept = kept.replace(charge=retake_quota(draft, mine.charge, command.payer, "held"))
+        kept = kept.replace(charge=retake_quota(draft, mine.charge, command.payer, HELD))
     draft.put(swap(lock, kept) if effect is None else swap(lock, kept).replace(effects=effects))
     lease = shown(draft, kept)
     brings = kept.metadata != mine.metadata or kept.checkpoint != mine.checkpoint

@@ -12,7 +12,7 @@ from dibs.core.draft import Draft
 from dibs.core.holds.capacity import live_holders
 from dibs.core.holds.expiry import end_expired, need_sessions, session_deadline_ms, session_over
 from dibs.core.holds.proof import may_use, own_session
-from dibs.core.holds.quota import is_current, over_sessions, retake_quota, return_quota, take_quota
+from dibs.core.holds.quota import SESSIONS, is_current, over_sessions, retake_quota, return_quota, take_quota
 from dibs.core.limits import FREED_MAX
 from dibs.core.outcomes import Outcome, SessionOver, SessionUnknown
 from dibs.core.session_outcomes import SessionLease, SessionState
@@ -46,7 +46,7 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
             process=command.process,
             metadata=command.metadata,
             ns=command.ns,
-            charge=take_quota(draft, command.payer, "sessions"),
+            charge=take_quota(draft, command.payer, SESSIONS),
             parent=command.parent,
         )
         draft.put(found)
@@ -70,7 +70,7 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
         active_ms=draft.now_ms if command.active else session.active_ms,
     )
     if command.payer is not None and not is_current(draft, kept.charge, command.payer):
-        kept = kept.replace(charge=retake_quota(draft, kept.charge, command.payer, "sessions"))
+        kept = kept.replace(charge=retake_quota(draft, kept.charge, command.payer, SESSIONS))
     draft.put(kept)
     wanted = report_waiters(draft, kept, command.bound) if command.active and kept.wanted else ()
     return SessionState(now_ms=draft.now_ms, session=kept, wanted=wanted)
@@ -102,7 +102,7 @@ def finish(draft: Draft, session: records.SessionRecord, how: str) -> records.Se
     """End a session, or continue ending it: mark it as ended, leave its queues, free its holds."""
     if not session.ended_ms:
         ended_ms = min(draft.now_ms, session_deadline_ms(draft, session))
-        return_quota(draft, session.charge, "sessions")
+        return_quota(draft, session.charge, SESSIONS)
         session = session.replace(ended_ms=ended_ms, how=how, want=None, charge=None)
         draft.put(session)
         draft.owners.clear()  # what it holds is over

@@ -7,9 +7,10 @@ by `waiting/queue.py`. When a hold is over is in `expiry.py`.
 
 from __future__ import annotations
 
+from dibs.base.cheap import TypeVar
 from dibs.core import events
 from dibs.core.draft import Draft
-from dibs.core.holds.quota import return_quota
+from dibs.core.holds.quota import HELD, return_quota
 from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS
 from dibs.core.names import in_tree, is_resource
 from dibs.core.records import (
@@ -21,16 +22,11 @@ from dibs.core.records import (
     Ending,
     Holder,
     LockRecord,
+    WithdrawnAsk,
     lock_key,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeVar
-
-    from dibs.core.records import WithdrawnAsk
-
-    Over = TypeVar("Over", bound=Ending | WithdrawnAsk)
+Over = TypeVar("Over", bound="Ending | WithdrawnAsk")
 
 
 def end_hold(
@@ -94,7 +90,7 @@ def end_hold(
     if not uncounted:
         lock = _count(draft, lock, holder, how)
     draft.put(lock)
-    return_quota(draft, holder.charge, "held")
+    return_quota(draft, holder.charge, HELD)
     _forget_in_session(draft, lock, holder)
     if in_tree(lock.name) and how != TRANSFERRED:  # then the next owner's claim takes its place
         from dibs.core.holds.path_claims import note_claims  # most jobs are in no tree

@@ -9,7 +9,7 @@ from dibs.core.holds.access import note_list
 from dibs.core.holds.capacity import note_owner, owners_of
 from dibs.core.holds.expiry import shown
 from dibs.core.holds.max_hold import capped_ms, ends_at_ms
-from dibs.core.holds.quota import take_quota
+from dibs.core.holds.quota import HELD, take_quota
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
@@ -88,7 +88,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,
         used=place is not None and place.used,
-        charge=take_quota(draft, ask.payer, "held") if ask.payer is not None else None,
+        charge=take_quota(draft, ask.payer, HELD) if ask.payer is not None else None,
         wanted=in_tree(name) and draft.tree_queue(ask.ns).first(name, EXCLUSIVE) is not None,
         ends_ms=ends_ms,
         slot_numbers=owners_of(draft, lock).free_numbers(ask.units) if has_slot else (),

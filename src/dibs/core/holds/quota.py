@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from dibs.core.service.credentials import Usage
 
 
+# What is counted of a principal.
+HELD, WAITING, SESSIONS = "held", "waiting", "sessions"
+
+
 def take_quota(draft: Draft, payer: str | None, what: str) -> str | None:
-    """Count one more `what` ("held", "waiting" or "sessions"). Returns the `charge` to keep."""
+    """Count one more of HELD, WAITING or SESSIONS. Returns the `charge` to keep."""
     if payer is None:
         return None
     usage = usage_of(draft, payer)
-    draft.write(USAGE_PREFIX + payer, usage.replace(**{what: getattr(usage, what) + 1}))
+    draft.write(USAGE_PREFIX + payer, _counted(usage, what, 1))
     return f"{usage.count}/{payer}"
 
 
@@ -31,9 +35,18 @@ def return_quota(draft: Draft, quota: str | None, what: str) -> None:
         return
     count, _, payer = quota.partition("/")
     usage = usage_of(draft, payer)
-    left = getattr(usage, what)
-    if str(usage.count) == count and left:
-        draft.write(USAGE_PREFIX + payer, usage.replace(**{what: left - 1}))
+    left = _counted(usage, what, -1)
+    if str(usage.count) == count and left != usage:
+        draft.write(USAGE_PREFIX + payer, left)
+
+
+def _counted(usage: Usage, what: str, more: int) -> Usage:
+    """The counts with one more or one less; none is less than 0."""
+    if what == HELD:
+        return usage.replace(held=max(0, usage.held + more))
+    if what == WAITING:
+        return usage.replace(waiting=max(0, usage.waiting + more))
+    return usage.replace(sessions=max(0, usage.sessions + more))
 
 
 def payer_of(quota: str | None) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dibs.core import commands, records
 from dibs.core.draft import Draft
-from dibs.core.holds.quota import is_current, payer_of, take_quota, usage_of
+from dibs.core.holds.quota import HELD, SESSIONS, WAITING, is_current, payer_of, take_quota, usage_of
 from dibs.core.lease_outcomes import Counted
 from dibs.core.outcomes import Outcome
 
@@ -24,7 +24,7 @@ def count(draft: Draft, command: commands.CountUsage) -> Outcome:
     if isinstance(found, records.LockRecord):
         holders = tuple(
             [
-                each.replace(charge=take_quota(draft, payer, "held"))
+                each.replace(charge=take_quota(draft, payer, HELD))
                 if _should_count(draft, payer, found.ns, each.principal, each.charge)
                 else each
                 for each in found.holders
@@ -34,9 +34,9 @@ def count(draft: Draft, command: commands.CountUsage) -> Outcome:
             draft.put(found.replace(holders=holders))
     elif isinstance(found, records.SessionRecord):
         if not found.ended_ms and _should_count(draft, payer, found.ns, found.principal, found.charge):
-            draft.put(found.replace(charge=take_quota(draft, payer, "sessions")))
+            draft.put(found.replace(charge=take_quota(draft, payer, SESSIONS)))
     elif isinstance(found, records.Ticket) and _should_count(draft, payer, found.ns, found.principal, found.charge):
-        draft.put(found.replace(charge=take_quota(draft, payer, "waiting")))
+        draft.put(found.replace(charge=take_quota(draft, payer, WAITING)))
     return Counted(now_ms=draft.now_ms)
 
 

@@ -16,7 +16,7 @@ from dibs.core.holds.capacity import own_hold
 from dibs.core.holds.expiry import ticket_over
 from dibs.core.holds.grants import swap
 from dibs.core.holds.proof import may_use, same, session_owner
-from dibs.core.holds.quota import return_quota, take_quota
+from dibs.core.holds.quota import WAITING, return_quota, take_quota
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker, Queued
@@ -169,7 +169,7 @@ def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, 
         expires_ms=draft.now_ms + TICKET_MS,
         acl=getattr(ask, "acl", None),
         whole=whole,
-        charge=take_quota(draft, ask.payer, "waiting") if ask.payer is not None else None,
+        charge=take_quota(draft, ask.payer, WAITING) if ask.payer is not None else None,
     )
 
 
@@ -209,7 +209,7 @@ def remove(draft: Draft, ticket: Ticket) -> tuple[Part, ...]:
         if each is not None:
             draft.drop(each)
             if each.charge is not None:
-                return_quota(draft, each.charge, "waiting")
+                return_quota(draft, each.charge, WAITING)
     if ticket.session is not None:
         session = draft.session(ticket.session)
         if session is not None:

@@ -316,7 +316,7 @@ METRICS = (
     Metric(
         COUNTER,
         "dibs_identity_checks_total",
-        "Signed tokens that were checked, by what came of it: accepted, or the reason of the refusal.",
+        "Signed tokens that were checked, by result: accepted, or the reason of the refusal.",
         lambda scrape: _words(scrape.metrics.identities.copy()),
         labels=("result",),
     ),

@@ -155,7 +155,7 @@ def _ref(kind: str, name: str) -> Schema:
 
 
 def _put_as(found: Schema, name: str, made: Schema) -> str:
-    """The name of `made` in `found`: if another one has the name, with a number behind it."""
+    """Put `made` into `found`, and return its name there: `name`, with a number if another schema has that."""
     names = (name if nth == 1 else f"{name}-{nth}" for nth in count(1))
     chosen = next(each for each in names if found.get(each, made) == made)
     found[chosen] = made
@@ -204,7 +204,7 @@ def _operation(operation: Operation, shared: Components) -> Schema:
 
 
 def _who(operation: Operation) -> str:
-    """A sentence about who may, where that is not everybody with a token, or everybody."""
+    """A sentence about who may ask, unless that is everybody with a token, or everybody."""
     who = operation.who or allowed(operation)
     return f"Who may: {who}." if who and who != operations.NO_TOKEN else ""
 
@@ -267,7 +267,7 @@ def _choices(answer: Answer, shared: Components) -> list[Schema]:
 
 
 def asked_operations(declared: Iterable[Operation], path: str) -> list[Operation]:
-    """The operations at a path: as it is declared, as it is asked for, or all that begin as it does before a `*`."""
+    """The operations at a path, as declared or as requests have it. A `*` at its end: all that begin so."""
     listed = [each for each in declared if each.is_listed]
     if path.endswith("*"):
         return [each for each in listed if each.path.startswith(path[:-1])]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-# What YAML takes for a text without quotes, but for words that it, or a reader of YAML 1.1, takes for something else.
+# Texts that need no quotes in YAML, except words that YAML, or a reader of YAML 1.1, reads as another type.
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./{}-]*(?: [A-Za-z0-9_./(){}-]+)*")
 _OTHER_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "y", "n", "null"))
 
@@ -43,5 +43,5 @@ def _entry(begins: str, value: Any, indent: str) -> Iterator[str]:
 def _scalar(value: Any) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _OTHER_WORDS:
         return value
-    # JSON's text in quotes is YAML's, but for characters beyond U+FFFF; and some others YAML wants escaped.
+    # A JSON string is a YAML string, except for characters beyond U+FFFF. YAML wants some others escaped, too.
     return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", json.dumps(value, ensure_ascii=False))

@@ -11,7 +11,7 @@ the commits, which shows when a chapter is full.
 
 A chapter has a **base**, which is added to its numbers when they leave the store. It is 0 until an import raises it
 above the numbers of another store: that begins a chapter, whose mark holds the base, and events from before keep the
-numbers that they had. Here and in `upkeep.py` numbers are without it.
+numbers that they had. Numbers in this file and in `upkeep.py` are without the base.
 """
 
 from __future__ import annotations

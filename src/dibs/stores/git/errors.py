@@ -9,7 +9,7 @@ from dibs.base.git_program import GitResult
 from dibs.base.redact import without_secrets
 from dibs.stores.git.location import HEADS_PREFIX, GitLocation
 
-# Two pushes met in the server's lock files: nothing is wrong, try again; except together with one of _LASTING.
+# Two pushes met in the server's lock files. Trying again helps, unless git also reports one of _LASTING.
 _PASSING = ("cannot lock ref", "failed to lock", ".lock': file exists", "reference already exists")
 _FULL = ("no space left", "quota exceeded")
 _LASTING = ("permission denied", "read-only file system", *_FULL)

@@ -307,7 +307,7 @@ class LeaseClock:
     def __init__(self, steady_ms: Callable[[], int], wall_ms: Callable[[], int], boot_id: Callable[[], str]) -> None:
         self._steady_ms = steady_ms
         self._wall_ms = wall_ms
-        self.name = boot_id  # which steady clock this is: what its anchor is kept under
+        self.name = boot_id  # names the steady clock; its anchor is stored under this name
         self._offset_ms = 0
         self._last_ms = 0
 
