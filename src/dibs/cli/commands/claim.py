@@ -38,7 +38,7 @@ def granted(call: Call, body: Document, asked: Document, more: Sequence[str] = (
 
 
 def _by_hand(call: Call) -> Any:
-    """What remembers claims for the shell in which somebody types this command; None if nobody does."""
+    """The part that remembers claims for the shell in which somebody types this command; None if nobody does."""
     if not call.is_typed:
         return None
     from dibs.base.plugins import PARTS, plugin

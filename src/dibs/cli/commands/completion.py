@@ -135,7 +135,7 @@ def _names(family: str | None) -> list[tuple[str, str]]:
 
 
 def _groups() -> list[tuple[str, str]]:
-    """What `dibs help` explains besides commands. Of a word that is both, it shows the command."""
+    """The topics of `dibs help` that are no commands. Of a word that is both, it shows the command."""
     parts = {part.word: part.title for part in parts_with_commands()}
     words = {name.split(" ")[0] for name in shipped_names()}
     return [(word, title) for word, title in {**parts, **RANKS, ALL: "Every command"}.items() if word not in words]
