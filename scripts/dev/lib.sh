@@ -19,6 +19,7 @@ need_debian() {
     if [ "$(id -u)" -ne 0 ]; then
         # Who said --install may be asked for a password.
         if [ -n "${INSTALL:-}" ]; then sudo=(sudo); else sudo=(sudo -n); fi
+        command -v sudo >/dev/null || die "Missing: $*. This helps as root, then run the command again:" "  $line"
         "${sudo[@]}" true || die "Missing: $*. This helps, then run the command again:" "  sudo $line"
     fi
     say "installing $*"

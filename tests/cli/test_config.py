@@ -72,8 +72,8 @@ def test_a_token_file_may_be_named_from_home_and_a_variable_wins(home: Path) -> 
     ("text", "says"),
     [
         ('ulr = "x"\n', "there is no setting 'ulr'"),
-        ("url = 5\n", "url must be a text"),
-        ('owner = " "\n', "owner must be a text that is not empty"),
+        ("url = 5\n", "'url' must be a text"),
+        ('owner = " "\n', "'owner' must be a text that is not empty"),
         ("[", "is not TOML"),
         ("a" * 70_000, "more than"),
         ('token_file = "secret"\n', "absolute path"),

@@ -262,6 +262,28 @@ def test_a_context_that_is_cut_or_wrong_is_never_another_store(user: User, text:
     assert list(saved(user)) == ["good"]
 
 
+@pytest.mark.fault("F-761")
+def test_what_is_wrong_with_a_file_names_its_key_and_the_next_step(user: User, server: Server) -> None:
+    """Not the argument of another command, as it would be called in a request."""
+    put(user, "prod", "url = 5\n")
+    said = user("list", "--context", "prod").err
+    assert "prod.toml: 'url' must be a text" in said
+    assert "`dibs login URL --context prod` writes it anew, `dibs logout prod` removes it." in said
+    (user.folder / "config.toml").write_text("url = 5\n", encoding="utf-8")
+    assert "config.toml: 'url' must be a text" in user("list").err
+    (user.folder / "config.toml").unlink()
+    assert user("login", url_of(server), "--context", "prod", stdin=TOKENS["agent"]).exit == 0
+    (path := put(user, "folder", "")).unlink()
+    path.mkdir()
+    assert f"{path} cannot be written" in user("logout", "folder").err
+
+
+def test_variables_that_win_over_what_is_saved_are_named_together(user: User) -> None:
+    put(user, "prod", f'url = "{AWAY}"\n')
+    user.env |= {"DIBS_URL": AWAY, "DIBS_CONTEXT": "prod"}  # as in `dibs run`
+    assert "But DIBS_URL and DIBS_CONTEXT are set in this shell, and win." in user("config", "use", "prod").out
+
+
 def test_a_context_that_vanished_is_said_to_be_gone_and_no_claim_goes_elsewhere(user: User) -> None:
     path = put(user, "prod", f'url = "{AWAY}"\n')
     assert user("config", "use", "prod").exit == 0

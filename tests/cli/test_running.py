@@ -295,6 +295,24 @@ def test_every_command_and_every_flag_is_offered_with_what_it_does(terminal: Ter
         assert offered(*words, "--") == {each.flag: each.help for each in (*load(name).options, *GLOBAL)}
 
 
+@pytest.mark.fault("F-762")
+def test_the_topics_of_help_and_the_forms_of_an_answer_are_offered(terminal: Terminal) -> None:
+    def offered(*words: str) -> list[str]:
+        return [line.split("\t")[0] for line in terminal("__complete", "--", *words).out.splitlines()]
+
+    topics = offered("help", "")
+    assert len(topics) == len(set(topics))
+    for topic in topics:
+        assert terminal("help", topic).exit == 0
+    assert {"claim", "pool", "operate", "core", "all"} <= set(topics)
+    assert offered("help", "pool", "") == offered("pool", "")
+    assert offered("help", "claim", "") == []
+    assert offered("list", "-o", "") == ["json", "name", "wide"]
+    assert offered("list", "-o", "n") == ["name"]
+    assert offered("list", "-o", "json", "--lim") == ["--limit"]
+    assert offered("run", "x", "--", "-o", "") == offered("run", "x", "--", "")
+
+
 @pytest.mark.parametrize(
     "words",
     [

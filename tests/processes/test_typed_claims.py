@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -67,6 +68,7 @@ def test_a_claim_that_was_typed_is_let_go_by_its_name(tmp_path: Path, need_progr
         "dibs claim j; echo second $?",
         "dibs release j; echo let go $?",
     )
+    assert "Claimed j for 15m, as" in said  # by hand, a minute is too short
     assert "When it is done:  dibs release j\n" in said
     assert "Still yours: j" in said
     assert "second 1\n" in said  # it is held: two workers may share a terminal
@@ -80,3 +82,19 @@ def test_another_terminal_and_a_script_must_prove_it(tmp_path: Path, need_progra
     assert "Claimed j" in typed(tmp_path, "dibs claim j --ttl 10m")
     assert "must know that the claim is yours" in typed(tmp_path, "dibs release j")
     assert "must know that the claim is yours" in typed(tmp_path, "dibs claim k; dibs release k < /dev/null")
+
+
+@pytest.mark.fault("F-760")
+@pytest.mark.linux("a shell is known by its processes, and a terminal is made")
+def test_who_runs_a_new_shell_for_each_command_is_given_the_lease_id(
+    tmp_path: Path, need_program: Callable[[str], str]
+) -> None:
+    """An agent with a terminal does so, and a script; neither could release by the name alone."""
+    need_program("bash")
+    said = typed(tmp_path, "bash -c 'dibs claim j; true'", "bash -c 'dibs release j; true'")
+    lease = re.search(r"lease +([0-9a-f-]{36})", said)
+    assert lease is not None
+    assert "Claimed j for 1m, as" in said
+    assert f":  dibs heartbeat j --lease {lease[1]}\n" in said
+    assert "must know that the claim is yours" in said
+    assert "Released k." in typed(tmp_path, "(dibs claim k)", "dibs release k")  # a subshell is part of the shell

@@ -2,14 +2,32 @@
 
 The lease id is remembered for the shell (`shell_actor.py`): heartbeat, release and transfer that are typed there find
 it. A second `dibs claim j` does not: what excludes others is the claim, and two workers may share a terminal.
+
+Only a shell that reads from its user can take a second command. It gives each command a process group of its own; a
+script and `bash -c` do not, also where an agent runs them at a terminal: there the lease id proves the claim.
 """
 
 from __future__ import annotations
 
-from dibs.agents.shell_actor import RememberedLeases, actor_of, may_keep
+import os
+
+from dibs.agents.shell_actor import RememberedLeases, actor_of, forked_shells, may_keep, runner
 from dibs.base.clock import wall_ms
 from dibs.base.jsontext import Document
 from dibs.cli.framework.context import Call
+
+
+def is_by_hand() -> bool:
+    """Tell whether a shell runs this command for somebody who types."""
+    own = os.getpgrp()
+    return any(_group(shell.pid) not in (None, own) for shell in forked_shells(runner(os.getppid())))
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:  # it has ended
+        return None
 
 
 def remember(call: Call, lease: Document, request_key: str) -> bool:

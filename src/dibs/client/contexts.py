@@ -72,18 +72,29 @@ def context_called(name: str, env: Mapping[str, str], config: Mapping[str, str])
     """The context of this name; None if there is none. Raises InvalidInput if it cannot be understood: to go on
     without it would be another store."""
     path = context_path(env, name)
-    table = None if path is None else read_toml(path, SETTINGS_BYTES_MAX)
+    try:
+        table = None if path is None else _read(path)
+    except InvalidInput as error:
+        more = f"`dibs login URL --context {name}` writes it anew, `dibs logout {name}` removes it."
+        raise InvalidInput(f"{error.details}\n{more}") from None
     if path is None or table is None:
         own = own_context(env, config)
         return own if own is not None and own.name == name else None
+    return Context(name, table["url"], table.get("namespace"), path)
+
+
+def _read(path: str) -> dict[str, str] | None:
+    table = read_toml(path, SETTINGS_BYTES_MAX)
+    if table is None:
+        return None
     for key, value in table.items():
         if key not in KEYS:
             raise InvalidInput(f"{path}: a context has no {key!a}, only {' and '.join(KEYS)}.")
         if not isinstance(value, str) or not value.strip():
-            raise InvalidInput(f"{path}: {key} must be a text that is not empty, not {value!a}.")
+            raise InvalidInput(f"{path}: {key!a} must be a text that is not empty, not {value!a}.")
     if "url" not in table:
-        raise InvalidInput(f"{path} names no server: it has no url. Save it again: dibs login URL --context {name}")
-    return Context(name, table["url"], table.get("namespace"), path)
+        raise InvalidInput(f"{path} names no server: it has no url.")
+    return table
 
 
 def used_context(name: str, env: Mapping[str, str], config: Mapping[str, str], says: str) -> Context:

@@ -45,7 +45,7 @@ def user_config(env: Mapping[str, str]) -> dict[str, str]:
         if key not in USER_KEYS:
             raise InvalidInput(f"{path}: there is no setting {key!a}. Settings are {', '.join(USER_KEYS)}.")
         if not isinstance(value, str) or not value.strip():
-            raise InvalidInput(f"{path}: {key} must be a text that is not empty, not {value!a}.")
+            raise InvalidInput(f"{path}: {key!a} must be a text that is not empty, not {value!a}.")
         found[key] = os.path.expanduser(value) if key == "token_file" else value
     if not os.path.isabs(found.get("token_file", "/")):
         raise InvalidInput(f"{path}: token_file must be an absolute path, or begin with ~/.")

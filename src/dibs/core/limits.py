@@ -28,7 +28,8 @@ ACL_ENTRY_BYTES_MAX = 256
 
 # Times of a lease. There is one default for each idea of an owner. Who sends heartbeats itself, by hand or by program,
 # has a minute: three may fail, and a crash costs no more. A leader has ELECTION_TTL_MS_DEFAULT, half of that, because
-# everybody waits for the next one. An actor has ACTOR_TTL_MS, because only its commands are signs of life.
+# everybody waits for the next one. An actor has ACTOR_TTL_MS, and so has who types at a terminal, because only its
+# commands are signs of life.
 TTL_MS_MIN = 1_000
 TTL_MS_MAX = 24 * 3600 * 1000
 TTL_MS_DEFAULT = 60_000

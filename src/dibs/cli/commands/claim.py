@@ -11,6 +11,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
+from dibs.core.limits import ACTOR_TTL_MS
 from dibs.wire.documents import Reply
 
 
@@ -20,24 +21,34 @@ def claim_document(call: Call) -> Document:
         from dibs.cli.supervise.background_heartbeat import watched_process
 
         call.watched = watched_process(call)
-    return flags.claim_document(call)
+    document = flags.claim_document(call)
+    if call.watched is None and "session_id" not in document and _by_hand(call) is not None:
+        document.setdefault("ttl_seconds", ACTOR_TTL_MS // 1000)  # only what is typed is a sign of life
+    return document
 
 
 def granted(call: Call, body: Document, asked: Document, more: Sequence[str] = ()) -> str:
     """The answer for a claim that succeeded, with `more` lines. Starts the keeper process, if one was asked for."""
     if call.watched is not None:
         _keep(call, body, asked)
-    by_name = call.is_typed and "session_id" not in asked and "leases" not in body and _typed(call, body, asked)
+    by_name = "session_id" not in asked and "leases" not in body and _remembered(call, body, asked)
     return claim_text.acquired(
         body, call.paint, flags.next_words(call), asked, by_actor=flags.is_actor(call), by_name=by_name, more=more
     )
 
 
-def _typed(call: Call, body: Document, asked: Document) -> bool:
-    """Remember a claim for the shell in which it was typed."""
+def _by_hand(call: Call) -> Any:
+    """The part that remembers claims for the shell in which somebody types this command; None if nobody does."""
+    if not call.is_typed:
+        return None
     from dibs.base.plugins import PARTS, plugin
 
     typed: Any = plugin(PARTS, "typed-claims")
+    return typed if typed is not None and typed.is_by_hand() else None
+
+
+def _remembered(call: Call, body: Document, asked: Document) -> bool:
+    typed = _by_hand(call)
     return typed is not None and bool(typed.remember(call, body, asked["request_key"]))
 
 
@@ -136,7 +147,8 @@ COMMANDS = {
             "renews all your claims for 15 minutes, in every namespace; one with --ttl lasts for that from "
             "its own last heartbeat. In a session (DIBS_SESSION) they need no name at all, and the claim "
             "lasts as long as the session. A claim without either lasts for its TTL from the last "
-            "heartbeat, and prints a lease id, which proves it. If somebody else has the job, prints the "
+            "heartbeat, and prints a lease id, which proves it; at a terminal the shell remembers that, and it "
+            "lasts 15 minutes without --ttl. If somebody else has the job, prints the "
             "owner. With --wait it waits in line, first come first served, and leaves the line when the "
             "wait is over. With --staged it claims all of the files or none, and remembers the claims for "
             "this shell, so that the hooks know them as yours."

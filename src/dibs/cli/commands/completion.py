@@ -12,6 +12,9 @@ from dibs.base.cheap import Callable, Mapping, Sequence
 from dibs.base.errors import DibsError
 from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call
+from dibs.cli.framework.help import ALL
+from dibs.cli.framework.parse import OUTPUTS
+from dibs.cli.framework.rank import RANKS, parts_with_commands
 from dibs.cli.framework.registry import ALIASES, FAMILIES, load, shipped_names, summary_of
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, REST, Argument, Command, Option
@@ -28,6 +31,7 @@ Ask = Callable[[list[str]], str]  # takes the words of a command, returns its ou
 
 FILES = ":files"  # the line that lets a shell offer what it finds on disk
 JOB, SESSION, CONTEXT, FILE = "job", "session", "context", "file"
+_OUTPUT = Option("-o FORM", "how to print the answer", choices=tuple(OUTPUTS))
 
 
 class TypedWords:
@@ -41,6 +45,7 @@ class TypedWords:
         self.loose = 0  # how many arguments there are already
         self.is_rest = False
         self.is_unknown = False  # there is a word in it that is no command
+        self.is_help = False  # `dibs help`: what follows is named, not called
         for word in words:
             self._take(word)
 
@@ -51,6 +56,8 @@ class TypedWords:
             self.given[self.pending.flag], self.pending = word, None
         elif self.is_rest or (self.command is not None and not word.startswith("-")):
             self.loose += 1
+        elif word == _OUTPUT.flag:
+            self.pending = _OUTPUT
         elif word == "--":
             self.is_rest = self.command is not None
         elif not word.startswith("-"):
@@ -71,7 +78,9 @@ class TypedWords:
         name = word if self.family is None else f"{self.family} {word}"
         name = ALIASES[name][0] if name in ALIASES else name
         names = shipped_names()
-        if name in names:
+        if word == "help" and self.family is None and not self.is_help:
+            self.is_help = True
+        elif name in names:
             self.command = load(name)
         elif self.family is None and any(each.startswith(f"{word} ") for each in names):
             self.family = word
@@ -97,7 +106,10 @@ def offers(typed: TypedWords, current: str) -> tuple[list[tuple[str, str]], str 
     if current.startswith("-") and not typed.is_rest:
         return _flags(typed, current), None
     if typed.command is None:
-        return [] if typed.is_unknown else _names(typed.family), None
+        groups = _groups() if typed.is_help and typed.family is None else []
+        return [] if typed.is_unknown else [*_names(typed.family), *groups], None
+    if typed.is_help:
+        return [], None
     argument = typed.argument
     if argument is None:
         return [], None
@@ -120,6 +132,13 @@ def _names(family: str | None) -> list[tuple[str, str]]:
     for name in shipped_names():
         firsts.setdefault(name.split(" ")[0], summary_of(name))
     return [(first, FAMILIES.get(first, summary)) for first, summary in firsts.items()]
+
+
+def _groups() -> list[tuple[str, str]]:
+    """The topics of `dibs help` that are no commands. Of a word that is both, it shows the command."""
+    parts = {part.word: part.title for part in parts_with_commands()}
+    words = {name.split(" ")[0] for name in shipped_names()}
+    return [(word, title) for word, title in {**parts, **RANKS, ALL: "Every command"}.items() if word not in words]
 
 
 LIVE_S = 2.0

@@ -136,7 +136,7 @@ def contexts(call: Call) -> Answer:
             origins = [address.origin for address in _servers(context.url)]
             document["token_saved"] = any((origin, of) in logins for origin in origins for of in (each, ""))
         else:
-            document["wrong"] = context.details
+            document["wrong"] = context.details.partition("\n")[0]
         found.append(document)
     text = "\n".join(_context_lines(call, found)) or "No server is saved. `dibs login URL` saves one."
     return yes({"contexts": found}, text, quiet="\n".join([each["name"] for each in found]))
@@ -170,7 +170,7 @@ def _used(call: Call, name: str) -> Answer:
     shown = without_secrets(context.url)
     where = shown if context.namespace is None else f"{shown}, namespace {context.namespace}"
     document = {"context": name, "url": shown, "namespace": context.namespace}
-    return yes(document, f"Commands use {plain(where)} from now on.{_beaten(call, 'url')}{_beaten(call, 'context')}")
+    return yes(document, f"Commands use {plain(where)} from now on.{_beaten(call, 'url', 'context')}")
 
 
 def _choose(call: Call, context: Context) -> None:
@@ -225,9 +225,10 @@ def unset(call: Call) -> Answer:
     return yes({"key": key, "was": was}, f"{key} was {'removed' if was is not None else 'not set'}.")
 
 
-def _beaten(call: Call, key: str) -> str:
-    variable = _VARIABLES[key]
-    return f" But {variable} is set in this shell, and wins." if call.env.get(variable) else ""
+def _beaten(call: Call, *keys: str) -> str:
+    named = [_VARIABLES[key] for key in keys if call.env.get(_VARIABLES[key])]
+    are = "is set in this shell, and wins" if len(named) == 1 else "are set in this shell, and win"
+    return f" But {' and '.join(named)} {are}." if named else ""
 
 
 def _change(call: Call, changes: Mapping[str, str | None]) -> None:
@@ -298,7 +299,8 @@ def _changing_contexts(call: Call) -> Iterator[None]:
         finally:
             os.close(lock)
     except OSError as error:
-        raise InvalidInput(f"{folder} cannot be written ({error.strerror}).") from None
+        where = error.filename2 or error.filename or folder
+        raise InvalidInput(f"{where} cannot be written ({error.strerror}).") from None
 
 
 @contextmanager
@@ -342,7 +344,7 @@ def login(call: Call) -> Answer:
     caller = reply.body or {}
     where = f", namespace {caller['namespace']}" if caller.get("namespace") else ""
     who = plain(f"to {url} as {caller['principal']} ({caller['role']}{where}).")
-    now = f"Commands use it from now on; `dibs logout` ends that.{_beaten(call, 'url')}{_beaten(call, 'context')}"
+    now = f"Commands use it from now on; `dibs logout` ends that.{_beaten(call, 'url', 'context')}"
     lines = [f"{call.paint.good('Logged in')} {who} {now}"]
     if before is not None:
         lines.append(f"The context {name} was {plain(without_secrets(before))} before.")

@@ -27,13 +27,17 @@ class UsageError(InvalidInput):
         self.command = command
 
 
+# The values of `-o`, as kubectl has it, and the flags that they are.
+OUTPUTS = {"json": "--json", "name": "--quiet", "wide": "--wide"}
+
+
 def spelled_out(argv: Sequence[str]) -> Sequence[str]:
-    """The words, with `-o json` as kubectl has it put as the flag that it is."""
+    """The words, with `-o json` put as the flag that it is."""
     words = list(argv)
     at = words.index("-o")
     if "--" in words[:at] or words[at + 1 : at + 2] == []:
         return argv
-    flag = {"json": "--json", "name": "--quiet", "wide": "--wide"}.get(words[at + 1])
+    flag = OUTPUTS.get(words[at + 1])
     if flag is None:
         raise UsageError(f"-o takes json, name or wide, not {_shown(words[at + 1])}.")
     return [*words[:at], flag, *words[at + 2 :]]
