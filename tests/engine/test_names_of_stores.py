@@ -118,6 +118,17 @@ def test_who_repeats_a_move_after_its_end_is_told_so_and_the_store_is_not_frozen
     assert names(new) == ("b", ("a",))
 
 
+@pytest.mark.fault("F-730")
+@pytest.mark.parametrize("adds", [False, True])
+def test_who_repeats_a_move_of_a_store_that_never_had_a_server_is_told_so(adds: bool) -> None:
+    old, new = MemoryStore(ManualClock()), MemoryStore(ManualClock())
+    Coordinator(old).one(acquire())
+    moved(old, new, adds=adds)
+    for _ in range(2):
+        with pytest.raises(AlreadyImported, match=r"already, and complete.*\n.*Do not unfreeze"):
+            moved(old, new, adds=adds)
+
+
 def test_a_store_to_which_another_was_added_goes_on_from_both() -> None:
     old, new = store_called("a"), store_called("b")
     moved(old, new, adds=True)

@@ -25,7 +25,7 @@ from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core import class_of
-from dibs.core.commands import Freeze
+from dibs.core.commands import Freeze, Identify
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.records import META_KEY, FreezeMark, Meta, Stored
@@ -297,6 +297,7 @@ def _frozen(store: Store, *, freeze: bool) -> FreezeMark | None:
     meta = store.read((META_KEY,)).records[META_KEY].record
     mark = meta.frozen if isinstance(meta, Meta) else None
     if mark is None and freeze:
+        run_one(store, Identify(fresh_id=new_id()))  # no server has: the copy names what it goes on from
         outcome = run_one(store, Freeze(id=new_id()))
         mark = outcome.mark if isinstance(outcome, Frozen | FreezeNoted) else None
     if mark is not None and mark.incomplete:
