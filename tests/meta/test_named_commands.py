@@ -42,5 +42,5 @@ def unknown_words(line: str) -> list[str]:
 
 def test_every_command_line_in_a_text_can_be_typed() -> None:
     lines = named()
-    assert {"alerts.yml", "agent_guard.py"} <= {where for where, _ in lines}, "these are there to be checked"
+    assert {"alerts.yml", "guard_texts.py"} <= {where for where, _ in lines}, "these are there to be checked"
     assert [(where, line, unknown_words(line)) for where, line in lines if unknown_words(line)] == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.agents import tool_answers
-from dibs.agents.git import agent_guard
+from dibs.agents.git import guard_texts
 from dibs.base.errors import JobHeld, LeaseLost
 from dibs.base.terminal import QUOTED_CHARS_MAX, quoted
 from dibs.sdk.answers import lease_of, status_from
@@ -90,11 +90,11 @@ def _told() -> list[str]:
         tool_answers.not_claimed(JobHeld("x", {"refused": [HELD, done]}), None)["message"],
         tool_answers.not_claimed(JobHeld(EVIL, {}), "job")["message"],
         tool_answers.lost(LeaseLost("job", 1, EVIL), "job", "yours")["message"],
-        *[agent_guard._refusal_text([each]) for each in in_way],
-        *[agent_guard._command_text({**each, "name": EVIL, "namespace": EVIL}, "make") for each in in_way],
-        agent_guard._text(agent_guard._WARNINGS, [file]),
-        agent_guard._text(agent_guard._TOUCHED, [file]),
-        agent_guard._present([file]),
+        *[guard_texts.refusal_text([each]) for each in in_way],
+        *[guard_texts.command_text({**each, "name": EVIL, "namespace": EVIL}, "make") for each in in_way],
+        guard_texts.text_about(guard_texts.WARNINGS, [file]),
+        guard_texts.text_about(guard_texts.TOUCHED, [file]),
+        guard_texts.present([file]),
     ]
 
 
