@@ -179,6 +179,8 @@ def test_a_block_of_the_sdk_through_a_server_opens_no_store(env: dict[str, str],
     assert not {name for name in modules if name.startswith(inside)}
 
 
+# What a hook needs only if it has something to say, or to remember for a shell.
+NOT_FOR_A_SILENT_HOOK = {"dibs.agents.hook_sentences", "dibs.agents.shell_actor", "dibs.wire.sentences"}
 EVENTS = {
     "before an edit": {
         "hook_event_name": "PreToolUse",
@@ -207,6 +209,7 @@ def test_the_hook_of_an_agent_imports_only_this(env: dict[str, str], tmp_path: P
         assert not modules & NEVER, event
         assert not_ours(modules) <= EMBEDDED | {"_blake2", "binascii", "fcntl", "select"}, event
         assert not {name for name in modules if name.startswith(("dibs.server", "dibs.client.http", "dibs.sdk."))}
+        assert not modules & NOT_FOR_A_SILENT_HOOK, event
 
 
 def not_ours(modules: set[str]) -> set[str]:

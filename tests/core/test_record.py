@@ -169,3 +169,23 @@ def test_a_record_shows_its_fields_that_are_not_at_their_default() -> None:
     assert repr(Meta()) == "Meta()"
     assert repr(Meta(token_floor=3)) == "Meta(token_floor=3)"
     assert repr(acquire(again=True)).endswith("again=True)")
+
+
+@pytest.mark.parametrize("base_first", [True, False])
+def test_a_class_has_its_own_fields_whichever_class_was_used_first(base_first: bool) -> None:
+    class Seat(Record):
+        row: int
+        place: str = "aisle"
+
+    class Booked(Seat):
+        by: str
+        row: int = 1
+
+    if base_first:
+        assert Seat(row=2).dump() == {"row": 2}
+    assert Booked(by="ann").dump() == {"by": "ann"}
+    assert Booked.load({"by": "ann", "row": 3}) == Booked(by="ann", row=3)
+    assert Seat(row=1).astuple() == (1, "aisle")
+    assert Booked(by="ann").astuple() == ("ann", 1, "aisle")
+    with pytest.raises(TypeError, match="row"):
+        Seat()  # type: ignore[call-arg]

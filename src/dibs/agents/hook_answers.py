@@ -13,19 +13,14 @@ from dibs.agents.harness import hook_events as kinds
 from dibs.agents.harness.agent_identity import WINDSURF, Agent
 from dibs.agents.harness.hook_events import NOTHING, HookAnswer, HookEvent, refusal, remark, with_remark
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, AgentSettings, agent_settings, not_heeded
-from dibs.base.cheap import Callable, Mapping
+from dibs.base.cheap import Callable
 from dibs.base.checkout import first_line, git_folder_of, root_around
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
 from dibs.base.files import content, state_folder
 from dibs.base.ids import digest
 from dibs.base.jsontext import Document
-from dibs.base.terminal import plain, quoted
 from dibs.cli.framework.context import Call
-from dibs.core.durations import span
-from dibs.core.limits import TICKET_MS
-from dibs.wire import sentences
-from dibs.wire.sentences import few, life, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,40 +28,8 @@ if TYPE_CHECKING:
     from dibs.agents.git.git_reach import GitCommand
     from dibs.agents.repository.settings import GuardedCommand
 
-_LINES_MAX = 5
-_FILES_SHOWN = 3
-_FILE_CHARS_MAX = 200
 _PATCH_BYTES_MAX = 4 * 1024 * 1024
-_PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._@+-")
-# What is said of a file that is not ours to write, by the status of the first refusal; "" for all others.
-_REFUSALS = {
-    "held": "Not written: another worker is changing this file. It has it claimed with dibs.",
-    "deadlock": "Not written: another worker has this file, and wants one that you have. Neither of you could go on.",
-    "": "Not written: dibs lets nobody change this file now.",
-}
-# The same of a command that names such a file.
-_NAMED = {
-    "held": "Not run: the command names what another worker is changing, and dibs does not know that it only reads.",
-    "deadlock": "Not run: the command names a file of another worker, who wants one that you have.",
-    "": "Not run: the command names a file that dibs lets nobody change now.",
-}
-_WARNINGS = {
-    **dict.fromkeys(
-        ("held", "deadlock"),
-        "Another worker is changing the same file in another checkout. The two changes will have to be merged.",
-    ),
-    "": "dibs lets nobody change this file now.",
-}
-_TOUCHED = {
-    **dict.fromkeys(
-        ("held", "deadlock"),
-        "These files changed while the command ran, and another worker has them claimed. If the command wrote them, "
-        "that worker's changes may be lost.",
-    ),
-    "": "These files changed while the command ran, though nobody may change them now.",
-}
 _MARGIN_MS = 3_000  # between the end of a wait and the end of the client's patience
-_FLAGS = ("--actor", "--again", "--for", "--give-back", "--namespace")
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 
 
@@ -102,9 +65,11 @@ class AgentGuard:
         """The answer to the event, with a line for each job of the agent that somebody waits for, and for what others
         took from it."""
         answered = self._answered()
-        waiting = [f"dibs: {plain(waiters(name, count))}" for name, count in self._wanted.items()]
-        shown = "\n".join([*self._lost, *waiting])
-        return with_remark(self._event, answered, shown) if shown else answered
+        if not self._lost and not self._wanted:
+            return answered
+        from dibs.agents import hook_sentences  # mostly there is nothing to say
+
+        return with_remark(self._event, answered, "\n".join([*self._lost, *hook_sentences.wanted(self._wanted)]))
 
     def _answered(self) -> HookAnswer:
         event = self._event
@@ -173,7 +138,7 @@ class AgentGuard:
         finally:
             self._close(checkout)
         # The store knows whose they are: it grants a claim on what the agent has itself, or its parent.
-        return self._before(tuple(os.path.join(root, file) for file in files), _NAMED)
+        return self._before(tuple(os.path.join(root, file) for file in files), is_named=True)
 
     def _before_git(self) -> HookAnswer:
         """Refuse git commands that would destroy or take what other agents have not committed."""
@@ -223,10 +188,12 @@ class AgentGuard:
             refused = shell.claim_jobs(list(jobs), self.timer.within(min([each.wait_ms for each in jobs.values()])))
         finally:
             self._close(shell)
+        from dibs.agents import hook_sentences
+
         if not refused:
-            return None, _doubt_text(shell.granted)
+            return None, hook_sentences.doubt_text(shell.granted)
         words = " ".join(jobs[refused[0]["job"]].match)
-        return refusal(self._event, _command_text(refused[0], words)), ""
+        return refusal(self._event, hook_sentences.command_text(refused[0], words)), ""
 
     def _after_command(self, checkout: Checkout) -> None:
         """Release the jobs that the command was claimed as. No event says when a command in the background ends, so its
@@ -265,11 +232,19 @@ class AgentGuard:
         if kind == kinds.START:
             checkout.agent.action = "started"
             checkout.begin()
+            from dibs.agents import hook_sentences
+
             ignored = not_heeded(checkout.policy)
-            lines = [self._taken_up(checkout), _present(checkout.others()), f"dibs: {ignored}" if ignored else ""]
+            lines = [
+                self._taken_up(checkout),
+                hook_sentences.present(checkout.others()),
+                f"dibs: {ignored}" if ignored else "",
+            ]
             return remark(self._event, "\n".join([line for line in lines if line]))
         if kind == kinds.COMPACTED:
-            return remark(self._event, _still_held(checkout.held()))
+            from dibs.agents import hook_sentences
+
+            return remark(self._event, hook_sentences.still_held(checkout.held()))
         if kind == kinds.END:
             self._end_stash(checkout)
             checkout.end()
@@ -277,7 +252,7 @@ class AgentGuard:
             self._stopped(checkout)
         return NOTHING
 
-    def _before(self, paths: tuple[str, ...], heads: Mapping[str, str] = _REFUSALS) -> HookAnswer:
+    def _before(self, paths: tuple[str, ...], *, is_named: bool = False) -> HookAnswer:
         agent = self._event.agent
         assert agent is not None
         by_root: dict[str, list[str]] = {}
@@ -304,15 +279,23 @@ class AgentGuard:
                     if checkout.settings.numbered and not found:
                         taken = [each for file in dict.fromkeys(files) if (each := checkout.taken_number(file))]
                         if taken:
+                            from dibs.agents import hook_sentences
+
                             say = refusal if checkout.settings.guard == DENY else remark
-                            return say(self._event, _number_text(taken[0]))
+                            return say(self._event, hook_sentences.number_text(taken[0]))
             finally:
                 self._close(checkout)
-        denied = [each for each in in_way if each["level"] == DENY]
-        if denied:
-            return refusal(self._event, _refusal_text(denied, heads))
-        warned = [each for each in in_way if each["level"] == WARN]
-        return remark(self._event, "\n".join([*([_text(_WARNINGS, warned)] if warned else []), *notices]))
+        if in_way:
+            from dibs.agents import hook_sentences
+
+            denied = [each for each in in_way if each["level"] == DENY]
+            if denied:
+                heads = hook_sentences.NAMED if is_named else hook_sentences.REFUSALS
+                return refusal(self._event, hook_sentences.refusal_text(denied, heads))
+            warned = [each for each in in_way if each["level"] == WARN]
+            if warned:
+                notices = [hook_sentences.text_about(hook_sentences.WARNINGS, warned), *notices]
+        return remark(self._event, "\n".join(notices))
 
     def _taken_over(self, checkout: Checkout) -> list[str]:
         """A line for each file that was just claimed and holds another agent's unfinished work."""
@@ -324,11 +307,10 @@ class AgentGuard:
         return [unfinished_work.text_of(found)] if found else []
 
     def _taken_up(self, checkout: Checkout) -> str:
+        from dibs.agents import hook_sentences
         from dibs.agents.git import unfinished_work
 
-        files = unfinished_work.take_up(checkout)
-        shown = few([quoted(file, _FILE_CHARS_MAX) for file in files], _FILES_SHOWN)
-        return f"This session has its uncommitted files claimed again (dibs): {shown}." if files else ""
+        return hook_sentences.taken_up(unfinished_work.take_up(checkout))
 
     def _end_stash(self, checkout: Checkout) -> None:
         if os.path.isdir(os.path.join(checkout.repository.common, "dibs", "stash")):
@@ -361,7 +343,11 @@ class AgentGuard:
             done = [file for file in files if _is_changed(checkout.key(file), committed)]
             checkout.release([file for file in done if not _is_changed(checkout.key(file), keys)])
         shown = [each for each in in_way if each["level"] != OFF]
-        lines = [_text(_TOUCHED, shown)] if shown else []
+        lines = []
+        if shown:
+            from dibs.agents import hook_sentences
+
+            lines.append(hook_sentences.text_about(hook_sentences.TOUCHED, shown))
         return remark(self._event, "\n".join([*lines, *self._lost_by(checkout, begin, keys | committed)]))
 
     def _lost_by(self, checkout: Checkout, begin: _Begin, changed: set[str]) -> list[str]:
@@ -508,150 +494,3 @@ def _patch_text(path: str) -> str:
 
 def _is_changed(file: str, changed: set[str]) -> bool:
     return file in changed or any(each.startswith(f"{file}/") for each in changed)
-
-
-def _who(refused: Document) -> str:
-    """Return who has a file or a job, since when, and when it was last heard of."""
-    if not refused.get("owner"):
-        first = (refused.get("reserved_for") or {}).get("owner")
-        return "somebody who waited for it" if first is None else f"{quoted(first)}, who waited for it"
-    shown = [f"for {span(refused['held_ms'])}"] if "held_ms" in refused else []
-    if life(refused):
-        shown.append(life(refused))
-    return quoted(refused["owner"]) + (f" ({', '.join(shown)})" if shown else "")
-
-
-def _state(refused: Document) -> str:
-    """The obstacle to a name, as the middle of a sentence. Texts of others are quoted."""
-    status, left = refused.get("status"), span(refused.get("retry_after_ms") or 0)
-    if status == "held" or (status == "deadlock" and refused.get("owner")):
-        return "its pool has no slots now" if refused.get("paused") else _who(refused)
-    if status == "done":
-        return f"done already, by {quoted(refused.get('owner'))}; it counts as done for another {left}"
-    if status == "delayed":
-        failed = (refused.get("previous") or {}).get("how") == "failed"
-        why = "its last owner failed" if failed else "its last owner was lost and may still write"
-        return f"nobody gets it for another {left}, because {why}"
-    if status == "closed":
-        closure = refused["closed"]
-        why = f"{quoted(closure['by'])} says {quoted(closure['reason'])}"
-        return f"closed for another {span(closure['remaining_ms'])}; {why}"
-    if status == "parked":
-        return f"parked after {refused.get('failures')} owners in a row failed or were lost"
-    return quoted(refused.get("details") or refused.get("error") or status, _FILE_CHARS_MAX)
-
-
-def _step(refused: Document, job: str, then: str) -> str:
-    """The step that helps, which depends on what stands in the way. `then`: what to do after it."""
-    status, where = refused.get("status"), refused.get("namespace")
-    if status == "held" and refused.get("by_actor"):
-        actor = _typed("release", refused.get("conflict") or job, "--actor", refused["owner"], *_namespace(where))
-        return f"If you claimed it yourself by that name, release it with {actor} and then {then}. "
-    if status == "held":
-        return f"Wait with {_typed('wait', job, '--for', '5m', *_namespace(where))} and then {then}. "
-    if status == "done":
-        again = (
-            f"{_typed('claim', job, '--again', *_namespace(where))} and {_typed('release', job, *_namespace(where))}"
-        )
-        return f"It need not be done again. If it must be, use {again}, and then {then}. "
-    if status == "delayed":
-        return f"Try again in {span(refused.get('retry_after_ms') or 0)}. "
-    if status == "parked":
-        return f"Tell the person you work for: {_typed('free', job, *_namespace(where))} frees it. "
-    if status == "deadlock":
-        return "Undo or commit what you changed and end your turn, which lets go of your files. "
-    return "Tell the person you work for. "
-
-
-def _namespace(where: str | None) -> tuple[str, ...]:
-    return () if where is None else ("--namespace", where)
-
-
-def _text(heads: Mapping[str, str], refusals: list[Document], end: str = "") -> str:
-    """A line for each file that is not ours to write, between what happened and what to do."""
-    found: dict[str, str] = {}
-    for each in refusals:
-        found.setdefault(quoted(each["file"], _FILE_CHARS_MAX), _state(each))
-    lines = [f"{file}: {state}" for file, state in list(found.items())[:_LINES_MAX]]
-    head = heads.get(str(refusals[0].get("status")), heads[""])
-    return "\n".join([head, *lines, *([end] if end else [])])
-
-
-def _refusal_text(denied: list[Document], heads: Mapping[str, str] = _REFUSALS) -> str:
-    is_named = heads is _NAMED
-    step = _step(denied[0], f"path:{denied[0]['file']}", "run it again" if is_named else "write it")
-    other = "Run it without these files, or on a copy if it only reads them" if is_named else "Work on another file"
-    return _text(heads, denied, f"{other}, or {step[0].lower()}{step[1:]}`dibs list` shows what is taken.")
-
-
-def _typed(*words: str) -> str:
-    """A dibs command as it can be typed. Others choose the names of files, jobs and owners: one that needs quotes in a
-    shell stands in no command."""
-    is_plain = all(
-        word[:1] != "-" and len(word) <= _FILE_CHARS_MAX and _PLAIN_CHARACTERS.issuperset(word)
-        for word in words
-        if word not in _FLAGS
-    )
-    return f"`dibs {' '.join(words)}`" if is_plain else f"`dibs {words[0]}`"
-
-
-def _command_text(refused: Document, words: str) -> str:
-    job = refused["name"]
-    has = " has it" if refused.get("status") == "held" and not refused.get("paused") else ""
-    if "position" in refused:
-        ahead = f", and you are number {refused['position']} in line" if refused["position"] else ""
-        return (
-            f"Not run: it is not your turn yet. In this repository one worker at a time runs `{plain(words)}`, as the "
-            f"job {quoted(job)}: {_state(refused)}{has}{ahead}.\nAsk again: run the same command again. Within "
-            f"{span(TICKET_MS)} you keep your place."
-        )
-    return (
-        f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}: "
-        f"{_state(refused)}{has}.\n{_step(refused, job, 'run the command again')}".rstrip()
-    )
-
-
-def _doubt_text(granted: list[Document]) -> str:
-    """A line for each step of these jobs of which nobody knows whether it happened."""
-    lines = []
-    for lease in granted:
-        for step in (lease.get("previous") or {}).get("effects", ()):
-            if step["status"] == "in_doubt":
-                quotes = {key: quoted(step[key]) for key in ("key", "owner", "reason") if key in step}
-                said = sentences.effect({**step, **quotes}, sentences.now_ms_of(lease))
-                lines.append(f"{quoted(lease['name'])} (dibs): {said}. Look whether it happened before you go on.")
-    return "\n".join(lines[:_LINES_MAX])
-
-
-def _number_text(taken: Document) -> str:
-    """Say that the number in a new file's name is somebody's, and which is free."""
-    what = f"number {taken['digits']} of {quoted(taken['series'])}"
-    if "file" in taken:
-        who = f"{quoted(taken['file'], _FILE_CHARS_MAX)} has it"
-    else:
-        who = f"{quoted(taken['owner'])} has it" if "owner" in taken else "it is used already"
-    back = _typed(
-        "next", taken["series"], "--give-back", str(int(taken["digits"])), *_namespace(taken.get("namespace"))
-    )
-    free = "" if "file" in taken else f" If nobody needs {taken['digits']} any more, {back} frees it."
-    return f"Not written: {what} is taken; {who}.\nName the file with {taken['next']}, which is free.{free}"
-
-
-def _present(others: list[Document]) -> str:
-    """At most five lines about who works here."""
-    by_owner: dict[str, list[str]] = {}
-    for each in others:
-        files = by_owner.setdefault(quoted(each["owner"]), [])
-        if (file := quoted(each["file"], _FILE_CHARS_MAX)) not in files:
-            files.append(file)
-    lines = []
-    for owner, files in list(by_owner.items())[: _LINES_MAX - 1]:
-        lines.append(f"{owner} has claimed {few(files, _FILES_SHOWN)}.")
-    return "\n".join(["Others work in this checkout (dibs):", *lines]) if lines else ""
-
-
-def _still_held(held: list[str]) -> str:
-    if not held:
-        return ""
-    shown = few([plain(file) for file in held], 20)
-    return f"This session still has these files claimed with dibs: {shown}."

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.shells_above import STEPS_MAX, ProcessAbove, forked_shells, look, runner
 from dibs.base.cheap import Any, Callable, Mapping
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.jsontext import decode, encode
@@ -33,7 +34,6 @@ from dibs.cli.framework.context import Call
 from dibs.cli.framework.parse import UsageError
 from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.system import table
 from dibs.system.session_mark import is_gone, lineage, process_mark
 
 Entry = dict[str, Any]
@@ -129,12 +129,6 @@ def _read(path: str) -> list[Entry]:
     return entries
 
 
-_SHELLS = frozenset(
-    {"sh", "bash", "rbash", "dash", "ash", "busybox", "zsh", "ksh", "mksh", "oksh", "yash", "fish", "csh", "tcsh"}
-)
-# Programs that are written before a command and run it as their child.
-_WRAPPERS = frozenset(("timeout", "time", "uv"))
-_STEPS_MAX = 64
 _NAME = "name:"  # how the mark of an actor with a name begins
 
 
@@ -224,44 +218,12 @@ def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
     return all(is_gone(mark) for mark in marks) and parent in lineage(os.getppid())
 
 
-class _Process:
-    """A process as the system shows it. A fork has the `words` and `program` of its parent, a new shell others."""
-
-    def __init__(self, pid: int, parent: int, program: str, words: bytes) -> None:
-        self.pid = pid
-        self.parent = parent
-        self.program = program
-        self.words = words
-        self.name = os.path.basename(program).partition("-")[0].rstrip("0123456789.")
-
-    @property
-    def is_shell(self) -> bool:
-        return self.name in _SHELLS
-
-
-def look(pid: int) -> _Process | None:
-    """None if there is no such process, or if it cannot be seen."""
-    found = table().entry(pid)
-    command = table().command(pid) if found is not None else None
-    return None if found is None or command is None else _Process(pid, found.parent, *command)
-
-
-def runner(pid: int) -> _Process | None:
-    """The process that runs a command whose parent is `pid`: the first that does not only wrap it."""
-    found = look(pid)
-    for _ in range(_STEPS_MAX):
-        if found is None or found.name not in _WRAPPERS:
-            return found
-        found = look(found.parent)
-    return None
-
-
-def _runner_of_git() -> _Process | None:
+def _runner_of_git() -> ProcessAbove | None:
     """The process that runs the git that runs this hook: skips the hook's shell, git, and the shells of git's aliases.
     If no git runs it, this is the process in which somebody typed the hook's command."""
     found = look(os.getppid())
     run_by = None
-    for _ in range(_STEPS_MAX):
+    for _ in range(STEPS_MAX):
         if found is None:
             break
         above = look(found.parent)
@@ -271,15 +233,3 @@ def _runner_of_git() -> _Process | None:
             break
         found = above
     return run_by or runner(os.getppid())
-
-
-def forked_shells(first: _Process | None) -> list[_Process]:
-    """A shell and the shells it was forked from: they have the same program and the same words."""
-    chain: list[_Process] = []
-    found = first
-    while found is not None and found.is_shell and len(chain) < _STEPS_MAX:
-        if chain and (found.program, found.words) != (chain[0].program, chain[0].words):
-            break
-        chain.append(found)
-        found = look(found.parent)
-    return chain

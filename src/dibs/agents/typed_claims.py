@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.shell_actor import RememberedLeases, actor_of, forked_shells, may_keep, runner
+from dibs.agents.shell_actor import RememberedLeases, actor_of, may_keep
+from dibs.agents.shells_above import forked_shells, runner
 from dibs.base.clock import wall_ms
 from dibs.base.jsontext import Document
 from dibs.cli.framework.context import Call

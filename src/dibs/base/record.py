@@ -41,9 +41,24 @@ _PLAIN = {"str": str, "int": int, "bool": bool}
 _PLAIN_TYPES = frozenset(_PLAIN.values())
 
 
+class _Fact:
+    """Stands in a class for a fact about it, until somebody asks for one: a process that claims makes ninety classes,
+    and uses a dozen. To find the facts about a class takes half as long as to make it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, record: object, cls: type[Record]) -> Any:
+        _find_facts(cls)
+        return cls.__dict__[self.name]
+
+
+_FACTS = tuple([_Fact(name) for name in ("_fields", "_types", "_defaults", "_needed", "_blank", "_kinds")])
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Record:
-    # Facts about a class, set by `__init_subclass__`, never mutated.
+    # Facts about a class, set by `_find_facts`, never mutated.
     _fields: tuple[str, ...] = ()  # those without a default first; fields are given by keyword, so order is free
     _types: dict[str, str] = {}  # noqa: RUF012 - as they are written
     _defaults: dict[str, Any] = {}  # noqa: RUF012
@@ -55,14 +70,8 @@ class Record:
         own = cls.__dict__
         if "__annotate_func__" in own:  # Python 3.14 would make them later: a record without fields
             raise TypeError(f"{cls.__name__}: its module must begin with `from __future__ import annotations`")
-        types = {field: kind for field, kind in own.get("__annotations__", {}).items() if field[0] != "_"}
-        # Those of a base come first.
-        cls._defaults = cls._defaults | {field: own[field] for field in types if field in own}
-        cls._types = cls._types | types
-        cls._fields = tuple(sorted(cls._types, key=cls._defaults.__contains__))
-        cls._blank = dict.fromkeys(cls._fields, _MISSING) | cls._defaults
-        cls._needed = frozenset(cls._types.keys() - cls._defaults.keys())
-        cls._kinds = {}
+        for fact in _FACTS:  # not those of a base
+            setattr(cls, fact.name, fact)
 
     # `self` is positional only: otherwise CPython compares the name of every field that is given with it.
     def __init__(self, /, **values: Any) -> None:
@@ -133,6 +142,20 @@ class Record:
             if getattr(self, field) != self._defaults.get(field, _MISSING)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _find_facts(cls: type[Record]) -> None:
+    types: dict[str, str] = {}
+    defaults: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):  # its fields come first
+        own = base.__dict__
+        written = {field: kind for field, kind in own.get("__annotations__", {}).items() if field[0] != "_"}
+        types |= written
+        defaults |= {field: own[field] for field in written if field in own}
+    cls._types, cls._defaults, cls._kinds = types, defaults, {}
+    cls._fields = tuple(sorted(types, key=defaults.__contains__))
+    cls._blank = dict.fromkeys(cls._fields, _MISSING) | defaults
+    cls._needed = frozenset(types.keys() - defaults.keys())
 
 
 _set_values = vars(Record)["__dict__"].__set__  # object.__setattr__ would look for `__dict__` first

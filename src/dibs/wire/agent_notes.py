@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.base.jsontext import decode, encode
 from dibs.core.limits import METADATA_CHARS_MAX
-from dibs.wire.sentences import AGENT_NOTE
+from dibs.wire.parts import AGENT_NOTE
 
 SHELL = "shell"  # the part of an agent that is the commands which it runs
 ACTOR = "actor"  # the client of an agent with a name of its own

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # In a stream of events, what is no event: history that was pruned, and the end for a reader that was too slow.
 GAP = "gap"
 DROPPED = "dropped"
+# How the note begins that an agent's session has about the agent, in `metadata` (`agent_notes.py`).
+AGENT_NOTE = '{"agent":'
 
 _SECONDS: dict[int, str] = {}  # a busy server formats the same few seconds thousands of times
 

@@ -11,12 +11,10 @@ from dibs.base.jsontext import Document
 from dibs.core.durations import ago, span
 from dibs.core.names import in_tree
 from dibs.core.overlap import overlaps
-from dibs.wire.parts import instant_ms
+from dibs.wire.parts import AGENT_NOTE, instant_ms
 
 NAMES_SHOWN = 5
-# How the notes begin that programs of dibs leave in `metadata`: what an agent's session notes of the agent
-# (`agent_documents.py`), and in which checkout and clone its hook claimed a file. They are not for people.
-AGENT_NOTE = '{"agent":'
+# How the note begins that says in which checkout and clone an agent's hook claimed a file.
 CHECKOUT_NOTE = "checkout="
 _MARK = "path:@"
 _MARK_DIGITS = 12
@@ -34,7 +32,8 @@ def shown_name(name: str) -> str:
 
 
 def said(metadata: str | None) -> str | None:
-    """Return `metadata` that a person or a worker wrote; None for a note of a program of dibs."""
+    """Return `metadata` that a person or a worker wrote; None for a note of a program of dibs, which is not for
+    people."""
     return None if metadata is None or metadata.startswith((AGENT_NOTE, CHECKOUT_NOTE)) else metadata
 
 

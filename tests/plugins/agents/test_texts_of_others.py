@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dibs.agents import hook_answers
+from dibs.agents import hook_sentences
 from dibs.agents.mcp import tool_answers
 from dibs.base.errors import JobHeld, LeaseLost
 from dibs.base.terminal import QUOTED_CHARS_MAX, quoted
@@ -90,11 +90,11 @@ def _told() -> list[str]:
         tool_answers.not_claimed(JobHeld("x", {"refused": [HELD, done]}), None)["message"],
         tool_answers.not_claimed(JobHeld(EVIL, {}), "job")["message"],
         tool_answers.lost(LeaseLost("job", 1, EVIL), "job", "yours")["message"],
-        *[hook_answers._refusal_text([each]) for each in in_way],
-        *[hook_answers._command_text({**each, "name": EVIL, "namespace": EVIL}, "make") for each in in_way],
-        hook_answers._text(hook_answers._WARNINGS, [file]),
-        hook_answers._text(hook_answers._TOUCHED, [file]),
-        hook_answers._present([file]),
+        *[hook_sentences.refusal_text([each]) for each in in_way],
+        *[hook_sentences.command_text({**each, "name": EVIL, "namespace": EVIL}, "make") for each in in_way],
+        hook_sentences.text_about(hook_sentences.WARNINGS, [file]),
+        hook_sentences.text_about(hook_sentences.TOUCHED, [file]),
+        hook_sentences.present([file]),
     ]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 
 from dibs.agents.harness.agent_identity import VARIABLES, Agent, agents_of
-from dibs.agents.shell_actor import forked_shells, look, runner
+from dibs.agents.shells_above import forked_shells, look, runner
 from dibs.base.cheap import Iterable, Mapping
 from dibs.base.clock import wall_ms
 from dibs.base.files import content, replace_file, state_folder
