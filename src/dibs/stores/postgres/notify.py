@@ -69,10 +69,10 @@ class Listener(StoreWaiters, Forgetful):
         return HEARD_POLL_MS_MAX if self.hears else _POLLING(last_ms)
 
     def looked(self, times: int) -> None:
-        """Somebody has asked the store for its newest event, when it had begun to hear so often."""
+        """Note that somebody has asked the store for its newest event, when it had begun to hear so often."""
         self._looked = times
 
-    def has_told(self, after: int) -> bool:
+    def is_up_to_date(self, after: int) -> bool:
         """Return whether a look would find no newer event: somebody has looked since it hears, and neither a note nor a
         commit of ours told of one."""
         return self.hears and self._looked == self.times and max(self._heard, self._own) <= after
@@ -84,7 +84,7 @@ class Listener(StoreWaiters, Forgetful):
         self._wake(hint, seq, events=events)
 
     def _noted(self, hint: str, seq: int) -> None:
-        """The same for any commit. Who waits for events was woken for our own, and for those before them."""
+        """Wake them for any commit. Who waits for events was woken for our own, and for those before them."""
         self._heard = max(self._heard, seq)
         self._wake(hint, seq, events=not 0 < seq <= self._own)
 

@@ -335,7 +335,7 @@ class PostgresStore(Store, Maintenance):
 
         def is_so(waiter: StoreWaiter) -> bool:
             nonlocal may_know
-            knows, may_know = may_know and listener.has_told(after), False
+            knows, may_know = may_know and listener.is_up_to_date(after), False
             if waiter.heard > after or knows:
                 return not knows
             times = listener.times if listener.hears else 0
