@@ -59,15 +59,6 @@ FAULTS = (
         Change("src/dibs/cli/text/words.py", 'if any(name.startswith("-") for name in names):', "if False:"),
     ),
     put_back(
-        "F-191",
-        "A second transport goes to the namespace of the settings, not to the default.",
-        Change(
-            "src/dibs/cli/framework/context.py",
-            "        settings = self.settings.but_with(other)\n",
-            "        settings = self.settings.but_with({key: other[key] for key in other if other[key] is not None})\n",
-        ),
-    ),
-    put_back(
         "F-265",
         "An actor's session is not renewed while it waits.",
         Change(

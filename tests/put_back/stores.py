@@ -96,11 +96,6 @@ FAULTS = (
         ),
     ),
     put_back(
-        "F-060",
-        "A commit on a new timeline is taken for one of the old.",
-        Change(POSTGRES_STORE, '            b"t" if arrives else b"f",\n', '            b"t",\n'),
-    ),
-    put_back(
         "F-061",
         "The first commit on a new timeline goes on from the tokens and numbers that are there.",
         Change(POSTGRES_STORE, "floor = max(meta.token_floor + 1, snapshot.now_ms)", "floor = meta.token_floor + 1"),
