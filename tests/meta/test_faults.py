@@ -28,7 +28,7 @@ def test_a_fault_is_on_record_once_and_names_promises_that_exist() -> None:
     assert {promise for row in ROWS for promise in row.promises} <= promises
 
 
-def test_a_row_says_who_found_it_and_where_it_is_mended() -> None:
+def test_a_row_names_a_finder_and_where_the_fix_is() -> None:
     assert {row.who for row in ROWS} <= set(WHO)
     for row in ROWS:
         assert row.fixed, row
