@@ -1,8 +1,10 @@
-"""Another rule for a command, while a test runs. Compiled code calls `decide` directly, so a test cannot put another
-function in its place; the table of rules is looked up at each decision."""
+"""Another rule for a command, or another text of a function, while a test runs. Compiled code calls `decide` directly,
+so a test cannot put another function in its place; the table of rules is looked up at each decision."""
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from dibs.core import decide as decide_module
@@ -30,3 +32,15 @@ def put_rule(
     if kind not in rules:  # rules are loaded when they are needed, and would come over this one
         decide_module._load(kind)
     monkeypatch.setitem(rules, kind, make(rules[kind]))
+
+
+def rewrite(patch: pytest.MonkeyPatch, owner: Any, name: str, *changes: tuple[str, str]) -> None:
+    """Replace parts of a function's text, for a test that is on no record of faults (those are in `tests/put_back`)."""
+    function = getattr(owner, name)
+    text = "from __future__ import annotations\n" + textwrap.dedent(inspect.getsource(function))
+    for old, new in changes:
+        assert old in text, f"{name} has changed: break it in another way"
+        text = text.replace(old, new)
+    made: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), vars(inspect.getmodule(function)), made)
+    patch.setattr(owner, name, made[name])

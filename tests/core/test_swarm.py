@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core import decide
-from dibs.core.claims import acquire, sessions, several
-from dibs.core.waiting import queue, tickets
+from dibs.core.claims import acquire, sessions
+from dibs.core.waiting import tickets
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.core.stepwise import Taken, check_step
-from tests.faults.brought_back import rewrite
+from tests.rules import rewrite
 from tests.walks import swarm
 
 if TYPE_CHECKING:
@@ -72,40 +71,13 @@ def judge_all() -> None:
         judge_walk(name)
 
 
-# Faults that were found where two features meet, each as the rules had it: the walks of one run must find it.
-
-
-def drops_what_it_has(patch: pytest.MonkeyPatch) -> None:
-    """A place goes for a job that its session has and that is done, parked or smaller."""
-    rewrite(patch, queue, "_pointless", ("tickets.needed_parts(draft, ticket)", "tickets.parts_of(ticket)"))
-
-
-def drops_the_place_of_another_ask(patch: pytest.MonkeyPatch) -> None:
-    """A refused ask takes away the place at which another one waits."""
-    patch.setattr(acquire, "ABOUT_THE_ASK", ())
-    patch.setattr(several, "ABOUT_THE_ASK", ())
+# Faults that are on no record in this form: the walks of one run must find each. `tests/put_back` has the others.
 
 
 def knows_every_ask_by_its_session(patch: pytest.MonkeyPatch) -> None:
     """An ask with a key has the place of another one without."""
     by_session = (" and ask.request_key is None and ticket.", " and ticket.")
     rewrite(patch, tickets, "recognised", by_session, ("if ask.request_key is None:", "if True:"))
-
-
-def shares_without_a_look(patch: pytest.MonkeyPatch) -> None:
-    """A session that shares a job waits for itself, or closes a circle."""
-    rewrite(patch, decide, "_note_holds", ("(each.session, each.mode) not in still", "each.session not in dict(still)"))
-
-
-def tells_a_place_that_is_gone(patch: pytest.MonkeyPatch) -> None:
-    """Who replaces its own place and closes a circle by that is told `queued`, and has no place."""
-    is_there = ("if ticket is not None and ticket.lease_id == joined.lease_id:", "if (ticket := ticket or joined):")
-    rewrite(patch, decide, "_queued_or_refused", is_there)
-
-
-def tells_a_lease_as_it_was(patch: pytest.MonkeyPatch) -> None:
-    """A lease that a place of the same session was served with is told as it was before."""
-    patch.setattr(decide, "_present", lambda draft, held, outcome: outcome)
 
 
 def moves_the_ceiling(patch: pytest.MonkeyPatch) -> None:
@@ -120,12 +92,7 @@ def serves_nobody_at_the_end_of_a_session(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "F-272": drops_what_it_has,
-    "F-273": tells_a_place_that_is_gone,
-    "F-390": tells_a_lease_as_it_was,
-    "F-350": drops_the_place_of_another_ask,
-    "F-350, by session": knows_every_ask_by_its_session,
-    "F-351": shares_without_a_look,
+    "asks known by their session": knows_every_ask_by_its_session,
     "moved ceiling": moves_the_ceiling,
     "nobody served": serves_nobody_at_the_end_of_a_session,
 }

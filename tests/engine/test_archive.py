@@ -379,8 +379,12 @@ def test_namespaces_are_added_to_a_store_that_has_none_of_them(source: MemorySto
         status = ask(target, Inspect(ns=ns, name=name))
         assert isinstance(status, Status)
         assert status.lock.holders
-    with pytest.raises(InvalidInput, match="jobs in a namespace that the store has as well: default"):
+    with pytest.raises(InvalidInput, match="in the store already, and complete"):
         import_archive(target, file_of(text_of(source)), adds=True)
+    other = MemoryStore(ManualClock(wall_ms=1_700_000_000_000))
+    ask(other, acquire("else"))
+    with pytest.raises(InvalidInput, match="jobs in a namespace that the store has as well: default"):
+        import_archive(target, file_of(text_of(other)), adds=True)
     assert isinstance(ask(target, acquire("more", ns="theirs")), Granted)
 
 

@@ -23,7 +23,7 @@ from dibs.core.outcomes import Withdrawn
 from dibs.core.records import Holder, LockRecord, Ticket, lock_key, ticket_key
 from dibs.core.service.delivery import DeliveryPlan
 from dibs.core.waiting import groups
-from dibs.engine import coordinator
+from dibs.engine import coordinator, waiters
 from dibs.stores.port import Conflict, Versioned
 from dibs.testing import simulation
 from dibs.testing.checker import Checker
@@ -34,8 +34,7 @@ from dibs.testing.simulation import EPISODE, EpisodeSettings, StoreLink, World
 from dibs.testing.timeline import START_MS
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
-from tests.faults.brought_back import FAULTS, Fault, loses_slow_movers, rewrite
-from tests.faults.brought_back import OPERATIONS as OPERATIONS_OF_A_FAULT
+from tests.rules import rewrite
 
 pytestmark = pytest.mark.full
 
@@ -212,8 +211,7 @@ def test_every_two_features_meet() -> None:
 
 @pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
 def test_a_run_that_breaks_a_promise_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = next(each for each in FAULTS if each.id == "F-003")  # found within a few operations
-    broken.bring_back(monkeypatch)
+    rewrite(monkeypatch, waiters.Waiters, "_withdraw", ("not waiter.moves and ", ""))  # found within a few operations
     failed = next(each for each in episodes(EpisodeSettings("smaller", 40_000)) if each.found is not None)
     least = shrunk(failed, tries=2)
     assert least.found is not None
@@ -226,26 +224,6 @@ def test_a_run_that_breaks_a_promise_is_made_smaller(monkeypatch: pytest.MonkeyP
     assert next(asked) >= 3
     assert best.found is not None, "what is best so far, once the time is over"
     assert best.found.promise == failed.found.promise
-
-
-@pytest.mark.quick
-@pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.id))
-def test_every_fault_can_still_be_brought_back(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault.bring_back(monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
-@pytest.mark.parametrize("fault", [each for each in FAULTS if each.is_found], ids=lambda fault: str(fault.id))
-def test_a_fault_that_is_brought_back_is_found(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault.bring_back(monkeypatch)
-    settings = {"without": frozenset({"older"}), **fault.settings}
-    made = episodes(EpisodeSettings(fault.id, OPERATIONS_OF_A_FAULT, **settings))
-    failed = next((each for each in made if each.found is not None), None)
-    assert failed is not None, f"{fault.what} was not found"
-    monkeypatch.undo()
-    assert episode(failed.settings).found is None, "nor without it"
 
 
 def are_strangers_related(draft: object, one: str | None, other: str | None) -> bool:
@@ -288,6 +266,31 @@ def decides_anew(patch: pytest.MonkeyPatch) -> None:
     """A server that does not know whether a claim was written decides it once more, also if its caller has gone."""
     looked = "index not in self.failed and index not in self._instead and is_gone(command)"
     rewrite(patch, coordinator._CommitGroup, "find_gone", (looked, looked.replace("failed", "_doubts")))
+
+
+def loses_slow_movers(patch: pytest.MonkeyPatch) -> None:
+    """A waiter whose move to another server takes more than 2 s loses its place."""
+    last: dict[object, waiters.Waiter] = {}  # of each ask, its last request at any server
+    ask, withdraw = waiters.Waiters.ask, waiters.Waiters._withdraw
+
+    def name_of(waiter: waiters.Waiter) -> object:
+        return waiter.command.request_key or waiter.command.ticket_id
+
+    def noted(here: waiters.Waiters, *terms: Any, **more: Any) -> waiters.Waiter:
+        waiter = ask(here, *terms, **more)
+        last[name_of(waiter)] = waiter
+        return waiter
+
+    def leave(here: waiters.Waiters, waiter: waiters.Waiter) -> None:
+        if last.get(name_of(waiter), waiter) is waiter:
+            waiter.moves = False
+            withdraw(here, waiter)
+
+    def withdraw_later(here: waiters.Waiters, waiter: waiters.Waiter) -> None:
+        here._later(2.0 if waiter.moves else 0.0, leave, here, waiter)
+
+    patch.setattr(waiters.Waiters, "ask", noted)
+    patch.setattr(waiters.Waiters, "_withdraw", withdraw_later)
 
 
 @pytest.mark.skipif(COMPILED, reason="a compiled module cannot be changed")

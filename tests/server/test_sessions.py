@@ -279,7 +279,7 @@ def test_a_wait_that_would_never_end_is_refused_with_the_cycle(server: Server, n
     assert poll.answer()["status"] == "acquired"
 
 
-NOTE = '{"agent":"claude","tree":"~/app","branch":"main","action":"edit src/a"}'
+NOTE = '{"agent":"claude","work_tree":"~/app","branch":"main","action":"edit src/a"}'
 
 
 def test_agents_are_listed_page_by_page_to_those_who_may_see_their_sessions(server: Server, name: str) -> None:
@@ -290,7 +290,7 @@ def test_agents_are_listed_page_by_page_to_those_who_may_see_their_sessions(serv
     server.lease(name, session_id=mine)
     rows = server.ask("GET", "/agents").json["agents"]
     assert [(row["name"], row["parent"]) for row in rows] == [("claude-1", None), ("claude-1/2", "claude-1")]
-    assert (rows[0]["jobs"], rows[0]["tree"], rows[0]["action"]) == ([name], "~/app", "edit src/a")
+    assert (rows[0]["jobs"], rows[0]["work_tree"], rows[0]["action"]) == ([name], "~/app", "edit src/a")
     first = server.ask("GET", "/agents?limit=2", who="operator").json
     assert mine not in str(first)
     rest = server.ask("GET", f"/agents?limit=2&after={quote(first['next'])}", who="operator").json

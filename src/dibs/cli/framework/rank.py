@@ -219,7 +219,11 @@ PARTS = (
         "verify",
         "Verify",
         commands=("verify", "simulate"),
-        pages=("how-to/verify-your-own-setup.md", "explanation/faults.md"),
+        pages=(
+            "how-to/verify-your-own-setup.md",
+            "explanation/faults.md",
+            "explanation/what-the-faults-taught.md",
+        ),
     ),
     Feature(
         MORE,

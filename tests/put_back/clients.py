@@ -1,0 +1,141 @@
+"""Faults of clients: how they ask, wait, hold what they got, and end it."""
+
+from __future__ import annotations
+
+from tests.put_back.fault import Change, put_back
+
+CLAIM_STATE = "src/dibs/sdk/claim_state.py"
+EFFECTS = "src/dibs/sdk/effects.py"
+ERRORS = "src/dibs/base/errors.py"
+EXCHANGE = "src/dibs/client/exchange.py"
+FENCE = "src/dibs/sdk/fence.py"
+HOLD = "src/dibs/sdk/hold.py"
+LOCKS = "src/dibs/sdk/locks.py"
+PENDING = "src/dibs/client/pending.py"
+
+FAULTS = (
+    put_back(
+        "F-011",
+        "Who has a place in the queue takes `held` as the last word.",
+        Change(PENDING, "return self._ticket is not None and all(refused)", "return False"),
+    ),
+    put_back(
+        "F-171",
+        "None of several jobs was claimed because all are done or parked: the answer is that they are held.",
+        Change(
+            "src/dibs/core/outcomes.py",
+            "return DONE if len(statuses) >= all_of and all(status == DONE for status in statuses) else HELD",
+            "return HELD",
+        ),
+    ),
+    put_back(
+        "F-259",
+        "A client gives back the rest of a repeated answer, whoever named the ask.",
+        Change(
+            PENDING,
+            'if not self.own_key or not reply.body or "rest" not in reply.body:',
+            'if not reply.body or "rest" not in reply.body:',
+        ),
+    ),
+    put_back(
+        "F-263",
+        "Several jobs are waited for though one of them can never come.",
+        Change(PENDING, "return self._ticket is not None and all(refused)", "return self._ticket is not None"),
+    ),
+    put_back(
+        "F-280",
+        "A heartbeat whose news are refused counts as refused, and the next one brings them again.",
+        Change(HOLD, "            if said and kind_of(reply) == NEVER_LIKE_THIS:\n", "            if False:\n"),
+        Change(HOLD, "        check_texts(news)\n", ""),
+    ),
+    put_back(
+        "F-281",
+        "The refusal of an argument of `done()` is a failure of the work.",
+        Change(CLAIM_STATE, "hold.refused_end = None if ending.fails else error", "hold.refused_end = None"),
+    ),
+    put_back(
+        "F-282",
+        "Who waits gives up when the store cannot answer now.",
+        Change(PENDING, "return kind == NOT_NOW and self._heard", "return False"),
+    ),
+    put_back(
+        "F-283",
+        "Of several servers, the trouble of the first is the answer.",
+        Change(EXCHANGE, "                if kind_of(reply) != NOT_NOW:\n", "                if True:\n"),
+    ),
+    put_back(
+        "F-296",
+        "`claim_job` lasts a minute.",
+        Change("src/dibs/sdk/default.py", "ttl: Duration = 120) -> Lease:", "ttl: Duration = 60) -> Lease:"),
+    ),
+    put_back(
+        "F-340",
+        "An exception is pickled as the call of its class with its finished sentence.",
+        Change(ERRORS, "    def __reduce__(self)", "    def _unused_reduce(self)"),
+    ),
+    put_back(
+        "F-341",
+        "`@dibs.exclusive` takes generators, whose body runs after the call.",
+        Change(LOCKS, "        _check_ends_with_call(function, called)\n", ""),
+    ),
+    put_back(
+        "F-342",
+        "A group of refusals counts as one failure.",
+        Change(
+            CLAIM_STATE,
+            "        if isinstance(each, BaseExceptionGroup):\n            look +=",
+            "        if False:\n            look +=",
+        ),
+    ),
+    put_back(
+        "F-343",
+        "A block of a lock that raises is a failure of its name.",
+        Change(LOCKS, '"fail_on_error": False}', '"fail_on_error": True}'),
+    ),
+    put_back(
+        "F-344",
+        "A block inside a claim on several jobs has all of them.",
+        Change(
+            CLAIM_STATE,
+            "self._leases, self._held, self._grip = leases, hold, grip",
+            "self._leases, self._held, self._grip = hold.leases, hold, grip",
+        ),
+    ),
+    put_back(
+        "F-345",
+        "A fence takes the token of one owner of several.",
+        Change(FENCE, "        _check_one_owner(claim, leases[each])\n", "        pass\n"),
+    ),
+    put_back(
+        "F-376",
+        "What ends a job and a resource together ends the resource first.",
+        Change(
+            CLAIM_STATE, "for lease in sorted(leases, key=lambda each: is_resource(each.name)):", "for lease in leases:"
+        ),
+    ),
+    put_back(
+        "F-454",
+        "A connection of an event loop is left to the garbage collector.",
+        Change("src/dibs/sdk/async_transport.py", "        weakref.finalize(self, connected.close)\n", ""),
+    ),
+    put_back(
+        "F-464",
+        "A wait that ends while its server is too busy to take the claim back is told as over.",
+        Change(PENDING, "if kind_of(undone) == NOT_NOW and not (yield from self.withdraw()):", "if False:"),
+    ),
+    put_back(
+        "F-601",
+        "Requests that may go together are asked one after another.",
+        Change("src/dibs/client/http.py", "        if len(asks) > 1:\n", "        if not asks:\n"),
+    ),
+    put_back(
+        "F-635",
+        "Trouble with the note of a step takes the place of the error of its block.",
+        Change(EFFECTS, "if error is None or not isinstance(trouble, DibsError):", "if True:"),
+    ),
+    put_back(
+        "F-636",
+        "The notes of a claim on several names are with the first of them.",
+        Change(EFFECTS, "next((each for each in leases if not is_resource(each.name)), leases[0])", "leases[0]"),
+    ),
+)

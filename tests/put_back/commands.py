@@ -1,0 +1,349 @@
+"""Faults of commands, of the processes that they guard, of other systems' interfaces, and of what is published."""
+
+from __future__ import annotations
+
+from tests.put_back.fault import Change, put_back
+
+ACTOR = "src/dibs/cli/framework/actor_session.py"
+CHILD = "src/dibs/cli/supervise/child.py"
+EFFECTS = "src/dibs/core/claims/effects.py"
+INSPECT = "src/dibs/core/claims/inspect.py"
+LEASES = "src/dibs/core/claims/leases.py"
+ONCE = "src/dibs/cli/commands/once.py"
+PROCESS_SESSION = "src/dibs/cli/supervise/process_session.py"
+RELEASE = "src/dibs/cli/commands/release.py"
+STORE_ADMIN = "src/dibs/client/store_admin.py"
+
+FAULTS = (
+    put_back(
+        "F-087",
+        "A token that replaces itself gets a new end.",
+        Change(
+            "src/dibs/core/service/credentials.py",
+            "expires_ms=old.expires_ms if command.keeps_end else ends_ms,",
+            "expires_ms=ends_ms,",
+        ),
+    ),
+    put_back(
+        "F-093",
+        "Elections are not among the jobs that a token may hold.",
+        Change("src/dibs/compat/octostore/elections.py", "            caller = self._api.counted(caller)\n", ""),
+    ),
+    put_back(
+        "F-095",
+        "Requests through interfaces of other systems are not counted.",
+        Change(
+            "src/dibs/server/handlers.py",
+            "        if COUNTED not in headers:\n"
+            "            self._rates.count(caller, verb)\n        if verb in LEAST_ROLE:",
+            "        if verb in LEAST_ROLE:",
+        ),
+    ),
+    put_back(
+        "F-098",
+        "An answer does not forbid that it is kept.",
+        Change("src/dibs/server/http/request.py", "\\r\\ncache-control: no-store\\r\\n", "\\r\\n"),
+    ),
+    put_back(
+        "F-103",
+        "A change of an access list leaves no event.",
+        Change(
+            "src/dibs/core/holds/access.py",
+            "        draft.emit(ACCESS_SET, lock.ns, lock.name, by=by, reason=said)\n",
+            "        del said\n",
+        ),
+    ),
+    put_back(
+        "F-109",
+        "A name that begins with a dash is shown where a flag would be read.",
+        Change("src/dibs/cli/text/words.py", 'if any(name.startswith("-") for name in names):', "if False:"),
+    ),
+    put_back(
+        "F-265",
+        "An actor's session is not renewed while it waits.",
+        Change(
+            "src/dibs/cli/commands/wait.py",
+            'if meanwhile is None and "session_id" in document and is_actor(call):',
+            "if False:",
+        ),
+    ),
+    put_back(
+        "F-290",
+        "A resource can be done.",
+        Change(LEASES, "if (command.done_ms or command.failed) and is_resource(command.name):", "if False:"),
+    ),
+    put_back(
+        "F-301",
+        "An actor's session lasts as long as it was opened for, whatever a renewal says.",
+        Change(ACTOR, "if any(ttl_ms > kept_ms for _, kept_ms, _ in self._read()):", "if False:"),
+    ),
+    put_back(
+        "F-304",
+        "An actor has the name of the session around it.",
+        Change(
+            ACTOR, "return settings.stated_owner or self._owner or self._name", "return settings.owner or self._name"
+        ),
+    ),
+    put_back(
+        "F-330",
+        "A release that alone marks a job as done repeats one that did not.",
+        Change(LEASES, "in (RELEASED, FAILED) and (ending.done or not command.done_ms):", "in (RELEASED, FAILED):"),
+    ),
+    put_back(
+        "F-331",
+        "A word behind `--done` is taken for a time.",
+        Change(RELEASE, "if DOUBTFUL in call.values and len(names) > 1 and never_ours:", "if False:"),
+    ),
+    put_back(
+        "F-332",
+        "A command that was interrupted ended as it says.",
+        Change(CHILD, "        return from_terminal or self._interrupted\n", "        return False\n"),
+    ),
+    put_back(
+        "F-333",
+        "`hold --json` does not say which slots it has.",
+        Change("src/dibs/cli/commands/hold.py", '"attempt", "slot", "slot_numbers", "ends_at"', '"attempt", "ends_at"'),
+    ),
+    put_back(
+        "F-334",
+        "A pipe is a checkpoint file.",
+        Change(
+            PROCESS_SESSION,
+            "        if os.path.exists(self.path) and not os.path.isfile(self.path):\n",
+            "        if False:\n",
+        ),
+    ),
+    put_back(
+        "F-335",
+        "The checkpoint of a heartbeat does not reach the file that is sent later.",
+        Change(RELEASE, 'if "checkpoint" in document and call.env.get("DIBS_CHECKPOINT_FILE"):', "if False:"),
+    ),
+    put_back(
+        "F-336",
+        "A socket is a service, whether anybody listens or not.",
+        Change("src/dibs/client/settings.py", "        if not is_heard(path):\n            return None\n", ""),
+    ),
+    put_back(
+        "F-365",
+        "An actor's session is asked for once.",
+        Change(
+            "src/dibs/cli/framework/flags.py",
+            "patiently(Work(ask), began_ms + wait_ms)",
+            "patiently(Work(ask), began_ms)",
+        ),
+    ),
+    put_back(
+        "F-370",
+        "A command that ended before the signal was passed on was not interrupted.",
+        Change(CHILD, "            self._interrupted = True\n", "            pass\n"),
+    ),
+    put_back(
+        "F-372",
+        "Where no thread can be started, the heartbeat fails.",
+        Change(
+            PROCESS_SESSION, "            except RuntimeError:  # the user", "            except KeyError:  # the user"
+        ),
+    ),
+    put_back(
+        "F-373",
+        "On a full disk, an actor's claim is a fault of dibs.",
+        Change(
+            ACTOR,
+            "        except OSError as error:\n"
+            "            raise self._unwritable(error) from None\n\n    def _unwritable",
+            "        except KeyError:\n            raise\n\n    def _unwritable",
+        ),
+    ),
+    put_back(
+        "F-374",
+        "`export --freeze` that is interrupted does not say how to thaw the store.",
+        Change(
+            "src/dibs/cli/commands/admin.py",
+            "    except KeyboardInterrupt:\n        if freeze:\n"
+            "            call.complain(how_to_undo)\n        raise\n    if call.stderr",
+            "    except KeyboardInterrupt:\n        raise\n    if call.stderr",
+        ),
+    ),
+    put_back(
+        "F-421",
+        "A backup that is restored elsewhere has the name of the store that was copied.",
+        Change(STORE_ADMIN, '.replace(store_id="", moved_from=last.names)', ".replace()"),
+    ),
+    put_back(
+        "F-422",
+        "What was revoked since the backup is valid again.",
+        Change(STORE_ADMIN, "    if known:\n        register", "    if not back and known and back:\n        register"),
+    ),
+    put_back(
+        "F-450",
+        "Orphans are adopted from then on.",
+        Change(CHILD, "            leave_orphans()\n", "            pass\n"),
+    ),
+    put_back(
+        "F-486",
+        "The simulation needs psycopg.",
+        Change(
+            "src/dibs/testing/simulation.py",
+            "from dibs.base.errors import DibsError, StoreUnavailable\n",
+            "import psycopg  # noqa: F401\nfrom dibs.base.errors import DibsError, StoreUnavailable\n",
+        ),
+    ),
+    put_back(
+        "F-495",
+        "The help of a first word is that of its first command.",
+        Change("src/dibs/cli/main.py", "text = family_page(name, commands, width)", "text = page(commands[0], width)"),
+    ),
+    put_back(
+        "F-496",
+        "The interpreter of a build is a path from the folder of its command.",
+        Change("bench/builds.py", "os.path.abspath(python), os.path", "python, os.path"),
+    ),
+    put_back(
+        "F-498",
+        "A flag has bounds of its own.",
+        Change(
+            "src/dibs/cli/framework/flags.py",
+            "    least, most = NUMBERS[field]\n",
+            "    least, most = 1, 1_000_000 + len(NUMBERS[field])\n",
+        ),
+    ),
+    put_back(
+        "F-530",
+        "A page names a limit that is none.",
+        Change(
+            "docs/explanation/leases.md", "32 of them at most (`REMEMBERED_MAX`)", "8 of them at most (`ENDINGS_MAX`)"
+        ),
+    ),
+    put_back(
+        "F-540",
+        "What was measured on a stalled disk is a figure of dibs.",
+        Change("bench/disk.py", "if self._is_try or not is_stalled(worst, self.calm_ms):", "if True:"),
+    ),
+    put_back(
+        "F-550",
+        "A digest that few claims need is imported by all.",
+        Change(
+            "src/dibs/core/waiting/groups.py",
+            "from __future__ import annotations\n",
+            "from __future__ import annotations\n\nimport hashlib  # noqa: F401\n",
+        ),
+    ),
+    put_back(
+        "F-596",
+        "A program that takes too long ends the run.",
+        Change(
+            "bench/builds.py",
+            "        except subprocess.TimeoutExpired as error:\n",
+            "        except KeyError as error:\n",
+        ),
+    ),
+    put_back(
+        "F-632",
+        "A step keeps the reason of another try.",
+        Change(EFFECTS, "    elif not known.doubt_token:\n", "    else:\n"),
+    ),
+    put_back(
+        "F-634",
+        "A step whose program is gone is refused as running.",
+        Change(
+            ONCE,
+            'if not isinstance(noted, Answer) or noted.code != "conflict" or (running := self._running()) is None:\n'
+            "            return noted\n",
+            "if True:\n            return noted\n        running = {}\n",
+        ),
+    ),
+    put_back(
+        "F-638",
+        "A step ends with the pipe that takes its output.",
+        Change(
+            ONCE,
+            "        except OSError as error:\n            self.trouble = error\n",
+            "        except KeyError:\n            pass\n",
+        ),
+    ),
+    put_back(
+        "F-640",
+        "The steps of a job that is done, or that several have, are not shown.",
+        Change(
+            "src/dibs/cli/text/listing.py",
+            "[said, *claim_text.effects(document, now_ms), *_around(document)]",
+            "[said, *_around(document)]",
+        ),
+        Change(
+            "src/dibs/cli/text/listing.py",
+            "        lines += claim_text.effects(document, sentences.now_ms_of(holders[0]))\n",
+            "",
+        ),
+    ),
+    put_back(
+        "F-658",
+        "A line to be pasted has a name as others chose it.",
+        Change(
+            "src/dibs/cli/text/listing.py",
+            "shell_line(('--after', document['next']))",
+            "' '.join(('--after', document['next']))",
+        ),
+        Change(
+            "src/dibs/cli/commands/agents.py",
+            "shell_line(('--after', document['next']))",
+            "' '.join(('--after', document['next']))",
+        ),
+    ),
+    put_back(
+        "F-661",
+        "Reading a folder leaves a file open.",
+        Change(
+            "src/dibs/base/files.py",
+            "        os.close(number)  # also of a folder, for which `open` raises and closes nothing\n",
+            "        pass\n",
+        ),
+    ),
+    put_back(
+        "F-675",
+        "A floor of tokens is at most 10^12.",
+        Change("src/dibs/core/limits.py", "TOKEN_FLOOR_MAX = 10**15", "TOKEN_FLOOR_MAX = 10**12"),
+    ),
+    put_back(
+        "F-688",
+        "What is paused, closed or frozen is free.",
+        Change(
+            INSPECT,
+            "    if frozen:\n        return FROZEN\n    if closure is not None:\n        return CLOSED\n"
+            "    if is_paused(lock):\n        return PAUSED\n",
+            "",
+        ),
+    ),
+    put_back(
+        "F-689",
+        "To break one of several owners is to break all.",
+        Change(LEASES, "if command.token in (None, holder.token)", "if holder.token"),
+    ),
+    put_back(
+        "F-690",
+        "A lease of one unit has no list of its numbers.",
+        Change(
+            "src/dibs/wire/parts.py",
+            'return {"slot": numbers[0], "slot_numbers": list(numbers)} if numbers else {}',
+            'return {"slot": numbers[0], "slot_numbers": list(numbers)} if len(numbers) > 1 else '
+            '{"slot": numbers[0]} if numbers else {}',
+        ),
+    ),
+    put_back(
+        "F-692",
+        "What has left the list is free.",
+        Change(
+            "src/dibs/cli/commands/list.py",
+            "                found[key] = {**where, **reply.body}\n",
+            '                found[key] = {**where, **reply.body, "status": "free"}\n',
+        ),
+    ),
+    put_back(
+        "F-705",
+        "What never raced is no violation, and a yes.",
+        Change(
+            "src/dibs/testing/commands/verify.py",
+            'return no(UNPROVED, document, "\\n".join([*lines, says]), quiet=counted, code="unproved", message=says)',
+            'return yes(document, "\\n".join([*lines, says]), quiet=counted)',
+        ),
+    ),
+)
