@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dibs.base.errors import InvalidInput
+from dibs.base.reply import Reply
+from dibs.client.pending import withdrawal
+from dibs.client.transport import Ask
 from dibs.testing.judge import RecordedCall, exercised, judge, read_calls
+from dibs.testing.racers import race_terms
+from dibs.testing.workload import Workload
 
 TTL = 2.0
 
@@ -352,3 +360,16 @@ def test_a_long_record_is_judged_in_a_time_that_grows_with_its_length() -> None:
         return count
 
     assert steps(800) < 3 * steps(400)
+
+
+@pytest.mark.fault("F-710")
+@pytest.mark.parametrize(("ticket", "key"), [("t1", "k1"), ("another", "")])
+def test_who_leaves_by_its_ticket_is_noted_with_the_key_of_its_claim(ticket: str, key: str) -> None:
+    """It may use the key again. Without this, its next place would be another one of the same claim."""
+    noted: list[dict[str, Any]] = []
+    stage: Any = SimpleNamespace(now=lambda: 1.0, note=lambda **line: noted.append(line), chance=Random(1))
+    life = Workload("c1", stage, race_terms("1", operates=False))
+    queued = {"status": "queued", "name": "x", "ticket": "t1", "position": 1}
+    life.note(Ask("acquire", "x", {"owner": "c1", "request_key": "k1"}), 0.5, Reply(202, queued))
+    life.note(withdrawal(["x"], None, ticket), 0.9, Reply(200, {}))
+    assert [(line["call"], line["key"]) for line in noted] == [("claim", "k1"), ("leave", key)]

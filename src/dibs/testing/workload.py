@@ -138,6 +138,7 @@ class Workload:
         self._chance = stage.chance
         self._plain = [job for job in terms.jobs if job.startswith(PLAIN)]
         self._number = 0
+        self._place = ("", "")  # the ticket of the claim that waits, and the key of this claim
         self._keys: list[str] = []  # of claims that were answered
         self._session, self._parent = session, ""
         self._session_until = 0.0
@@ -619,8 +620,10 @@ class Workload:
             self._note_claim(asked, reply, line)
             return
         if asked.verb == "withdraw":
+            ticket, key = self._place  # who shows the ticket need not name the key
+            key = document.get("request_key") or (key if document.get("ticket") == ticket else "")
             for job in document["names"]:
-                self._stage.note(**line | {"job": job, "key": document.get("request_key", "")})
+                self._stage.note(**line | {"job": job, "key": key})
             return
         if asked.verb == "inspect":
             line |= {"held": body.get("status") == "held", "token": body.get("fencing_token") or 0}
@@ -654,6 +657,8 @@ class Workload:
         document, body = asked.document, reply.body or {}
         line |= {"key": document.get("request_key", ""), "owner": document["owner"]}
         line |= {"session": document.get("session_id", ""), "group": document.get("replaces", "")}
+        if body.get("ticket"):
+            self._place = body["ticket"], line["key"]
         if asked.verb == "acquire" and body.get("ticket"):
             line |= {"ticket": body["ticket"], "position": body["position"]}
         got = _leases(reply)
