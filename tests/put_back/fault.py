@@ -1,4 +1,4 @@
-"""Faults on record, each put back once: the few lines that take its mending away, in today's code.
+"""Faults on record, each put back once: the few lines that take its fix away, in today's code.
 
 A change is text in a file of the repository and what stands there instead. It is made in a copy of the tree
 (`workshop.py`), so it reaches whatever the fault was in: a rule, a command that a test starts, a page's script. A
