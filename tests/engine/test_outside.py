@@ -225,6 +225,18 @@ def test_what_happened_before_an_older_copy_took_over_is_not_expected_of_it() ->
     assert seen.said == []
 
 
+@pytest.mark.fault("F-711")
+def test_a_step_of_an_owner_whose_token_an_older_copy_lacks_may_be_of_the_work_in_it() -> None:
+    """It waited under both, and its ticket is its lease."""
+    seen = Seen()
+    seen.happens(kinds.ACQUIRED, 9)
+    assert seen.outside.does("j", 7, "mail") == "mail-1"
+    seen.happens(kinds.EFFECT_BEGUN, 9)
+    seen.happens(kinds.EFFECT_DONE, 9)
+    seen.tells("done", 9, result="mail-1")
+    assert seen.said == []
+
+
 def test_what_was_given_back_before_an_older_copy_took_over_may_be_anybodys_in_it() -> None:
     seen, copy = Seen(), Seen()
     seen.happens(kinds.NUMBERED, 1, reason="1")

@@ -260,7 +260,10 @@ class Outside:
         if token < self._seen.get((job, key), 0):
             return None
         self._seen[job, key] = token
-        work = self.steps.work_of.get((job, token)) or WorkSteps()
+        work = self.steps.work_of.get((job, token))
+        if work is None:  # its token was lost with a store; its lease may live on under another one
+            work = self.steps.works[job]
+            work.since = 0
         self._happened += 1
         results = work.steps[key].results
         results.append(f"{key}-{self._happened}")
