@@ -15,7 +15,7 @@ from dibs.base.errors import InvalidInput
 from dibs.base.reply import Reply
 from dibs.client.pending import withdrawal
 from dibs.client.transport import Ask
-from dibs.testing.judge import RecordedCall, exercised, judge, read_calls
+from dibs.testing.judge import NO_POOL, RecordedCall, exercised, judge, read_calls
 from dibs.testing.racers import race_terms
 from dibs.testing.workload import Workload
 
@@ -373,3 +373,10 @@ def test_who_leaves_by_its_ticket_is_noted_with_the_key_of_its_claim(ticket: str
     life.note(Ask("acquire", "x", {"owner": "c1", "request_key": "k1"}), 0.5, Reply(202, queued))
     life.note(withdrawal(["x"], None, ticket), 0.9, Reply(200, {}))
     assert [(line["call"], line["key"]) for line in noted] == [("claim", "k1"), ("leave", key)]
+
+
+@pytest.mark.fault("F-712")
+def test_a_job_that_is_a_pool_no_longer_is_shared_by_any_number() -> None:
+    shared = [claim(2, 1, units=1), claim(2.2, 2, units=1, **B)]
+    assert judge([pool(0, 2), pool(1, NO_POOL), *shared]) == []
+    assert [wrong.promise for wrong in judge([pool(0, 2), pool(1, 1), *shared])] == ["units"]

@@ -26,6 +26,7 @@ CLAIMS = ("claim", "claim_any", "claim_all", "heir")
 # Calls after which a lease may be over although its time is not.
 ENDS = ("release", "transfer", "break", "session_end")
 SHARE = "share"  # its owner no longer wants the job alone
+NO_POOL = -1  # the slots of a job that is a pool no longer: any number may share it
 PAUSE, KILL = "pause", "kill"  # of a server: no calls, but a reader of the record wants to know
 RACE = "race"  # the last line: what was raced
 PLACE_S = 10  # a place in the queue lasts longer than this without a question
@@ -309,13 +310,14 @@ def _shares(grant: RecordedCall, pool: list[RecordedCall]) -> bool:
 
 
 def _slots(owners: list[RecordedCall], pool: list[RecordedCall]) -> int:
-    """The most slots that the job can have had while these owners came. A pool that got fewer takes nothing away."""
+    """The most slots that the job can have had while these owners came; 0 if it may have had no number of them. A pool
+    that got fewer takes nothing away."""
     slots = max((grant.slots for grant in owners), default=0)
     first, last = min(grant.began for grant in owners), max(grant.ended for grant in owners)
     known = [call for call in pool if call.outcome == OK and call.ended < first]
     newest = max((call.began for call in known), default=0.0)
     sizes = [call.slots for call in pool if call.began <= last and (call.ended >= newest or call.outcome != OK)]
-    return max([slots, *sizes])
+    return slots if NO_POOL in sizes else max([slots, *sizes])
 
 
 def _same_tokens(lives: list[Life]) -> Iterator[Violation]:

@@ -20,7 +20,7 @@ from dibs.client.flow import Pause, StillWaiting, status_of
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask, is_over
 from dibs.core.names import is_resource
-from dibs.testing.judge import OK, REFUSED, UNKNOWN
+from dibs.testing.judge import NO_POOL, OK, REFUSED, UNKNOWN
 from dibs.testing.outside import DONE, FAILED, IN_DOUBT, Outside
 from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of
 from dibs.wire.documents import Reply
@@ -634,7 +634,7 @@ class Workload:
         elif asked.verb == "close":
             line["ttl"] = document["for_seconds"]
         elif asked.verb == "pool":
-            line["slots"] = 1 if document["slots"] is None else document["slots"]  # no pool: a job as others are
+            line["slots"] = NO_POOL if document["slots"] is None else document["slots"]
         elif shares:
             line |= {"call": "share", "lease": document.get("lease_id", lease_id)}
             line["session"] = document.get("session_id", "")
