@@ -718,7 +718,7 @@ export interface Event {
   attempt?: number;
   /** of a hold of a job with slots: its slot. */
   slot?: number;
-  /** if it has several: all of them. */
+  /** all of them, one for each unit. */
   slot_numbers?: Array<number>;
   /** the TTL of the claim; 0 for a claim that lives as long as its session. */
   ttl_seconds?: number;
