@@ -11,7 +11,7 @@ from dibs.core.claims import effects
 from dibs.core.claims.effects import before, status_of
 from dibs.core.commands import Acquire, Break, EffectNote, OpenSession, Release, Renew, Transfer, Withdraw
 from dibs.core.lease_outcomes import EffectRefused, Renewed
-from dibs.core.limits import EFFECTS_MAX, FAILING_RECORD_MS, IDLE_RECORD_MS
+from dibs.core.limits import EFFECT_TRIES_MAX, EFFECTS_MAX, FAILING_RECORD_MS, IDLE_RECORD_MS
 from dibs.core.outcomes import Differs, Granted, NotCurrent
 from dibs.core.records import EffectState, LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
@@ -383,6 +383,18 @@ def test_a_late_copy_of_a_beginning_does_not_begin_the_step_again(end: str) -> N
     assert store.begun("a", id="one") == end
     assert store.statuses() == {"k": end}
     assert store.begun("a", id="two") == end  # nobody is in the way of the next try
+
+
+@pytest.mark.fault("F-713")
+@pytest.mark.parametrize("end", ["failed", "in_doubt"])
+def test_a_copy_of_a_beginning_that_comes_after_the_next_tries_begins_nothing(end: str) -> None:
+    store = Store()
+    store.own("a")
+    for number in range(1 + EFFECT_TRIES_MAX):
+        store.begun("a", id=f"try {number}")
+        store.note("a", end, id=f"try {number}")
+    assert store.begun("a", id="try 0") == end
+    assert store.statuses() == {"k": end}
 
 
 @pytest.mark.fault("F-575")

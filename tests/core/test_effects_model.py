@@ -3,6 +3,7 @@ Notes come late and twice, also from owners that are gone, and others share the 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from dibs.core.claims.effects import before
 from dibs.core.commands import Break, Renew, Transfer, Withdraw
 from dibs.core.lease_outcomes import EffectRefused, Renewed
+from dibs.core.limits import EFFECT_TRIES_MAX
 from tests.build import tries
 from tests.core.test_effects import Store
 
@@ -30,7 +32,8 @@ class World:
         self.tried: dict[str, list[str]] = {}
         self.running: dict[str, str] = {}  # of the present owner, by step: the id of its try
         self.happened: set[str] = set()  # the steps that the outside knows, since the work began
-        self.sent: dict[tuple[str, str], tuple[str, str]] = {}  # by owner and step: state and id of its last note
+        # By owner and step: states and ids of the notes of its last tries.
+        self.sent: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         self.is_shared = False  # by the present owner
 
     def expected(self, key: str) -> str:
@@ -46,15 +49,15 @@ class World:
             self.claims()
             return
         ways = [
-            *[self.begins] * 4,
-            *[self.ends] * 4,
+            *[self.begins] * 12,
+            *[self.ends] * 12,
             self.fails,
             self.dies,
             self.broken,
             self.hands_over,
             self.releases,
         ]
-        self.chance.choice([*ways, self.finishes, self.gives_back, self.shares, *[self.hears_late] * 3])()
+        self.chance.choice([*ways, self.finishes, self.gives_back, self.shares, *[self.hears_late] * 6])()
 
     def claims(self) -> None:
         if self.chance.random() < 0.2:  # and is undone: nobody has begun anything
@@ -75,17 +78,24 @@ class World:
 
     def note(self, owner: str, state: str, key: str, of: str | None) -> Any:
         if of is not None:
-            self.sent[owner, key] = (state, of)
+            self.sends(owner, key, state, of)
         return self.store.note(owner, state, key=key, id=of)
 
+    def sends(self, owner: str, key: str, state: str, of: str) -> None:
+        sent = [*self.sent[owner, key], (state, of)]
+        last = list(dict.fromkeys(each for _, each in sent))[-1 - EFFECT_TRIES_MAX :]
+        self.sent[owner, key] = [each for each in sent if each[1] in last]
+
     def hears_late(self) -> None:
-        """A copy of a note arrives: the last one of the owner about the step, or of one that is gone. It changes
-        nothing."""
+        """A copy of a note arrives, of one of its owner's last tries; the owner may be gone. It changes nothing."""
         if not self.sent:
             return
-        owner, key = self.chance.choice(sorted(self.sent))
+        mine = [each for each in sorted(self.sent) if each[0] == self.owner]
+        owner, key = self.chance.choice(mine or sorted(self.sent))
         statuses = self.store.statuses()
-        self.store.note(owner, self.sent[owner, key][0], key=key, id=self.sent[owner, key][1])
+        sent = self.sent[owner, key]
+        state, of = self.chance.choice((sent[0], *sent))
+        self.store.note(owner, state, key=key, id=of)
         assert self.store.statuses() == statuses
 
     def shares(self) -> None:
@@ -113,7 +123,7 @@ class World:
         assert told == self.expected(key), (key, self.tried)
         assert key not in self.happened or told in ("done", "in_doubt")
         if told != "done":
-            self.sent[self.owner or "", key] = ("begun", f"t{self.number}")
+            self.sends(self.owner or "", key, "begun", f"t{self.number}")
             self.running[key] = f"t{self.number}"
             if self.chance.random() < 0.5:
                 self.happened.add(key)
@@ -127,7 +137,7 @@ class World:
         named = self.chance.choice((self.running[key], None))  # its program was killed, or keeps no ids
         for _ in range(self.chance.choice((1, 2))):  # perhaps its reply was lost
             self.note(self.owner or "", how, key, named)
-        self.sent[self.owner or "", key] = (how, self.running[key])
+        self.sends(self.owner or "", key, how, self.running[key])
         del self.running[key]
         self.tried.setdefault(key, []).append(how)
 
@@ -176,7 +186,7 @@ class World:
 @pytest.mark.parametrize("seed", range(tries(40, 2_000)))
 def test_every_owner_is_told_what_was_really_noted(seed: int) -> None:
     world = World(seed)
-    for _ in range(120):
+    for _ in range(240):
         world.step()
     while world.owner is None:  # what is over shows when somebody claims
         world.claims()

@@ -384,4 +384,9 @@ FAULTS = (
             "return same(hold.session, command.session)",
         ),
     ),
+    put_back(
+        "F-713",
+        "A copy of the beginning of an earlier try begins it again.",
+        Change(EFFECTS, "note.id in (known.id, *known.earlier)", "note.id == known.id"),
+    ),
 )

@@ -17,6 +17,7 @@ RESULT_BYTES_MAX = 4 * 1024
 REASON_CHARS_MAX = 1024
 # Notes of steps that change something outside. They are in the job's record, which every heartbeat writes.
 EFFECTS_MAX = 32
+EFFECT_TRIES_MAX = 4  # of one owner, remembered besides the last
 EFFECT_KEY_BYTES_MAX = 200
 EFFECT_RESULT_BYTES_MAX = 1024
 REQUEST_KEY_CHARS_MAX = 256

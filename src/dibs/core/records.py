@@ -175,6 +175,7 @@ class EffectState(Record):
 
     key: str
     id: str  # names the try, so that a repeat of its notes is recognised
+    earlier: tuple[str, ...] = ()  # ids of tries of this owner before it, whose beginnings may come once more
     state: str
     owner: str  # whose try it is
     token: int  # under which fencing token

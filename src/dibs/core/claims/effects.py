@@ -13,8 +13,9 @@ record and outlive the owner. The next owner that comes to the same step is answ
 A step in doubt stays in doubt until an owner says that it is done: the failure of a later try says nothing about the
 first one. Only the owner of the job can write notes, because only it can renew. So a lost owner changes nothing.
 
-A try has an id, so that a repeat of its notes is recognised, whenever it arrives. An end without an id is that of the
-try under this lease: for an owner that keeps no ids, or whose program was killed while its lease lives on.
+A try has an id, so that a repeat of its notes is recognised, also after the next tries of its owner (`earlier`). An end
+without an id is that of the try under this lease: for an owner that keeps no ids, or whose program was killed while its
+lease lives on.
 
 The notes belong to the work in progress. They outlast failures, losses and transfers. A release without failure ends
 them, once nobody has the job; a done mark keeps them for its time, and the claim after it begins anew. While a job has
@@ -27,7 +28,7 @@ from dibs.core import events
 from dibs.core.commands import EffectNote
 from dibs.core.draft import Draft
 from dibs.core.lease_outcomes import EffectRefused
-from dibs.core.limits import EFFECTS_MAX
+from dibs.core.limits import EFFECT_TRIES_MAX, EFFECTS_MAX
 from dibs.core.names import is_resource
 from dibs.core.records import (
     EFFECT_BEGUN,
@@ -98,9 +99,13 @@ def _begun(
         return _refused(draft, lock, note, TOO_MANY, known)
     if known is not None and status_of(known, lock.holders) == RUNNING:
         return _refused(draft, lock, note, IS_RUNNING, known)
+    earlier: tuple[str, ...] = ()
+    if known is not None and known.token == mine.token:
+        earlier = (*known.earlier, known.id)[-EFFECT_TRIES_MAX:]
     begun = EffectState(
         key=note.key,
         id=note.id or "",
+        earlier=earlier,
         state=EFFECT_BEGUN,
         owner=mine.owner,
         token=mine.token,
@@ -114,8 +119,9 @@ def _begun(
 
 
 def _is_try(known: EffectState, mine: Holder, note: EffectNote) -> bool:
-    """Return whether a note is of the try on record, which may have ended since: a copy of its beginning comes late."""
-    return known.id == note.id and known.token == mine.token
+    """Return whether a note is of the try on record, which may have ended since, or of one before it: a copy of its
+    beginning comes late."""
+    return known.token == mine.token and note.id in (known.id, *known.earlier)
 
 
 def _doubted(effect: EffectState, by: EffectState, reason: str | None = None) -> EffectState:
