@@ -349,7 +349,7 @@ FAULTS = (
     put_back(
         "F-575",
         "The id of an earlier owner's try names this one's.",
-        Change(EFFECTS, "return known.id == note.id and known.token == mine.token", "return known.id == note.id"),
+        Change(EFFECTS, "return known.token == mine.token and note.id in", "return note.id in"),
     ),
     put_back(
         "F-576",
