@@ -349,7 +349,7 @@ FAULTS = (
     put_back(
         "F-575",
         "The id of an earlier owner's try names this one's.",
-        Change(EFFECTS, "return known.token == mine.token and note.id in", "return note.id in"),
+        Change(EFFECTS, "return known.token == mine.token and (", "return ("),
     ),
     put_back(
         "F-576",
@@ -387,6 +387,6 @@ FAULTS = (
     put_back(
         "F-713",
         "A copy of the beginning of an earlier try begins it again.",
-        Change(EFFECTS, "note.id in (known.id, *known.earlier)", "note.id == known.id"),
+        Change(EFFECTS, " or note.id in known.earlier)", ")"),
     ),
 )

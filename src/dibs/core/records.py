@@ -11,7 +11,7 @@ from dibs.base.record import Record
 from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, REMEMBERED_MS, SESSION_TOMBSTONE_MS
 from dibs.core.names import is_resource
 
-R = TypeVar("R", bound=Record)
+Moved = TypeVar("Moved", bound=Record)
 
 EXCLUSIVE = "exclusive"
 SHARED = "shared"
@@ -531,11 +531,11 @@ INSTANTS = frozenset(
 )
 
 
-def shifted(record: R, by_ms: int, dates_by_ms: int | None = None) -> R:
+def shifted(record: Moved, by_ms: int, dates_by_ms: int | None = None) -> Moved:
     """`record` with all its instants moved: how a store whose machines share no clock shows it to each of them. What
     ends at a date that people named (closures and done marks) is moved by `dates_by_ms`, if that is given."""
     dates_ms = by_ms if dates_by_ms is None else dates_by_ms
-    made: R = _moved(record, by_ms, dates_ms) if by_ms or dates_ms else record
+    made: Moved = _moved(record, by_ms, dates_ms) if by_ms or dates_ms else record
     return made
 
 

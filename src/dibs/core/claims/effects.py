@@ -121,7 +121,7 @@ def _begun(
 def _is_try(known: EffectState, mine: Holder, note: EffectNote) -> bool:
     """Return whether a note is of the try on record, which may have ended since, or of one before it: a copy of its
     beginning comes late."""
-    return known.token == mine.token and note.id in (known.id, *known.earlier)
+    return known.token == mine.token and (note.id == known.id or note.id in known.earlier)
 
 
 def _doubted(effect: EffectState, by: EffectState, reason: str | None = None) -> EffectState:
