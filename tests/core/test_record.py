@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dibs.base.record import Record
 from dibs.core import commands, events, lease_outcomes, outcomes, records
 from dibs.core.records import Done, Ending, Holder, LockRecord, Meta, Outage, Pulse
-from tests.build import tries
+from tests.build import COMPILED, tries
 from tests.core.make import acquire, ending, holder, lock
 from tests.models import replay
 
@@ -171,6 +171,7 @@ def test_a_record_shows_its_fields_that_are_not_at_their_default() -> None:
     assert repr(acquire(again=True)).endswith("again=True)")
 
 
+@pytest.mark.skipif(COMPILED, reason="a record of a test is not written out, so it has no methods there")
 @pytest.mark.parametrize("base_first", [True, False])
 def test_a_class_has_its_own_fields_whichever_class_was_used_first(base_first: bool) -> None:
     class Seat(Record):
