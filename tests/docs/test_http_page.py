@@ -20,8 +20,9 @@ from dibs.core import events
 from dibs.core.caller_rights import LOCAL
 from dibs.core.commands import Inspect
 from dibs.core.outcomes import Status
+from dibs.engine.activity import Activity
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.queries import Activity, live_tickets
+from dibs.engine.queries import live_tickets
 from dibs.sdk import answers
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock

@@ -12,8 +12,9 @@ from dibs.core.commands import Acquire, Inspect, OpenSession
 from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import DONE, FREE
 from dibs.engine import event_log
+from dibs.engine.activity import Activity
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.queries import Activity, claimed, live_tickets, open_sessions
+from dibs.engine.queries import claimed, live_tickets, open_sessions
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock

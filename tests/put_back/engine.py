@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.put_back.core import ACQUIRE, INSPECT
 from tests.put_back.fault import Change, put_back
 
+ACTIVITY = "src/dibs/engine/activity.py"
 ARCHIVE = "src/dibs/engine/archive.py"
 IMPORT = "src/dibs/engine/archive_import.py"
 AUTH = "src/dibs/engine/auth.py"
@@ -295,7 +296,7 @@ FAULTS = (
     put_back(
         "F-379",
         "An hour is counted on after a copy of the store was put back.",
-        Change(QUERIES, "self._known = page.events[-1] if page.events else self._known", "self._known = None"),
+        Change(ACTIVITY, "self._known = page.events[-1] if page.events else self._known", "self._known = None"),
     ),
     put_back(
         "F-380",

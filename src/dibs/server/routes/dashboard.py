@@ -18,7 +18,8 @@ from dibs.core.commands import EndSession
 from dibs.core.holds.proof import may_use
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX
 from dibs.core.records import SESSION_PREFIX, SessionRecord
-from dibs.engine.queries import Activity, live_tickets
+from dibs.engine.activity import Activity
+from dibs.engine.queries import live_tickets
 from dibs.server.handlers import Api
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import cookie_for, has_mark, is_from_own_page
