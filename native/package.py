@@ -70,7 +70,6 @@ MODULES = (
     "client/servers.py",
     "client/connection.py",
     "client/pool.py",
-    "client/transport.py",
     "sdk/operations.py",
     "client/urls.py",
     "base/generators.py",
