@@ -624,7 +624,7 @@ def test_a_record_that_the_store_cannot_take_fails_only_who_needs_it_however_oft
 ) -> None:
     store = Poisoned(fault, when)
     rules = Coordinator(store, pause=lambda seconds: None)
-    for at in range(5):
+    for at in (0, 2, 4):
         names = [f"job-{at}-{number}" for number in range(COMMIT_BATCH_MAX - 1)]
         names.insert(100 * at, "bad")
         before = len(store.reads) + store.commits
