@@ -69,8 +69,6 @@ MODULES = (
     "client/requests.py",
     "client/servers.py",
     "client/connection.py",
-    "client/pool.py",
-    "sdk/operations.py",
     "client/urls.py",
     "base/generators.py",
     "base/http1.py",
