@@ -111,7 +111,9 @@ def test_each_agent_is_told_once_in_its_session_that_nothing_is_claimed(
     agent, other = yard.agent("one-1111", harness), yard.agent("two-2222", harness)
     start = "sessionStart" if harness == "copilot" else "SessionStart"
     for each in (agent, other):
-        told = json.loads(each.send(each.document(start, source="startup"), "--client", harness).stdout)
+        done = each.send(each.document(start, source="startup"), "--client", harness)
+        assert done.stdout, "nothing was said"
+        told = json.loads(done.stdout)
         context = told["additionalContext"] if harness == "copilot" else told["hookSpecificOutput"]["additionalContext"]
         assert "dibs does not work now" in context
         assert refusing in context
