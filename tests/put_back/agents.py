@@ -338,7 +338,8 @@ FAULTS = (
         ),
         Change(
             REACH,
-            '    if given.has("-f", "--force", "--discard-changes"):\n'
+            '    if given.has("-f", "--force", "--discard-changes") and given.paths:'
+            "  # without a commit, it writes no file\n"
             '        return Reach(verb="switch --force", kind=RESTORE)\n',
             "",
         ),
@@ -432,6 +433,11 @@ FAULTS = (
             "twin = None if around is None else around.in_checkout(name)",
             "twin = None",
         ),
+    ),
+    put_back(
+        "F-731",
+        "`git switch --force` without a commit takes away what others changed.",
+        Change(REACH, '"--discard-changes") and given.paths:', '"--discard-changes"):'),
     ),
     put_back(
         "F-760",

@@ -156,6 +156,19 @@ def test_a_token_that_was_revoked_is_trouble_and_no_empty_answer(yard: Yard, tmp
         assert "This token is not known" in yard.agent("one-1111").tell("SessionStart", source="startup")
 
 
+@pytest.mark.fault("F-316")
+def test_nor_does_nobody_have_a_file_for_a_token_that_was_revoked(yard: Yard) -> None:
+    from tests.client.scripted import ScriptedServer, reply_of
+
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    assert one.edit("src/a")
+    refused = reply_of(401, {"error": "unauthorized", "code": "unauthorized", "details": "This token is not known."})
+    with ScriptedServer([refused] * 5) as server:
+        yard.env |= {"DIBS_URL": server.url, "DIBS_TOKEN": "dibs_old"}
+        done = two.send(two.document("PreToolUse", "Bash", {"command": "./codemod src/a"}))
+    assert "This token is not known" in done.stdout
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/nowhere", path)], ids=["pipe", "link"])
 def test_an_agent_is_told_where_that_cannot_be_noted(
     yard: Yard, refusing: str, tmp_path: Path, make: Callable[[Path], None]
