@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tests.put_back import clients, commands, core, engine, server, stores
+from tests.put_back import agents, clients, commands, core, engine, server, stores
 
-FAULTS = {fault.id: fault for layer in (core, engine, stores, server, clients, commands) for fault in layer.FAULTS}
+LAYERS = (core, engine, stores, server, clients, commands, agents)
+FAULTS = {fault.id: fault for layer in LAYERS for fault in layer.FAULTS}

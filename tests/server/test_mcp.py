@@ -231,23 +231,34 @@ async def test_who_leaves_between_two_requests_of_a_wait_waits_no_more(
 ) -> None:
     async with agent(fast) as first, agent(fast, "other") as second:
         await first.call("claim_job", job=name)
-        leave_after(monkeypatch, "acquire")
+        asked = leave_after(monkeypatch, "acquire", has_heard=True)
         assert "The client left" in await second.error("claim_job", job=name, wait_seconds=30)
+        assert asked.count("acquire") == 1
         assert status(fast, name)["waiting"] == 0
 
 
-def leave_after(patch: pytest.MonkeyPatch, *verbs: str) -> None:
-    """Let the client of a claim be gone when it is decided."""
-    answer, left = ApiTransport._answer, set[ApiTransport]()
+def leave_after(patch: pytest.MonkeyPatch, *verbs: str, has_heard: bool = False) -> list[str]:
+    """Let the client of a claim be gone when it is decided, or when it has heard how. Returns what is asked."""
+    answer, ask, left = ApiTransport._answer, ApiTransport.ask, set[ApiTransport]()
+    asked: list[str] = []
 
     async def decided(self: ApiTransport, step: Ask) -> Any:
+        asked.append(step.verb)
         reply = await answer(self, step)
-        if step.verb in verbs:
+        if step.verb in verbs and not has_heard:
+            left.add(self)
+        return reply
+
+    async def heard(self: ApiTransport, step: Ask, timeout_ms: int, lane: str) -> Any:
+        reply = await ask(self, step, timeout_ms, lane)
+        if step.verb in verbs and has_heard:
             left.add(self)
         return reply
 
     patch.setattr(ApiTransport, "_answer", decided)
+    patch.setattr(ApiTransport, "ask", heard)
     patch.setattr(ApiTransport, "is_gone", property(left.__contains__))
+    return asked
 
 
 async def test_who_waits_when_the_server_stops_is_told_so_and_leaves_the_line(tmp_path: Path) -> None:

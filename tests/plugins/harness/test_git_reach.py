@@ -60,6 +60,10 @@ REACHES = {
     "git checkout -f HEAD -- src/b": {STAGED},
     "git switch -f main": {TRACKED, STAGED},
     "git switch --discard-changes main": {TRACKED, STAGED},
+    "git switch -f --detach HEAD": {TRACKED, STAGED},
+    "git switch -fc other2 HEAD": {TRACKED, STAGED},
+    "git switch -f --detach": set(),
+    "git switch -fc other2": set(),
     "git -C src checkout .": {TRACKED},
     "cd src && git checkout .": {TRACKED},
     "cd docs && git checkout .": set(),
@@ -185,6 +189,7 @@ def reached(folder: Path, command: str, states: dict[str, str]) -> set[str]:
 
 
 @pytest.mark.fault("F-620")
+@pytest.mark.fault("F-731")
 @pytest.mark.parametrize("command", REACHES)
 def test_a_form_reaches_what_the_real_git_overwrites_and_nothing_else(folder: Path, command: str) -> None:
     (folder / TRACKED).write_text("mine\n")

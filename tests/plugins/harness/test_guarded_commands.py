@@ -13,7 +13,7 @@ from dibs.agents.git.guarded_commands import jobs_of
 from dibs.agents.harness.shell_lines import simple_commands
 from dibs.agents.repository.settings import AgentSettings
 from dibs.base.errors import InvalidInput
-from tests.programs import DIBS, WAIT_S_MAX
+from tests.programs import DIBS, WAIT_S_MAX, dibs_here
 
 if TYPE_CHECKING:
     from tests.plugins.harness.conftest import AgentProcess, Yard
@@ -91,7 +91,11 @@ def test_an_agent_is_not_in_its_own_way(guarded: Yard) -> None:
 
 
 @pytest.mark.fault("F-457")
-def test_a_refused_command_takes_nothing_from_one_that_runs(guarded: Yard) -> None:
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_a_refused_command_takes_nothing_from_one_that_runs(guarded: Yard, is_trusted: bool) -> None:
+    """Where the repository is trusted, its branch and its job are claimed at two places, one after the other."""
+    if is_trusted:
+        assert dibs_here(guarded.env, guarded.folder, "trust").returncode == 0
     one, two = guarded.agent("one-1111"), guarded.agent("two-2222")
     assert two.shell("make test")
     assert one.shell("git push origin main")

@@ -93,6 +93,7 @@ def test_the_tables_are_long_enough_to_mean_something() -> None:
         # A folder is held with all that is in it.
         ("./fix src/deep/a.py", ("src/deep",), ["src/deep"]),
         ("./fix src/deep/*.py", ("src/deep",), ["src/deep"]),
+        ("./fix src/{deep,other}/a.py", ("src/deep",), ["src/deep"]),
         ("black src/deep/more", ("src/deep",), ["src/deep"]),
         ("python -c \"open('src/deep/a.py', 'w')\"", ("src/deep",), ["src/deep"]),
         ("./fix src/deeper/a.py src/*/a.py", ("src/deep", "src/b.py"), []),

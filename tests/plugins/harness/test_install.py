@@ -261,7 +261,8 @@ def test_uninstalling_gives_every_odd_file_back_as_it_was(
     for _ in range(2):
         assert terminal("agent", "install", "--client", harness).exit == 0
     assert terminal("agent", "uninstall", "--client", harness).exit == 0
-    assert {path: path.read_bytes() for path in files} == dict.fromkeys(files, ODD[odd].encode())
+    left = {path: path.read_bytes() for path in files if path.exists()}
+    assert left == dict.fromkeys(files, ODD[odd].encode())
 
 
 def test_a_file_that_somebody_changed_since_keeps_the_change(terminal: Terminal, tmp_path: Path) -> None:

@@ -111,7 +111,9 @@ def test_each_agent_is_told_once_in_its_session_that_nothing_is_claimed(
     agent, other = yard.agent("one-1111", harness), yard.agent("two-2222", harness)
     start = "sessionStart" if harness == "copilot" else "SessionStart"
     for each in (agent, other):
-        told = json.loads(each.send(each.document(start, source="startup"), "--client", harness).stdout)
+        done = each.send(each.document(start, source="startup"), "--client", harness)
+        assert done.stdout, "nothing was said"
+        told = json.loads(done.stdout)
         context = told["additionalContext"] if harness == "copilot" else told["hookSpecificOutput"]["additionalContext"]
         assert "dibs does not work now" in context
         assert refusing in context
@@ -152,6 +154,19 @@ def test_a_token_that_was_revoked_is_trouble_and_no_empty_answer(yard: Yard, tmp
     with ScriptedServer([refused] * 5) as server:
         yard.env |= {"DIBS_URL": server.url, "DIBS_TOKEN": "dibs_old"}
         assert "This token is not known" in yard.agent("one-1111").tell("SessionStart", source="startup")
+
+
+@pytest.mark.fault("F-316")
+def test_nor_does_nobody_have_a_file_for_a_token_that_was_revoked(yard: Yard) -> None:
+    from tests.client.scripted import ScriptedServer, reply_of
+
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    assert one.edit("src/a")
+    refused = reply_of(401, {"error": "unauthorized", "code": "unauthorized", "details": "This token is not known."})
+    with ScriptedServer([refused] * 5) as server:
+        yard.env |= {"DIBS_URL": server.url, "DIBS_TOKEN": "dibs_old"}
+        done = two.send(two.document("PreToolUse", "Bash", {"command": "./codemod src/a"}))
+    assert "This token is not known" in done.stdout
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/nowhere", path)], ids=["pipe", "link"])

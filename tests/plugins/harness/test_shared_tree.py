@@ -552,3 +552,5 @@ def test_files_are_let_go_when_they_are_committed_and_not_only_at_the_end_of_the
     assert two.edit("src/a")
     assert not two.edit("src/b")
     assert not two.edit("src/c")
+    assert run(yard, one, "git add src/b && git commit -qm b && echo more >> src/b") == ""
+    assert not two.edit("src/b"), "it was changed again"

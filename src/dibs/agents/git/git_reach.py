@@ -191,7 +191,7 @@ def _moved(verb: str, to: Sequence[str]) -> Reach | None:
 
 def _switch(words: Sequence[str], exists: Callable[[str], bool]) -> Reach | None:
     given = _Words(words, ("--create", "--force-create", "--orphan", "--conflict"), "cC")
-    if given.has("-f", "--force", "--discard-changes"):
+    if given.has("-f", "--force", "--discard-changes") and given.paths:  # without a commit, it writes no file
         return Reach(verb="switch --force", kind=RESTORE)
     return Reach(verb="switch", kind=MOVE) if given.has("--orphan") else _moved("switch", given.paths)
 
