@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
 
+from dibs.client.transport import Ask
 from dibs.core import decide
 from dibs.core.claims import acquire, effects, leases, numbers
 from dibs.core.commands import Acquire, Sweep
@@ -28,10 +30,12 @@ from dibs.stores.port import Conflict, Versioned
 from dibs.testing import simulation
 from dibs.testing.checker import Checker
 from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
+from dibs.testing.judge import OK, UNKNOWN, RecordedCall
 from dibs.testing.queue_checker import NS
-from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
+from dibs.testing.simulated_clients import Request, SimulatedClient, episode, episodes, shrunk
 from dibs.testing.simulation import EPISODE, EpisodeSettings, StoreLink, World
 from dibs.testing.timeline import START_MS
+from dibs.testing.workload import UNANSWERED_S
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.rules import rewrite
@@ -207,6 +211,35 @@ def test_every_two_features_meet() -> None:
         assert made.found is None, made.settings.command()
         met.update(made.met)
     assert [pair for pair in PAIRS if not met[pair]] == []
+
+
+@pytest.mark.fault("F-714")
+def test_the_judge_is_told_what_an_operator_asked_before_a_failover() -> None:
+    pool = RecordedCall(1, "op", "pool", "pool", 10, 11, OK, slots=3)
+    closed = RecordedCall(2, "op", "close", "j", 12, 13, OK, ttl=60)
+    opened = RecordedCall(3, "op", "open", "j", 19, 21, OK)
+    renewed = RecordedCall(4, "c1", "renew", "j", 19, 21, OK, lease="x")
+    again = RecordedCall(5, "c1", "claim", "j", 22, 23, OK, key="k1", lease="x")
+    asked = RecordedCall(6, "c1", "claim", "j", 14, 15, OK, key="k1", lease="x")
+    fresh = RecordedCall(7, "c2", "claim", "j", 24, 25, OK, key="k2", lease="y")
+    calls = [pool, closed, opened, renewed, again, asked, fresh]
+
+    unknown = [replace(pool, outcome=UNKNOWN), replace(opened, outcome=UNKNOWN)]
+    assert list(simulation.after(20, calls)) == [*unknown, fresh]
+    assert list(simulation.after(0, calls)) == calls
+
+
+@pytest.mark.fault("F-715")
+def test_the_judge_is_told_that_an_attempt_of_an_operator_may_be_carried_out_later() -> None:
+    world = World(EpisodeSettings("attempts"), SimulatedClient)
+    client = world.clients[0]
+    assert isinstance(client, SimulatedClient)
+
+    Request(client, Ask("open", "j")).stray(0)
+    Request(client, Ask("inspect", "j")).stray(0)
+
+    assert [(call.call, call.job, call.outcome) for call in world.calls] == [("open", "j", UNKNOWN)]
+    assert world.calls[0].ended - world.calls[0].began == UNANSWERED_S
 
 
 @pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")

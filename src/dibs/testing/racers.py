@@ -19,19 +19,20 @@ from random import Random  # noqa: TID251 - a seed makes a run that can be repea
 from typing import Any, Protocol, TextIO
 
 from dibs.base.clock import stopwatch_us
-from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput, ServerUnreachable
+from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.generators import run_generator
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.cli.text.words import plain
+from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import Ask, Transport
 from dibs.sdk.client import Client
 from dibs.testing.features import FEATURES, features_of
 from dibs.testing.judge import KILL, OK, PAUSE
 from dibs.testing.outside import Outside
-from dibs.testing.workload import RaceTerms, Stage, Steps, Workload, jobs_of
+from dibs.testing.workload import BY_OPERATORS, RaceTerms, Stage, Steps, Workload, jobs_of, lost
 from dibs.wire.codes import NOT_NOW, kind_of_word
-from dibs.wire.documents import Reply, reply_for_error
+from dibs.wire.documents import Reply
 
 
 class Asking(Protocol):
@@ -48,7 +49,6 @@ LOST, DOUBLED = 0.05, 0.03
 SLOW = {"silent": 0.1, "dead": 0.2}  # how much rarer it is than in a simulation, where time costs nothing
 # What goes wrong on purpose, as the record counts it. The judge counts lost answers.
 FAULTS = {"dead": "deaths", "doubled": "doubled requests", "silent": "silences"}
-ONCE = ("break", "close", "open", "pool")  # asked a second time, it is another
 POLLED, POLL_S = 0.5, 0.2  # so often a claim that waits asks so soon for its place again
 PAUSE_S = 0.1  # after an answer that nobody gave, or that was no help
 # The judge knows nothing about these, the command has no flags for them, or they are done to every racer.
@@ -104,10 +104,6 @@ def unwritten(path: str, error: OSError) -> InvalidInput:
 
 def now() -> float:
     return stopwatch_us() / 1e6
-
-
-def lost() -> Reply:
-    return reply_for_error(ServerUnreachable(f"The answer was thrown away. {FATE_UNKNOWN}"))
 
 
 class RaceThread(threading.Thread):
@@ -181,12 +177,14 @@ class Racer(RaceThread):
 
     def ask_by(self, transport: Asking, asked: Ask) -> Reply:
         """Ask, and sometimes lose the answer. Sometimes it is asked twice at once."""
-        if asked.verb not in ONCE and self.strikes("doubled", DOUBLED):
+        if asked.verb not in BY_OPERATORS and self.strikes("doubled", DOUBLED):
             self.beside(asked, 0)
-        document = dict(asked.document)
+        document, began = dict(asked.document), now()
         if document.get("wait_seconds", 0) > POLL_S and self.strikes("polls", POLLED):
             document["wait_seconds"] = POLL_S
         reply = transport.ask(Ask(asked.verb, asked.name, document))
+        if asked.verb in BY_OPERATORS and now() - began >= PATIENCE_MS / 1000:
+            self._client.note(asked, began, lost())  # to a server that does not answer, which may do it later
         if reply.status >= 500:
             self._over.wait(PAUSE_S)
         return lost() if self.strikes("lost", LOST) else reply

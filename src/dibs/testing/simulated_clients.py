@@ -26,7 +26,7 @@ from dibs.testing.judge import UNKNOWN, RecordedCall
 from dibs.testing.outside import Outside
 from dibs.testing.queue_checker import NS
 from dibs.testing.simulation import EPISODE, FAULTS, EpisodeSettings, SimulatedServer, World
-from dibs.testing.workload import RaceTerms, Stage, Steps, Workload
+from dibs.testing.workload import BY_OPERATORS, RaceTerms, Stage, Steps, Workload, lost
 from dibs.wire.codes import NOT_NOW, kind_of
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
@@ -71,8 +71,7 @@ class Request:
             patience_ms = chance.randrange(patience_ms)
             self._way_ms = chance.choice(SLOW_MOVES_MS)
         world.time.later(patience_ms, None, self._tire)
-        is_break = isinstance(self.command, commands.Break)  # a second one is another
-        is_doubled = not is_break and world.strikes("doubled", 0.05)
+        is_doubled = self._asked.verb not in BY_OPERATORS and world.strikes("doubled", 0.05)
         for copy in range(1 + is_doubled):
             delay_ms = chance.choice(LATENCIES_MS) + (chance.choice(LATE_MS) if world.strikes("late", 0.01) else 0)
             if copy:
@@ -164,8 +163,11 @@ class Request:
             self.client.answered(None, self._way_ms)
 
     def _note_hang_up(self) -> None:
-        """A caller that hangs up leaves the queue. So the judge must not expect that its place is kept."""
-        if isinstance(self.command, commands.Acquire) and self._wait_ms:
+        """What the judge must know. A caller that hangs up leaves the queue, so its place is not kept. And what an
+        operator asked may be done later, also after the answer to the next attempt."""
+        if self._asked.verb in BY_OPERATORS:
+            self.client.workload.note(self._asked, self._sent_ms / 1000, lost())
+        elif isinstance(self.command, commands.Acquire) and self._wait_ms:
             at, line = self._sent_ms / 1000, {"job": self.command.name, "key": self.command.request_key or ""}
             self.client.note(**line, client=self.client.name, call="leave", began=at, ended=at, outcome=UNKNOWN)
 
@@ -207,8 +209,9 @@ class SimulatedClient:
         self._turn = world.chance.randrange(10)
         self._attempts: Attempts | None = None
         self.caller: Caller
+        self.workload: Workload
         if of is not None:
-            self.caller = of.caller
+            self.caller, self.workload = of.caller, of.workload
             return
         number = int(name[1:])
         role = OPERATOR if number % 4 == 0 else AGENT
@@ -228,7 +231,8 @@ class SimulatedClient:
             operates=role == OPERATOR,
             features=world.features,
         )
-        self._begin(Workload(name, self, terms).life(), world.chance.randrange(200))
+        self.workload = Workload(name, self, terms)
+        self._begin(self.workload.life(), world.chance.randrange(200))
 
     def _begin(self, steps: Steps, after_ms: int) -> None:
         self._steps = steps

@@ -11,7 +11,8 @@ An episode is one such world, from its seed to the moment when everybody has gon
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
 from typing import Any, NamedTuple, Protocol
 
@@ -39,7 +40,7 @@ from dibs.testing.judge import UNKNOWN, RecordedCall, judge
 from dibs.testing.queue_checker import NS
 from dibs.testing.simulated_webhooks import HookTarget, SimulatedDeliveries
 from dibs.testing.timeline import START_MS, Killed, Rounds, Thread, Timeline, Timer
-from dibs.testing.workload import jobs_of
+from dibs.testing.workload import BY_OPERATORS, jobs_of
 
 EPISODE = 4_000  # operations of one world
 HOOKED = 0.25  # the share of worlds with a webhook
@@ -413,6 +414,19 @@ def _is_news(event: Event) -> bool:
     return event.kind == kinds.OPENED or (bool(event.ticket) and event.kind in (kinds.ACQUIRED, kinds.LEFT))
 
 
+def after(failover: float, calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
+    """The calls for which every promise holds. What an older copy lacks is lost, whoever was told: so they are those
+    that were sent after the failover, and by whom nothing was asked before. Of what an operator asked before, nobody
+    knows whether the copy has it. And what was not answered before may be carried out after it."""
+    old = {call.key for call in calls if call.began < failover} - {""}
+    for call in calls:
+        if call.began >= failover or call.outcome == UNKNOWN:
+            if call.key not in old:
+                yield call
+        elif call.call == "pool" or (call.call in BY_OPERATORS and call.ended >= failover):
+            yield replace(call, outcome=UNKNOWN)
+
+
 class World:
     def __init__(self, settings: EpisodeSettings, make_client: Callable[[World, str], Participant]) -> None:
         self.settings = settings
@@ -460,11 +474,7 @@ class World:
                 server.tally.catch_up(self.store)
             self._check_counts()
         if not self.found:
-            # What an older copy lacks is lost, whoever was told. For who asks first after that, every promise holds.
-            # What was asked before and not answered, such as a break, may be carried out after it.
-            old = {call.key for call in self.calls if call.began * 1000 < self._failed_over_ms} - {""}
-            new = [call for call in self.calls if call.began * 1000 >= self._failed_over_ms or call.outcome == UNKNOWN]
-            calls = [call for call in new if call.key not in old]
+            calls = after(self._failed_over_ms / 1000, self.calls)
             wrongs = judge(sorted(calls, key=lambda call: (call.began, call.number)))
             if self.features & TAKING_PLACES:  # the checker knows why a place went, and the judge does not
                 wrongs = [wrong for wrong in wrongs if wrong.promise != "queue:fifo"]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from random import Random  # noqa: TID251 - of whoever has the seed
 from typing import Any, NamedTuple, Protocol
 
+from dibs.base.errors import FATE_UNKNOWN, ServerUnreachable
 from dibs.base.jsontext import Document
 from dibs.client.flow import Pause, StillWaiting, status_of
 from dibs.client.pending import PendingClaim
@@ -23,7 +24,7 @@ from dibs.core.names import is_resource
 from dibs.testing.judge import NO_POOL, OK, REFUSED, UNKNOWN
 from dibs.testing.outside import DONE, FAILED, IN_DOUBT, Outside
 from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of
-from dibs.wire.documents import Reply
+from dibs.wire.documents import Reply, reply_for_error
 
 Steps = Generator[Ask | int, Any, Any]
 
@@ -78,7 +79,7 @@ _CALLS = {
     **{verb: verb for verb in ("renew", "release", "transfer", "break", "close", "open", "pool")},
     "withdraw": "leave",
 }
-_OPERATORS = ("break", "close", "open", "pool")
+BY_OPERATORS = ("break", "close", "open", "pool")  # asked a second time, it is another
 _GRANTS = {"acquire": "acquired", "acquire-any": "acquired", "acquire-all": "acquired", "transfer": "transferred"}
 
 
@@ -612,7 +613,7 @@ class Workload:
         outcome, code = verdict(asked, reply)
         ended, document, body = self._stage.now(), asked.document, reply.body or {}
         shares = asked.verb == "renew" and document.get("mode") == "shared"
-        if outcome == UNKNOWN and (shares or asked.verb in _OPERATORS):
+        if outcome == UNKNOWN and (shares or asked.verb in BY_OPERATORS):
             ended = began + UNANSWERED_S
         line: Document = {"client": self.name, "call": _CALLS[asked.verb], "job": asked.name}
         line |= {"began": began, "ended": ended, "outcome": outcome, "code": code}
@@ -643,7 +644,7 @@ class Workload:
                 "call": "renew" if lease_id else "claim",
                 "session": document.get("session_id", ""),
             }
-        elif asked.verb not in _OPERATORS:
+        elif asked.verb not in BY_OPERATORS:
             line["lease"] = document.get("lease_id", lease_id)
         self._stage.note(**line)
         # An heir is not told whether it is the only owner.
@@ -669,6 +670,10 @@ class Workload:
             self._stage.note(**line | lease | _part_of(each["name"], document))
         for job in () if got else document.get("names", [asked.name]):
             self._stage.note(**line | {"job": job} | _part_of(job, document))
+
+
+def lost() -> Reply:
+    return reply_for_error(ServerUnreachable(f"The answer was thrown away. {FATE_UNKNOWN}"))
 
 
 def _part_of(job: str, document: Document) -> Document:
