@@ -1,6 +1,6 @@
-"""How much happened in each minute of the last hour, counted from the store's events.
+"""The last hour by minutes, counted from the store's events.
 
-What was counted is kept, so that the next question reads only newer events. The events are the truth.
+The counts are kept, so that the next question reads only newer events. The events are the truth.
 """
 
 from __future__ import annotations

@@ -163,8 +163,8 @@ class Request:
             self.client.answered(None, self._way_ms)
 
     def _note_hang_up(self) -> None:
-        """What the judge must know. A caller that hangs up leaves the queue, so its place is not kept. And what an
-        operator asked may be done later, also after the answer to the next attempt."""
+        """Tell the judge. A caller that hangs up leaves the queue, so its place is not kept. And what an operator asked
+        may be done later, also after the answer to the next attempt."""
         if self._asked.verb in BY_OPERATORS:
             self.client.workload.note(self._asked, self._sent_ms / 1000, lost())
         elif isinstance(self.command, commands.Acquire) and self._wait_ms:
