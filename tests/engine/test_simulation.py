@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -30,7 +30,7 @@ from dibs.stores.port import Conflict, Versioned
 from dibs.testing import simulation
 from dibs.testing.checker import Checker
 from dibs.testing.features import FEATURES, NEAR_MS, PAIRS, Meetings, features_of
-from dibs.testing.judge import OK, UNKNOWN, RecordedCall
+from dibs.testing.judge import OK, UNKNOWN, RecordedCall, Violation
 from dibs.testing.queue_checker import NS
 from dibs.testing.simulated_clients import Request, SimulatedClient, episode, episodes, shrunk
 from dibs.testing.simulation import EPISODE, EpisodeSettings, StoreLink, World
@@ -227,6 +227,18 @@ def test_the_judge_is_told_what_an_operator_asked_before_a_failover() -> None:
     unknown = [replace(pool, outcome=UNKNOWN), replace(opened, outcome=UNKNOWN)]
     assert list(simulation.after(20, calls)) == [*unknown, fresh]
     assert list(simulation.after(0, calls)) == calls
+
+
+def test_a_finding_of_the_judge_shows_the_calls_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(run: Sequence[RecordedCall]) -> list[Violation]:
+        return [Violation("excl", "Two had it.", (next(call for call in run if call.call == "claim"),))]
+
+    monkeypatch.setattr(simulation, "judge", wrong)
+
+    found = episode(EpisodeSettings("shown", operations=50)).found
+
+    assert found is not None
+    assert any(line.startswith("> ") and " claim " in line for line in found.calls)
 
 
 @pytest.mark.fault("F-715")

@@ -61,12 +61,14 @@ LIMITED, LIMITS = "few", Limits(held=4, waiting=2, sessions=2)  # a principal, a
 
 
 class Finding(NamedTuple):
-    """A promise that was broken, and at which step of which operation it showed."""
+    """A promise that was broken, and at which step of which operation it showed; the calls about it if no single one
+    shows it."""
 
     promise: str
     says: str
     operation: int
     step: int
+    calls: tuple[str, ...] = ()
 
 
 class Reported(NamedTuple):

@@ -29,6 +29,7 @@ SHARE = "share"  # its owner no longer wants the job alone
 NO_POOL = -1  # the slots of a job that is a pool no longer: any number may share it
 PAUSE, KILL = "pause", "kill"  # of a server: no calls, but a reader of the record wants to know
 RACE = "race"  # the last line: what was raced
+SHOWN_MAX = 40  # lines of one window
 PLACE_S = 10  # a place in the queue lasts longer than this without a question
 # What every run is to do. Its last line says what else it was to do, and how often it did (`race`).
 ALWAYS = ("grants", "renewals", "hand-overs", "waits served", "lost answers", "repeats")
@@ -78,6 +79,20 @@ class Violation:
         jobs = {call.job for call in self.calls}
         first, last = min(call.began for call in self.calls), max(call.ended for call in self.calls)
         return [call for call in run if call.job in jobs and call.ended >= first and call.began <= last]
+
+    def lines(self, run: Sequence[RecordedCall]) -> list[str]:
+        """The window as text. The calls that cannot all be true have a mark."""
+        window = self.window(run)
+        start = min(each.began for each in window)
+        lines = []
+        for each in window[:SHOWN_MAX]:
+            mark = ">" if each in self.calls else " "
+            span = f"{each.began - start:8.3f} to {each.ended - start:8.3f}"
+            said = " ".join(filter(None, (each.outcome, each.code, f"token {each.token}" if each.token else "")))
+            lines.append(f"{mark} {span}  {each.client:<6} {each.call:<11} {said}  {each.lease[:8]}".rstrip())
+        if len(window) > SHOWN_MAX:
+            lines.append(f"  and {len(window) - SHOWN_MAX} more")
+        return lines
 
 
 @dataclass

@@ -474,12 +474,12 @@ class World:
                 server.tally.catch_up(self.store)
             self._check_counts()
         if not self.found:
-            calls = after(self._failed_over_ms / 1000, self.calls)
-            wrongs = judge(sorted(calls, key=lambda call: (call.began, call.number)))
+            calls = sorted(after(self._failed_over_ms / 1000, self.calls), key=lambda call: (call.began, call.number))
+            wrongs = judge(calls)
             if self.features & TAKING_PLACES:  # the checker knows why a place went, and the judge does not
                 wrongs = [wrong for wrong in wrongs if wrong.promise != "queue:fifo"]
             for wrong in wrongs[:1]:
-                self.say(wrong.promise, wrong.says)
+                self.say(wrong.promise, wrong.says, wrong.lines(calls))
         return self.found
 
     def _look_at(self, view: View, command: Command, decision: Decision) -> None:
@@ -503,8 +503,8 @@ class World:
             self.time.is_over = True
             raise
 
-    def say(self, promise: str, says: str) -> None:
-        self.found.append(Finding(promise, says, self.operations, self.time.steps))
+    def say(self, promise: str, says: str, calls: Iterable[str] = ()) -> None:
+        self.found.append(Finding(promise, says, self.operations, self.time.steps, tuple(calls)))
         self.time.is_over = True
 
     def fresh_id(self) -> str:

@@ -76,8 +76,9 @@ def _simulated(call: Call) -> Answer:
     replay = least.settings.command()
     said = f"{counted}, 1 violation (seed {settings.seed})"
     where = f"It shows at operation {found.operation:,} of the world {least.settings.seed}. Repeat it with"
-    document["violations"] = [{**found._asdict(), "replay": replay}]
-    text = "\n".join([said, f"{found.promise}: {found.says}", where, f"  {replay}"])
+    broken: Document = {"promise": found.promise, "says": found.says, "operation": found.operation, "step": found.step}
+    document["violations"] = [{**broken, "replay": replay}]
+    text = "\n".join([said, f"{found.promise}: {found.says}", *found.calls, where, f"  {replay}"])
     return no(NO, document, text, quiet=said, code="violation", message=found.says)
 
 

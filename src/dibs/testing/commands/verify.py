@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -17,14 +17,13 @@ from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import STORE, Command, Option
 from dibs.cli.signals import StopSignals
 from dibs.cli.text.words import plain
-from dibs.testing.judge import RecordedCall, Violation
+from dibs.testing.judge import Violation
 from dibs.testing.racers import Asking, RaceThread
 from dibs.wire.codes import NO, UNPROVED
 
 TIME_MS_DEFAULT, TIME_MS_MAX = 120_000, 24 * 3_600_000
 CLIENTS_DEFAULT, CLIENTS_MAX = 16, 256
 OPERATOR_EACH = 4  # of so many clients one is an operator
-SHOWN_MAX = 40  # lines of one window
 LOOKED_AT_MAX = 50  # violations, for the one whose window is the shortest
 WAYS = ("http", "sdk", "cli")
 
@@ -55,7 +54,7 @@ def verify(call: Call) -> Answer:
     if wrong:
         few = wrong[:LOOKED_AT_MAX]
         shortest = min(few, key=lambda each: (len(each.window(run)), each.calls[-1].ended))
-        lines += [f"{shortest.promise}: {shortest.says}", *shown(shortest, run), f"The record is {plain(path)}."]
+        lines += [f"{shortest.promise}: {shortest.says}", *shortest.lines(run), f"The record is {plain(path)}."]
         return no(NO, document, "\n".join(lines), quiet=counted, code="violation", message=shortest.says)
     lines.append(f"  The record is {plain(path)}.")
     missing = [kind for kind, count in did.items() if not count]
@@ -67,21 +66,6 @@ def verify(call: Call) -> Answer:
 
 def violation_document(wrong: Violation) -> Document:
     return {"promise": wrong.promise, "says": wrong.says, "calls": [each.number for each in wrong.calls]}
-
-
-def shown(wrong: Violation, run: Sequence[RecordedCall]) -> list[str]:
-    """The calls about the same job at the time of a violation; those that it consists of have a mark."""
-    window = wrong.window(run)
-    start = min(each.began for each in window)
-    lines = []
-    for each in window[:SHOWN_MAX]:
-        mark = ">" if each in wrong.calls else " "
-        span = f"{each.began - start:8.3f} to {each.ended - start:8.3f}"
-        said = " ".join(filter(None, (each.outcome, each.code, f"token {each.token}" if each.token else "")))
-        lines.append(f"{mark} {span}  {each.client:<6} {each.call:<11} {said}  {each.lease[:8]}")
-    if len(window) > SHOWN_MAX:
-        lines.append(f"  and {len(window) - SHOWN_MAX} more")
-    return lines
 
 
 def race(call: Call) -> str:
