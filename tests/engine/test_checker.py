@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.core.commands import Acquire, Renew
-from dibs.core.events import ACQUIRED, LEFT, OUTAGE, POOL_SET, QUEUED, RELEASED, Event
+from dibs.core.events import ACQUIRED, CLOSED, LEFT, OPENED, OUTAGE, POOL_SET, QUEUED, RELEASED, Event
 from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS
 from dibs.core.outcomes import Blocker, Granted, Held, NotCurrent, Queued
 from dibs.core.records import (
@@ -237,6 +237,23 @@ def test_who_cannot_be_served_may_wait(lock: dict[str, Any]) -> None:
     court.said.clear()
     court.checker.look(NOW_MS, NOW_MS)
     court.checker.look(NOW_MS + IDLE_MS_MAX + 1, NOW_MS)
+    assert court.said == []
+
+
+@pytest.mark.fault("F-718")
+def test_a_job_that_was_opened_and_not_given_yet_may_get_a_number() -> None:
+    court = Court()
+    closed, opened = [
+        Event(at_ms=NOW_MS, kind=kind, ns=NS, job="lab/", until_ms=NOW_MS + 1) for kind in (CLOSED, OPENED)
+    ]
+    lock = LockRecord(ns=NS, name="lab/0", line=(1,), marks="12345678")
+    court.checker.committed({}, [closed], NOW_MS)
+    wait(court, place("lab/0", 1, "first"))
+    put(court, lock)
+
+    court.checker.committed({}, [opened], NOW_MS)
+    court.checker.committed({lock_key(NS, "lab/0"): lock.replace(last_number=1)}, [], NOW_MS)
+
     assert court.said == []
 
 

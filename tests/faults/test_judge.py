@@ -124,6 +124,7 @@ GOOD = {
         renew(2, 1, **LOST),
     ],
     "before its ceiling": [claim(0, 1, ceiling=5), renew(1, 1), renew(2.9, 1)],
+    "at its ceiling, by a clock that stood while nobody was answered": [claim(0, 1, ceiling=5), renew(6, 1)],
     "opened again": [close(0), call("open", 1, client="o"), claim(2, 1)],
     "asked before it closed": [queued(0, "k1"), close(0.5), claim(0.9, 1)],
     "after the closure": [close(0, ttl=1), claim(0.95, 1)],
@@ -194,7 +195,8 @@ BAD = {
         "units",
         [pool(0, 3), pool(1, 1), claim(2, 1, units=1), claim(2.5, 2, units=1, **B)],
     ),
-    "renewed past its ceiling": ("max-hold", [claim(0, 1, ceiling=1), renew(1.5, 1)]),
+    "renewed past its ceiling": ("max-hold", [claim(0, 1, ceiling=1), renew(0.9, 1), renew(1.5, 1)]),
+    "renewed past its ceiling and a silence": ("max-hold", [claim(0, 1, ceiling=1), renew(2, 1), renew(2.9, 1)]),
     "promised too much": ("max-hold", [claim(0, 1, ceiling=1, ttl=5)]),
     "granted while closed": ("closed", [close(0), claim(1, 1)]),
     "granted while the folder is closed": ("closed", [close(0, "lab/"), claim(1, 1, job="lab/0")]),
@@ -255,6 +257,7 @@ BAD = {
 }
 
 
+@pytest.mark.fault("F-720")
 @pytest.mark.parametrize("name", GOOD)
 def test_a_run_in_which_the_promises_were_kept_is_not_blamed(name: str) -> None:
     assert judge(GOOD[name]) == []
@@ -373,6 +376,17 @@ def test_who_leaves_by_its_ticket_is_noted_with_the_key_of_its_claim(ticket: str
     life.note(Ask("acquire", "x", {"owner": "c1", "request_key": "k1"}), 0.5, Reply(202, queued))
     life.note(withdrawal(["x"], None, ticket), 0.9, Reply(200, {}))
     assert [(line["call"], line["key"]) for line in noted] == [("claim", "k1"), ("leave", key)]
+
+
+@pytest.mark.fault("F-717")
+@pytest.mark.parametrize(("features", "units"), [({"shared"}, 1), ({"share"}, 1), (set(), None)])
+def test_what_a_session_got_by_an_earlier_claim_may_be_shared(features: set[str], units: int | None) -> None:
+    noted: list[dict[str, Any]] = []
+    stage: Any = SimpleNamespace(now=lambda: 1.0, note=lambda **line: noted.append(line), chance=Random(1))
+    life = Workload("c1", stage, race_terms("1", operates=False)._replace(features=frozenset(features)))
+    lease = {"lease_id": "L", "fencing_token": 1, "remaining_ms": 2_000}
+    life.note(Ask("renew", "x", {"session_id": "s"}), 0.5, Reply(200, lease))
+    assert [(line["call"], line.get("units")) for line in noted] == [("claim", units)]
 
 
 @pytest.mark.fault("F-712")

@@ -509,7 +509,11 @@ class Checker:
         for holder in lock.holders:
             self._holder(key, job, holder, puts)
             self._has_one_lease(job, holder, now_ms)
-        if lock.line and not lock.holders and not (lock.delay_until_ms or lock.parked or lock.done):
+        before = self._records.get(key)
+        old = before.record if before is not None else None
+        is_same = isinstance(old, LockRecord) and (old.line, old.holders) == (lock.line, lock.holders)
+        # A job that was opened is free until its server asks for it. Meanwhile it may get a number.
+        if lock.line and not (is_same or lock.holders or lock.delay_until_ms or lock.parked or lock.done):
             head = self._now(ticket_key(NS, job, lock.line[0]), puts)
             stays = job in self._pools or job.startswith("path:") or any(covers(each, job) for each in self._closed)
             if isinstance(head, Ticket) and not (head.whole or head.stopped or stays):

@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dibs.base.errors import InvalidInput
@@ -30,6 +31,7 @@ NO_POOL = -1  # the slots of a job that is a pool no longer: any number may shar
 PAUSE, KILL = "pause", "kill"  # of a server: no calls, but a reader of the record wants to know
 RACE = "race"  # the last line: what was raced
 SHOWN_MAX = 40  # lines of one window
+SILENCE_S = 1.0  # for so long a store with clients answers nobody only if something is wrong
 PLACE_S = 10  # a place in the queue lasts longer than this without a question
 # What every run is to do. Its last line says what else it was to do, and how often it did (`race`).
 ALWAYS = ("grants", "renewals", "hand-overs", "waits served", "lost answers", "repeats")
@@ -163,6 +165,7 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
     wrong: list[Violation] = []
     families = Families(run)
     lives = lives_of(run, families, wrong)
+    silences = _silences(run)
     pools: dict[str, list[RecordedCall]] = defaultdict(list)
     for call in run:
         if call.call == "pool" and call.outcome != REFUSED:
@@ -176,7 +179,7 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
         wrong += _same_tokens(mine)
         wrong += _falling_tokens(alone[job])
         wrong += _late_requests(alone[job])
-        wrong += _ceilings(mine)
+        wrong += _ceilings(mine, silences)
     wrong += _keys(run)
     wrong += _closed(run, lives)
     # Who is of an owner's family does not wait for it.
@@ -376,17 +379,25 @@ def _late_requests(lives: list[Life]) -> Iterator[Violation]:
             first.append(life.grant)
 
 
-def _ceilings(lives: list[Life]) -> Iterator[Violation]:
-    """No answer promises more time than the ceiling of a lease leaves."""
+def _ceilings(lives: list[Life], silences: list[tuple[float, float]]) -> Iterator[Violation]:
+    """No answer promises more time than the ceiling of a lease leaves. While a store answers nobody, its clock may
+    stand."""
     for life in lives:
         if not life.grant.ceiling:
             continue
         last = life.grant.ended + life.grant.ceiling + CLOCK_S
+        last += sum(end - begin for begin, end in silences if life.grant.began < end and begin < last)
         late = next((each for each in (life.grant, *life.beats) if each.began + each.ttl > last), None)
         if late is not None:
             over = late.began + late.ttl - last
             said = f"{late.client} was promised {late.job} for {over:.3f} s more than its ceiling leaves."
             yield Violation("max-hold", said, (life.grant, late))
+
+
+def _silences(run: Sequence[RecordedCall]) -> list[tuple[float, float]]:
+    """The times in which a store answered nobody, if they were long."""
+    ends = sorted(call.ended for call in run if call.outcome != UNKNOWN)
+    return [(begin, end) for begin, end in pairwise(ends) if end - begin > SILENCE_S]
 
 
 def _keys(run: Sequence[RecordedCall]) -> Iterator[Violation]:

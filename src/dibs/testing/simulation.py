@@ -595,7 +595,8 @@ class World:
     def _denies_outage(self, began_ms: int, ended_ms: int) -> str:
         """Another server was well all the time, or the one that records it had no reason to think of one."""
         for server in [each for each in self.servers if each.is_started]:
-            if server is self.writes and server.well_since_ms < began_ms - PULSE_LATE_MS:
+            ill_ms = max(server.well_since_ms, server.stopped_until_ms)
+            if server is self.writes and ill_ms < began_ms - PULSE_LATE_MS:
                 return f"{server.name}, which recorded it, was well"
             if ended_ms - began_ms > 2 * OUTAGE_MS_MIN and server.well_since_ms < began_ms:
                 return f"{server.name} served all the time"

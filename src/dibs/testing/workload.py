@@ -615,6 +615,8 @@ class Workload:
         shares = asked.verb == "renew" and document.get("mode") == "shared"
         if outcome == UNKNOWN and (shares or asked.verb in BY_OPERATORS):
             ended = began + UNANSWERED_S
+        # Who gets a lease by other means than a claim is not told whether it is the only owner.
+        may_share = asked.name in SEVERAL or self._terms.features & {"share", "shared"}
         line: Document = {"client": self.name, "call": _CALLS[asked.verb], "job": asked.name}
         line |= {"began": began, "ended": ended, "outcome": outcome, "code": code}
         if asked.verb.startswith("acquire"):
@@ -640,15 +642,12 @@ class Workload:
             line |= {"call": "share", "lease": document.get("lease_id", lease_id)}
             line["session"] = document.get("session_id", "")
         elif asked.verb == "renew" and outcome == OK:
-            line |= _lease_fields(body) | {
-                "call": "renew" if lease_id else "claim",
-                "session": document.get("session_id", ""),
-            }
+            line |= _lease_fields(body) | {"session": document.get("session_id", "")}
+            if not lease_id:  # what an earlier claim of the session got, which may have asked for less than all of it
+                line |= {"call": "claim"} | ({"units": 1} if may_share else {})
         elif asked.verb not in BY_OPERATORS:
             line["lease"] = document.get("lease_id", lease_id)
         self._stage.note(**line)
-        # An heir is not told whether it is the only owner.
-        may_share = asked.name in SEVERAL or self._terms.features & {"share", "shared"}
         if asked.verb == "transfer" and outcome == OK and not may_share:
             heir = {"owner": document["to_owner"], "session": document.get("to_session", "")}
             self._stage.note(**line | _lease_fields(body) | {"call": "heir"} | heir)

@@ -14,7 +14,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreTooNew, StoreUnavailable
 from dibs.base.ids import new_token
 from dibs.stores.codec import FORMAT
-from dibs.stores.etcd.clock import CHECK_MS, RECOVER_MS, ClockOff, EtcdTime
+from dibs.stores.etcd.clock import CHECK_MS, RECOVER_MS, UNCOUNTED_MS, ClockOff, EtcdTime
 from dibs.stores.etcd.messages import delete_op, put_op, range_op
 from dibs.stores.etcd.store import EtcdStore
 from dibs.testing.contract_base import event, lock, put
@@ -403,3 +403,46 @@ def test_who_waited_for_a_look_at_the_clock_that_failed_does_not_look_again(
     store._time._failed = looks[0] - 1, why
     monkeypatch.undo()
     assert store.read(()).now_ms > 0
+
+
+@pytest.mark.fault("F-716")
+@pytest.mark.promise("lease:never-early")
+@pytest.mark.parametrize("first", [0, 1])
+def test_processes_of_one_machine_agree_on_how_long_there_was_no_leader(world: World, first: int) -> None:
+    """One that had not looked for longer trusts its own clock for less of that time."""
+    machine = Machine(world)
+    stores = [world.open(machine)]
+    write(stores[0])
+    world.passed_ms += CHECK_MS - 100
+    stores.append(world.open(machine))
+    now_of(stores[1])
+    world.passed_ms += UNCOUNTED_MS - 1_000
+    world.change_leader()
+
+    told = now_of(stores[first])
+
+    assert now_of(stores[1 - first]) == told
+    assert now_of(world.open(machine)) == told
+
+
+@pytest.mark.fault("F-716")
+@pytest.mark.promise("lease:never-early")
+def test_who_writes_down_second_how_long_there_was_no_leader_takes_what_the_first_one_wrote(world: World) -> None:
+    machine = Machine(world)
+    behind = world.open(machine)
+    now_of(behind)
+    world.passed_ms += CHECK_MS - 100
+    exact = world.open(machine)
+    now_of(exact)
+    world.passed_ms += UNCOUNTED_MS - 1_000
+    world.change_leader()
+    read = world.read
+
+    def meanwhile(lease: str) -> tuple[int, str] | None:
+        world.read = read  # type: ignore[method-assign]
+        now_of(behind)
+        return read(lease)
+
+    world.read = meanwhile  # type: ignore[method-assign]
+
+    assert now_of(exact) == now_of(behind)

@@ -18,7 +18,9 @@ used; a wrong or changed wall clock moves no lease.
 **The guard.** Every CHECK_MS the process compares how far its own clock and the stopwatch came since the last check,
 and over the last minutes. If they differ by more than the tolerance, one of the two is wrong: the process refuses to
 decide anything, says so, and afterwards uses the stopwatch alone. A note of a boot is trusted only if it passes the
-same check. A change of etcd's leader restarts the stopwatch, which then shows too little and is not used here.
+same check. A change of etcd's leader restarts the stopwatch, which then shows too little and is not used here. How long
+there was no leader is said by the first process of the boot that looks, in the note, and all others take its time: a
+lease that one of them gives must not be over early for another, which lost less of that time.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ class EtcdClock:
         """Set the clock from the data in etcd. False if the boot's note is unusable and must be written again."""
         at_ms = self.steady_ms() if reading is None else reading.after_ms
         self._base = self._newest = reading
+        self._last_ms = 0
         if reading is not None and note is not None and note.agrees_with(reading):
             self._set(max(mark_ms, note.offset_ms + at_ms), at_ms)
             self._follow_stopwatch(started_ms, reading)
@@ -83,6 +86,14 @@ class EtcdClock:
         if self._newest is None or self._offset_ms is None:
             return None
         return BootNote(offset_ms=self._offset_ms, reading=self._newest)
+
+    def knows(self, reading: StopwatchReading) -> bool:
+        """Return whether the newest reading is of the same leader, so that the two can be compared."""
+        return self._newest is not None and difference_ms(self._newest, reading) is not None
+
+    def forget_leader(self) -> None:
+        """Compare nothing with what was read so far."""
+        self._newest = None
 
     def check_is_due(self) -> bool:
         return self._newest is None or not 0 <= self.steady_ms() - self._newest.after_ms < CHECK_MS
@@ -305,7 +316,11 @@ class EtcdTime:
             raise StoreUnavailable("The store's keys in etcd were deleted while it was open. Start this process again.")
         mark_ms, (revision, started_ms, lease), (note_revision, note), _ = state
         reading = self._reading(lease)
-        off_ms = self._clock.check(mark_ms, started_ms, reading)
+        if reading is not None and note is not None and not self._clock.knows(reading) and note.agrees_with(reading):
+            off_ms = 0
+            self._clock.begin(mark_ms, started_ms, reading, note)
+        else:
+            off_ms = self._clock.check(mark_ms, started_ms, reading)
         if off_ms:
             where = "ahead of" if off_ms > 0 else "behind"
             self.trouble = ClockOff(
@@ -317,8 +332,12 @@ class EtcdTime:
             return
         if self._clock.is_trusted():
             self.trouble = None
-        if reading is not None and (note is None or note.reading.term != reading.term):
-            self._write_note(note_revision)  # the leader has changed: an older note is useless to new processes
+        # If the leader has changed, an older note is useless to new processes.
+        is_old = reading is not None and (note is None or note.reading.term != reading.term)
+        if is_old and not self._write_note(note_revision):
+            self._clock.forget_leader()  # another process was first: take its time
+            self._check()
+            return
         self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
 
     def _state(self) -> ClockState | None:
