@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.core.commands import Acquire, Renew
-from dibs.core.events import ACQUIRED, CLOSED, LEFT, OPENED, OUTAGE, POOL_SET, QUEUED, RELEASED, Event
+from dibs.core.events import ACCESS_SET, ACQUIRED, CLOSED, LEFT, OPENED, OUTAGE, POOL_SET, QUEUED, RELEASED, Event
 from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS
 from dibs.core.outcomes import Blocker, Granted, Held, NotCurrent, Queued
 from dibs.core.records import (
@@ -238,6 +238,20 @@ def test_who_cannot_be_served_may_wait(lock: dict[str, Any]) -> None:
     court.checker.look(NOW_MS, NOW_MS)
     court.checker.look(NOW_MS + IDLE_MS_MAX + 1, NOW_MS)
     assert court.said == []
+
+
+@pytest.mark.fault("F-722")
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_list_that_is_taken_away_in_the_commit_of_a_grant_counts_until_then(is_first: bool) -> None:
+    court = Court()
+    hold = lease(9_000, NOW_MS + 9_000)
+    put(court, LockRecord(ns=NS, name=JOB, acl=("user:few",)))
+    taken = Event(at_ms=NOW_MS, kind=ACCESS_SET, ns=NS, job=JOB, reason="no list")
+    given = Event(at_ms=NOW_MS, kind=ACQUIRED, ns=NS, job=JOB, owner="c1", token=1)
+
+    court.write(hold, *((taken, given) if is_first else (given, taken)))
+
+    assert [promise for promise, _ in court.said if promise == "access"] == ["access"] * (not is_first)
 
 
 @pytest.mark.fault("F-718")

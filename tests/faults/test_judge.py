@@ -130,6 +130,11 @@ GOOD = {
     "after the closure": [close(0, ttl=1), claim(0.95, 1)],
     "its repeat is told while closed": [claim(0, 1), close(0.5), claim(1, 1)],
     "a place that comes nearer": [place(0, "k1", "t1", 2), place(1, "k1", "t1", 1), claim(2, 1)],
+    "a place stays in its group": [
+        place(0, "k2", "t2", group="h", **B),
+        place(1, "k1", "t1", group="g"),
+        place(2, "k1", "t1", group="h"),
+    ],
     "another place after a long silence": [place(0, "k1", "t1"), place(20, "k1", "t2")],
     "another place after it left": [place(0, "k1", "t1"), leave(1, "k1"), place(2, "k1", "t2")],
     "shared from now on": [claim(0, 1), share(0.5, 1), claim(0.8, 2, units=1, **B), renew(1, 1)],
@@ -257,7 +262,7 @@ BAD = {
 }
 
 
-@pytest.mark.fault("F-720")
+@pytest.mark.fault("F-720", "F-721")
 @pytest.mark.parametrize("name", GOOD)
 def test_a_run_in_which_the_promises_were_kept_is_not_blamed(name: str) -> None:
     assert judge(GOOD[name]) == []

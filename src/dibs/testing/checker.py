@@ -362,7 +362,7 @@ class Checker:
                     self._say("closed", f"{event.owner} was given {job}, which is closed.")
                 if not any(related):  # its family keeps others out anyway
                     self._in_turn(event, {number: arrival.mode for number, arrival in queue.items()}, puts)
-                self._may(event, written)
+                self._may(event, commit, written)
         elif event.kind in kinds.OWNERSHIP_ENDS:
             if event.token not in live:
                 self._say("audit", f"{event.kind} ends token {event.token} of {job}, which was not live.")
@@ -414,10 +414,13 @@ class Checker:
                 return True
         return False
 
-    def _may(self, event: Event, written: Stored | None) -> None:
-        """A job with an access list goes to those whom the list names. It may be set in the same commit."""
+    def _may(self, event: Event, commit: Sequence[Event], written: Stored | None) -> None:
+        """A job with an access list goes to those whom the list names. It may be set in the same commit, or gone."""
         before = self._now(lock_key(NS, event.job), {})
         if not isinstance(written, LockRecord) or not isinstance(before, LockRecord) or not before.acl:
+            return
+        earlier = commit[: commit.index(event)]
+        if not written.acl and any((each.kind, each.job) == (kinds.ACCESS_SET, event.job) for each in earlier):
             return
         holder = next((each for each in written.holders if each.token == event.token), None)
         if holder is not None and all(

@@ -502,10 +502,13 @@ def _changed_places(run: Sequence[RecordedCall]) -> Iterator[Violation]:
 def _replaced(run: Sequence[RecordedCall]) -> Iterator[Violation]:
     """Of a group only the newest waits."""
     newest: dict[tuple[str, str], RecordedCall] = {}  # the first answer of the place that came last
+    groups: dict[str, str] = {}  # by place: the first one that was named
     places: set[str] = set()
     for call in sorted(run, key=lambda call: call.ended):
         if call.code != "queued" or not call.group or not call.ticket:
             continue
+        if groups.setdefault(call.ticket, call.group) != call.group:
+            continue  # another ask of its session keeps the place, and the place stays in its group
         newer = newest.get((call.job, call.group))
         if newer is None or call.ticket == newer.ticket:
             newest.setdefault((call.job, call.group), call)
