@@ -429,6 +429,26 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-750",
+        "Of claims that were typed at a terminal, one at a time can be proved.",
+        Change(
+            "src/dibs/cli/framework/flags.py",
+            "    if not known:\n        return None\n",
+            "    if not known or len(names) > 1:\n        return None\n",
+        ),
+    ),
+    put_back(
+        "F-751",
+        "An import into a new store asks whether another one was meant.",
+        Change(ADMIN, "        made = store.expect_new()\n", ""),
+    ),
+    put_back(
+        "F-752",
+        "The draft of a file whose writer was killed stays, and a token without its server is not told of.",
+        Change("src/dibs/cli/commands/token.py", "            forget_drafts(os.path.realpath(path))\n", ""),
+        Change("src/dibs/cli/commands/config.py", "    if not origins:\n", "    if origins is not None:\n"),
+    ),
+    put_back(
         "F-762",
         "`help` and `-o` are words like any other.",
         Change(COMPLETION, 'if word == "help" and self.family is None and not self.is_help:', "if False:"),
