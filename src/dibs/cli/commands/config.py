@@ -497,7 +497,7 @@ def logout(call: Call) -> Answer:
 
 
 def _left_behind(call: Call) -> str:
-    """What a login that was killed has left, in words. What nobody would find is removed."""
+    """Say in words what a login that was killed has left. Of that, a draft is removed: nobody would find it."""
     path = logins_path(call.env)
     if path is not None and os.path.isdir(os.path.dirname(path)):
         with changing_settings(path):
