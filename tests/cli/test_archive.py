@@ -57,7 +57,7 @@ def refused(ran: Ran, *, exit_code: int = 64) -> str:
 def test_a_store_is_exported_and_what_is_in_it_is_said(terminal: Terminal) -> None:
     terminal.claim("issue-1842")
     ran = terminal("export")
-    assert "wrote 1 job, 0 sessions, 0 places in line and 1 events" in ran.err
+    assert "wrote 1 job, 0 sessions, 0 places in line and 1 event" in ran.err
     lines = [json.loads(line) for line in ran.out.splitlines()]
     assert lines[0]["dibs_archive"] == 10
     assert lines[1]["key"] == "lock/default/issue-1842"
@@ -176,6 +176,21 @@ def test_an_import_says_what_came_in(terminal: Terminal, tmp_path: Path) -> None
     assert json.loads(done.stdout)["data"]["records"] == 1
     again = dibs("owner", "issue-1842", "--url", f"sqlite:{tmp_path}/new.db", home=tmp_path)
     assert b"ann" in again.stdout
+
+
+@pytest.mark.fault("F-751")
+def test_an_import_into_a_new_store_says_so_and_does_not_ask_whether_another_was_meant(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.claim("issue-1842")
+    copy = tmp_path / "claims.jsonl"
+    assert terminal("export", "--to", str(copy)).exit == 0
+    url = f"sqlite:{tmp_path}/new.db"
+    done = dibs("import", url, "--from", str(copy), home=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert f"Imported 1 record into a new store, {tmp_path}/new.db." in done.stdout.decode()
+    again = dibs("import", url, "--from", str(copy), home=tmp_path)
+    assert b"The store is not empty. Import into an empty one, or with --add" in again.stderr
 
 
 def test_a_server_is_not_exported_through(terminal: Terminal, tmp_path: Path) -> None:

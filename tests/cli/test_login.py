@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -211,6 +214,44 @@ def test_many_logins_at_once_lose_none(user: User) -> None:
     for thread in threads:
         thread.join(60)
     assert len(Settings({}, user.env).logins) == 8
+
+
+KILLED = """
+import os, signal, sys
+from dibs.cli.main import entry
+real, left = os.replace, [int(sys.argv.pop(1))]
+def replace(*paths):
+    left[0] -= "/.config/dibs/" in paths[1]
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(*paths)
+os.replace = replace
+sys.exit(entry())
+"""
+
+
+@pytest.mark.fault("F-752")
+@pytest.mark.parametrize(
+    "number", [1, 2], ids=["the token is not in place", "the token is in place, and the server not"]
+)
+def test_a_login_that_was_killed_leaves_no_token_that_logout_does_not_find(
+    user: User, server: Server, number: int
+) -> None:
+    words = [sys.executable, "-c", KILLED, str(number), "login", url_of(server)]
+    env = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ} | user.env
+    done = subprocess.run(words, input=TOKENS["agent"].encode(), env=env, capture_output=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL, done
+
+    def is_left() -> bool:
+        return any(TOKENS["agent"] in path.read_text() for path in user.folder.iterdir() if path.is_file())
+
+    assert is_left()
+    ran = user("logout")
+    assert ran.exit == 64
+    if number == 2:
+        assert f"A token is saved for {url_of(server)} all the same: dibs logout {url_of(server)}" in ran.err
+        assert user("logout", url_of(server)).exit == 0
+    assert not is_left()
 
 
 def test_a_file_of_logins_that_is_damaged_or_huge_does_no_harm(user: User) -> None:

@@ -268,6 +268,7 @@ def test_a_run_in_which_the_promises_were_kept_is_not_blamed(name: str) -> None:
     assert judge(GOOD[name]) == []
 
 
+@pytest.mark.fault("F-706")
 @pytest.mark.fault("F-725")
 @pytest.mark.fault("F-726")
 @pytest.mark.parametrize("name", BAD)

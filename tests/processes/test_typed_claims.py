@@ -76,6 +76,29 @@ def test_a_claim_that_was_typed_is_let_go_by_its_name(tmp_path: Path, need_progr
     assert "let go 0\n" in said
 
 
+@pytest.mark.fault("F-750")
+@pytest.mark.linux("a shell is known by its processes, and a terminal is made")
+def test_several_claims_that_were_typed_are_renewed_and_let_go_together(
+    tmp_path: Path, need_program: Callable[[str], str]
+) -> None:
+    need_program("bash")
+    said = typed(
+        tmp_path,
+        "dibs claim a; dibs claim b",
+        "dibs heartbeat a b",
+        "dibs release a b elsewhere; echo refused $?",
+        "dibs owner -q a",
+        "dibs release a b; echo let go $?",
+    )
+    assert "Still yours: a" in said
+    assert "Still yours: b" in said
+    assert "elsewhere was not claimed in this terminal, so nothing was changed." in said
+    assert "refused 64\n" in said
+    assert said.count("Released a.") == 1
+    assert "Released b." in said
+    assert "let go 0\n" in said
+
+
 @pytest.mark.linux("a shell is known by its processes, and a terminal is made")
 def test_another_terminal_and_a_script_must_prove_it(tmp_path: Path, need_program: Callable[[str], str]) -> None:
     need_program("bash")

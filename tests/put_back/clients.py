@@ -12,6 +12,11 @@ FENCE = "src/dibs/sdk/fence.py"
 HOLD = "src/dibs/sdk/hold.py"
 LOCKS = "src/dibs/sdk/locks.py"
 PENDING = "src/dibs/client/pending.py"
+TS_CLIENT = "clients/typescript/src/client.ts"
+TS_ERRORS = "clients/typescript/src/errors.ts"
+TS_GUARD = "clients/typescript/src/guard.ts"
+TS_HOLD = "clients/typescript/src/hold.ts"
+TS_RUN = "clients/typescript/src/run.ts"
 
 FAULTS = (
     put_back(
@@ -43,6 +48,15 @@ FAULTS = (
         Change(PENDING, "return self._ticket is not None and all(refused)", "return self._ticket is not None"),
     ),
     put_back(
+        "F-267",
+        "A signal that comes before the guard has said what it started is passed on to nobody.",
+        Change(
+            TS_RUN,
+            "    send(await this.#group, signal);\n",
+            "    send(await Promise.race([this.#group, 0]), signal);\n",
+        ),
+    ),
+    put_back(
         "F-280",
         "A heartbeat whose news are refused counts as refused, and the next one brings them again.",
         Change(HOLD, "            if said and kind_of(reply) == NEVER_LIKE_THIS:\n", "            if False:\n"),
@@ -62,6 +76,25 @@ FAULTS = (
         "F-283",
         "Of several servers, the trouble of the first is the answer.",
         Change(EXCHANGE, "                if kind_of(reply) != NOT_NOW:\n", "                if True:\n"),
+    ),
+    put_back(
+        "F-286",
+        "A loss that came while a block threw is no LeaseLost.",
+        Change(
+            TS_ERRORS,
+            'return isOne(value) || (value instanceof Error && "suppressed" in value '
+            "&& isOne((value as { error?: unknown }).error));",
+            "return isOne(value);",
+        ),
+    ),
+    put_back(
+        "F-287",
+        "A page that is not let in is told of a closed connection.",
+        Change(
+            "clients/typescript/src/servers.ts",
+            "    if (origin === undefined || this.#spoke.has(address) ||",
+            "    if (origin !== address.url || this.#spoke.has(address) ||",
+        ),
     ),
     put_back(
         "F-296",
@@ -107,11 +140,41 @@ FAULTS = (
         Change(FENCE, "        _check_one_owner(claim, leases[each])\n", "        pass\n"),
     ),
     put_back(
+        "F-346",
+        "Several errors in one are one failure.",
+        Change(
+            TS_CLIENT,
+            "    const inside = insideOf(each);\n    for (const one of inside) look.add(one);\n",
+            "",
+        ),
+        Change(
+            TS_CLIENT, "if (!isOfClaims && inside.length === 0) found.push(each);", "if (!isOfClaims) found.push(each);"
+        ),
+    ),
+    put_back(
         "F-376",
         "What ends a job and a resource together ends the resource first.",
         Change(
             CLAIM_STATE, "for lease in sorted(leases, key=lambda each: is_resource(each.name)):", "for lease in leases:"
         ),
+    ),
+    put_back(
+        "F-451",
+        "What has ended and is not collected runs, and a paused guard is waited for.",
+        Change(
+            TS_GUARD, 'process.platform === "linux" && hasOnlyEnded', 'process.platform === "win32" && hasOnlyEnded'
+        ),
+        Change(
+            TS_RUN,
+            '    this.#guard.kill("SIGCONT"); // a paused one tells neither what it started nor what became of it\n',
+            "",
+        ),
+    ),
+    put_back(
+        "F-452",
+        "The number of a group that is gone is kept.",
+        Change(TS_GUARD, "if (hasEnded && isForgotten(group)) group = 0;", "if (hasEnded && group < 0) group = 0;"),
+        Change(TS_RUN, "    this.#group = Promise.resolve(0); // its number may be another's from now on\n", ""),
     ),
     put_back(
         "F-454",
@@ -137,5 +200,31 @@ FAULTS = (
         "F-636",
         "The notes of a claim on several names are with the first of them.",
         Change(EFFECTS, "next((each for each in leases if not is_resource(each.name)), leases[0])", "leases[0]"),
+    ),
+    put_back(
+        "F-639",
+        "A result that cannot be kept leaves its step without an end, and a reset connection is a failure.",
+        Change(
+            TS_CLIENT,
+            "if (!(wrong instanceof InvalidInput)) throw wrong;",
+            'if (!(wrong instanceof InvalidInput) || key !== "") throw wrong;',
+        ),
+        Change(TS_CLIENT, "/^(ECONN|EPIPE|ETIMEDOUT|UND_ERR_)/.test(code)", "/^ETIMEDOUT/.test(code)"),
+    ),
+    put_back(
+        "F-699",
+        "A token file is read once.",
+        Change("clients/typescript/src/node.ts", "const TOKEN_LOOK_MS = 1_000;", "const TOKEN_LOOK_MS = 1e12;"),
+    ),
+    put_back(
+        "F-788",
+        "A claim that reached its ceiling had no heartbeat, and held jobs are named before parked ones.",
+        Change(TS_HOLD, "Math.max(marginMs(endsMs), this.plan.stopMs)", "marginMs(endsMs)"),
+        Change(
+            TS_ERRORS,
+            '[...rows(answer["refused"])].sort((one, other) => '
+            'Number(other["status"] === "parked") - Number(one["status"] === "parked"))',
+            'rows(answer["refused"])',
+        ),
     ),
 )

@@ -5,10 +5,15 @@ from __future__ import annotations
 from tests.put_back.fault import Change, put_back
 
 ACTOR = "src/dibs/cli/framework/actor_session.py"
+ADMIN = "src/dibs/cli/commands/admin.py"
 CHILD = "src/dibs/cli/supervise/child.py"
+COMPLETION = "src/dibs/cli/commands/completion.py"
 EFFECTS = "src/dibs/core/claims/effects.py"
 INSPECT = "src/dibs/core/claims/inspect.py"
+JOB_NAMES = "src/dibs/cli/framework/job_names.py"
 LEASES = "src/dibs/core/claims/leases.py"
+LISTING = "src/dibs/cli/text/listing.py"
+NAMING = "src/dibs/client/naming.py"
 ONCE = "src/dibs/cli/commands/once.py"
 PROCESS_SESSION = "src/dibs/cli/supervise/process_session.py"
 RELEASE = "src/dibs/cli/commands/release.py"
@@ -59,6 +64,15 @@ FAULTS = (
         Change("src/dibs/cli/text/words.py", 'if any(name.startswith("-") for name in names):', "if False:"),
     ),
     put_back(
+        "F-191",
+        "A second transport is made of the flags and variables alone.",
+        Change(
+            "src/dibs/client/settings.py",
+            "made = Settings({**self._values, **values}, self.env, kept)",
+            "made = Settings({**self._values, **values}, self.env)",
+        ),
+    ),
+    put_back(
         "F-265",
         "An actor's session is not renewed while it waits.",
         Change(
@@ -73,9 +87,34 @@ FAULTS = (
         Change(LEASES, "if (command.done_ms or command.failed) and is_resource(command.name):", "if False:"),
     ),
     put_back(
+        "F-294",
+        "`dibs wait` waits for whoever has the job.",
+        Change("src/dibs/cli/commands/wait.py", "if taken and session is not None:", "if False:"),
+    ),
+    put_back(
+        "F-300",
+        "An actor has a session for each namespace.",
+        Change(
+            ACTOR,
+            'self._file(DEFAULT_NAMESPACE if agent is None else "agent")',
+            'self._file((call.settings.namespace or DEFAULT_NAMESPACE) if agent is None else "agent")',
+        ),
+    ),
+    put_back(
         "F-301",
         "An actor's session lasts as long as it was opened for, whatever a renewal says.",
         Change(ACTOR, "if any(ttl_ms > kept_ms for _, kept_ms, _ in self._read()):", "if False:"),
+    ),
+    put_back(
+        "F-302",
+        "Of an actor one session is remembered.",
+        Change(ACTOR, "_SESSIONS_MAX = 4 ", "_SESSIONS_MAX = 1 "),
+    ),
+    put_back(
+        "F-303",
+        "A path is in the namespace of the current folder, whoever has it.",
+        Change(NAMING, "        if job not in inside:\n", "        if True:\n"),
+        Change(JOB_NAMES, "if inside and (found is None or (call.command in _PROVING and not of_run)):", "if False:"),
     ),
     put_back(
         "F-304",
@@ -122,6 +161,22 @@ FAULTS = (
         "F-336",
         "A socket is a service, whether anybody listens or not.",
         Change("src/dibs/client/settings.py", "        if not is_heard(path):\n            return None\n", ""),
+    ),
+    put_back(
+        "F-338",
+        "A move that fails does not say how the old store is thawed.",
+        Change(
+            ADMIN,
+            '        if freeze:\n            error.details += f" {how_to_undo}"\n        raise\n',
+            "        raise\n",
+        ),
+        Change(
+            ADMIN,
+            '                " If it is from `export --freeze`, and in use nowhere, `dibs export --unfreeze` '
+            'lets its store be used "\n'
+            '                "again."\n',
+            '                ""\n',
+        ),
     ),
     put_back(
         "F-365",
@@ -238,6 +293,26 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-609",
+        "People are shown the name that is for one checkout.",
+        Change("src/dibs/wire/sentences.py", "    if not name.startswith(_MARK):\n", "    if True:\n"),
+    ),
+    put_back(
+        "F-610",
+        "What is written like a file is looked for as a job alone.",
+        Change(JOB_NAMES, "    if call.command in _OF_WHAT_IS_THERE:\n        _use_files(call)\n", ""),
+    ),
+    put_back(
+        "F-611",
+        "A file is released for all clones, and not for its checkout.",
+        Change(
+            RELEASE,
+            "    _release_twins(call, [name for index, name in enumerate(names) "
+            "if answers[index].exit == YES], document)\n",
+            "",
+        ),
+    ),
+    put_back(
         "F-632",
         "A step keeps the reason of another try.",
         Change(EFFECTS, "    elif not known.doubt_token:\n", "    else:\n"),
@@ -287,6 +362,13 @@ FAULTS = (
             "src/dibs/cli/commands/agents.py",
             "shell_line(('--after', document['next']))",
             "' '.join(('--after', document['next']))",
+        ),
+    ),
+    put_back(
+        "F-659",
+        "A subagent is shown by the end of its name, whatever is above it.",
+        Change(
+            "src/dibs/cli/commands/agents.py", 'is_below=each["parent"] in names)', 'is_below=bool(each["parent"]))'
         ),
     ),
     put_back(
@@ -344,6 +426,48 @@ FAULTS = (
             "src/dibs/testing/commands/verify.py",
             'return no(UNPROVED, document, "\\n".join([*lines, says]), quiet=counted, code="unproved", message=says)',
             'return yes(document, "\\n".join([*lines, says]), quiet=counted)',
+        ),
+    ),
+    put_back(
+        "F-750",
+        "Of claims that were typed at a terminal, one at a time can be proved.",
+        Change(
+            "src/dibs/cli/framework/flags.py",
+            "    if not known:\n        return None\n",
+            "    if not known or len(names) > 1:\n        return None\n",
+        ),
+    ),
+    put_back(
+        "F-751",
+        "An import into a new store asks whether another one was meant.",
+        Change(ADMIN, "        made = store.expect_new()\n", ""),
+    ),
+    put_back(
+        "F-752",
+        "The draft of a file whose writer was killed stays, and a token without its server is not told of.",
+        Change("src/dibs/cli/commands/token.py", "            forget_drafts(os.path.realpath(path))\n", ""),
+        Change("src/dibs/cli/commands/config.py", "    if not origins:\n", "    if origins is not None:\n"),
+    ),
+    put_back(
+        "F-762",
+        "`help` and `-o` are words like any other.",
+        Change(COMPLETION, 'if word == "help" and self.family is None and not self.is_help:', "if False:"),
+        Change(COMPLETION, "elif word == _OUTPUT.flag:", "elif word is None:"),
+    ),
+    put_back(
+        "F-787",
+        "What else keeps others from a job is not said below the first line.",
+        Change(
+            LISTING,
+            '    if document["status"] != "closed":  # else the first line says it\n'
+            "        lines += claim_text.closed(document)\n",
+            "",
+        ),
+        Change(LISTING, 'if document["status"] != "delayed" and document.get("available_at"):', "if False:"),
+        Change(
+            LISTING,
+            'if document["status"] != "paused" and document.get("pool") and not document["slots"]:',
+            "if False:",
         ),
     ),
 )

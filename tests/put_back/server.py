@@ -5,16 +5,18 @@ from __future__ import annotations
 from tests.put_back.fault import Change, put_back
 
 ADMISSION = "src/dibs/server/http/admission.py"
+BROWSER = "src/dibs/server/http/browser.py"
 CONNECTION = "src/dibs/server/connection.py"
 CREDENTIALS = "src/dibs/engine/credentials.py"
+ERRORS = "src/dibs/base/errors.py"
 HANDLERS = "src/dibs/server/handlers.py"
+HEALTH = "src/dibs/server/monitor/health.py"
 HTTP_SERVER = "src/dibs/server/http_server.py"
+ISSUERS = "src/dibs/oidc/issuers.py"
 LISTEN = "src/dibs/server/http/listen.py"
-BROWSER = "src/dibs/server/http/browser.py"
+OIDC_TOKENS = "src/dibs/oidc/tokens.py"
 PARSE = "src/dibs/server/http/parse.py"
 VALUES = "src/dibs/wire/values.py"
-HEALTH = "src/dibs/server/monitor/health.py"
-ERRORS = "src/dibs/base/errors.py"
 
 FAULTS = (
     put_back(
@@ -167,6 +169,90 @@ FAULTS = (
             "    public = \"The server's store is damaged. "
             'Who runs the server finds more in its log. Ask another server."\n',
             "    public = None\n",
+        ),
+    ),
+    put_back(
+        "F-643",
+        "Of requests that wait for an issuer, one that fails keeps the others from going on.",
+        Change(
+            CONNECTION,
+            "        self.call = call\n"
+            "        for observer in self.state.observers:\n            observer.begin(call)\n",
+            "        self.call = call\n",
+        ),
+        Change(
+            CONNECTION,
+            "        is_usual = not api.checks_names or",
+            "        for observer in state.observers:\n            observer.begin(call)\n"
+            "        is_usual = not api.checks_names or",
+        ),
+        Change(
+            OIDC_TOKENS,
+            "                loop.call_soon(each)  # one that fails is alone with it\n",
+            "                each()\n",
+        ),
+    ),
+    put_back(
+        "F-644",
+        "An issuer is waited for until its thread says something.",
+        Change(OIDC_TOKENS, "timer = loop.call_later(WAIT_S_MAX, go_on)", "timer = loop.call_later(86_400, go_on)"),
+        Change(OIDC_TOKENS, "    except Exception as error:  # whatever", "    except KeyError as error:  # whatever"),
+    ),
+    put_back(
+        "F-645",
+        "The log has the words of an error about what was sent.",
+        Change(
+            ISSUERS,
+            'raise KeysUnavailable(f"{url} does not answer: {type(error).__name__}") from None',
+            'raise KeysUnavailable(f"{url} does not answer: {error}") from None',
+        ),
+    ),
+    put_back(
+        "F-646",
+        "Each doubt about a token is counted.",
+        Change(OIDC_TOKENS, "            self.counts[KEYS] += key in self._unsure\n", ""),
+        Change(
+            OIDC_TOKENS,
+            "        self._unsure[key] = None\n",
+            "        self._unsure[key] = None\n        self.counts[KEYS] += 1\n",
+        ),
+    ),
+    put_back(
+        "F-647",
+        "A token that was accepted is unknown after the rules were read again.",
+        Change(
+            OIDC_TOKENS,
+            "        for key in self._known:\n"
+            "            self._doubt(key)  # a request that is under way asks again, and is not refused\n",
+            "",
+        ),
+    ),
+    put_back(
+        "F-648",
+        "An issuer may take its time for each byte.",
+        Change(ISSUERS, "        ender.start()\n", ""),
+    ),
+    put_back(
+        "F-650",
+        "Of a rule with templates nothing is tried.",
+        Change(
+            "src/dibs/oidc/rules_file.py",
+            "    check_rule(rule)\n",
+            "    if not names_in(principal + role + namespace):\n        check_rule(rule)\n",
+        ),
+    ),
+    put_back(
+        "F-651",
+        "A signed token is replaced by one of the store.",
+        Change("src/dibs/compat/octostore/admin.py", "if self._api.guard.is_signed(authorization):", "if False:"),
+    ),
+    put_back(
+        "F-652",
+        "Each rule is looked at by itself.",
+        Change(
+            "src/dibs/oidc/commands.py",
+            "for number, text in warnings_about(found.rules)]",
+            "for number, rule in enumerate(found.rules, 1) for _, text in warnings_about((rule,))]",
         ),
     ),
 )

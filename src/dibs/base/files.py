@@ -9,7 +9,7 @@ from time import sleep
 from dibs.base.cheap import Any, Mapping
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
-from dibs.base.ids import new_id
+from dibs.base.ids import is_id, new_id
 
 # Where dibs keeps things of its own: one folder, in the user's state folder. Makes nothing; whoever writes does.
 #
@@ -195,3 +195,16 @@ def replace_file(
     except BaseException:
         os.unlink(drafted)
         raise
+
+
+def forget_drafts(path: str) -> None:
+    """Remove what `replace_file` left of a file when its process was killed: it may have secrets. For those who keep
+    others from replacing the file meanwhile. What cannot be removed stays."""
+    folder, name = os.path.split(path)
+    try:
+        for each in os.listdir(folder):
+            stem, _, end = each.rpartition(".")
+            if stem == name and is_id(end):
+                os.unlink(os.path.join(folder, each))
+    except OSError:
+        pass

@@ -298,7 +298,8 @@ class _Import:
         for kind in OWN_KINDS:
             if self._store.scan(f"{kind}/", limit=1):
                 raise InvalidInput(
-                    "The store is not empty. Import into an empty one, or add the file's namespaces to it."
+                    "The store is not empty. Import into an empty one, or with --add into this one: then it gets the "
+                    "namespaces of the file beside its own."
                 )
 
     def _namespaces(self, closures: Iterable[Closure]) -> set[str]:

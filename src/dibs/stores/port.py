@@ -229,6 +229,11 @@ class Store(ABC):
         """Messages for people about the store, noticed during its use: one sentence or two each."""
         return []
 
+    def expect_new(self) -> str | None:
+        """Do not say in the notices that the store is a new one: whoever opened it may want that. Returns its place, if
+        it was made when it was opened."""
+        return None
+
     def trouble(self) -> DibsError | None:
         """A failure of the store that was noticed during its use and is not known to be over: damage that was read, a
         write that failed because the disk is full (StoreFull). That one is over when a commit needed room and got it. A
@@ -406,6 +411,7 @@ class StoreProxy(Store):
     on_gone = _forwarded(Store.on_gone)
     prune = _forwarded(Store.prune)
     notices = _forwarded(Store.notices)
+    expect_new = _forwarded(Store.expect_new)
     trouble = _forwarded(Store.trouble)
     damaged = _forwarded(Store.damaged)
     close = _forwarded(Store.close)

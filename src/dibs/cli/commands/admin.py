@@ -181,8 +181,13 @@ def import_(call: Call) -> Answer:
     if path is None and given and ":" not in given and os.path.isfile(given):
         raise UsageError(f"{given} is a file. To import it: --from {given}; URL is the store that gets it.", "import")
 
+    made: str | None = None
+
     def opens() -> Any:
-        return store_of(call)
+        nonlocal made
+        store = store_of(call)
+        made = store.expect_new()
+        return store
 
     if path is not None:
         try:
@@ -205,9 +210,17 @@ def import_(call: Call) -> Answer:
             raise
     if "octostore" in done:
         return yes(done, _from_octostore(done), quiet=str(done["records"]))
-    history = "History was left out, because the store has its own." if adds else f"{done['events']} events of history."
+    history = f"{_some(done['events'], 'event')} of history."
+    if adds:
+        history = "History was left out, because the store has its own."
     above = f"\nNew fencing tokens are above {done['floor']}." if done["floor"] else ""
-    return yes(done, f"Imported {done['records']} records. {history}{above}", quiet=str(done["records"]))
+    where = "" if made is None else f" into a new store, {plain(made)}"
+    said = f"Imported {_some(done['records'], 'record')}{where}."
+    return yes(done, f"{said} {history}{above}", quiet=str(done["records"]))
+
+
+def _some(number: int, one: str) -> str:
+    return f"{number} {one}{'' if number == 1 else 's'}"
 
 
 def _from_octostore(done: Document) -> str:
@@ -246,7 +259,7 @@ def store_of(call: Call, refusal: str = "") -> Any:
 def _counted(done: Document) -> str:
     counts = done["counts"]
     parts = [f"{counts.get(kind, 0)} {one if counts.get(kind) == 1 else many}" for kind, one, many in _KINDS]
-    return f"{', '.join(parts)} and {done['events']} events"
+    return f"{', '.join(parts)} and {_some(done['events'], 'event')}"
 
 
 def _frozen(done: Document, undoing: str) -> str:

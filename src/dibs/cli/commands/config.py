@@ -22,6 +22,7 @@ from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
+from dibs.cli.text.words import shell_line
 from dibs.client.contexts import (
     Context,
     check_context,
@@ -56,6 +57,7 @@ from dibs.core.limits import SETTINGS_BYTES_MAX
 from dibs.core.names import check_namespace
 from dibs.wire.codes import NO
 from dibs.wire.documents import Reply
+from dibs.wire.sentences import few
 
 _VARIABLES = {key: SETTINGS[key].variable for key in USER_KEYS}
 _HOMELESS = "There is no HOME in which settings can be saved. Set HOME, or use flags and variables."
@@ -473,7 +475,7 @@ def logout(call: Call) -> Answer:
     elif given is not None and "/" not in given:
         shown, names = given, [check_context(given)]
     else:
-        raise InvalidInput("You are not logged in to a server. `dibs config` says what is used.")
+        raise InvalidInput(f"You are not logged in to a server. {_left_behind(call)}")
     with _changing_contexts(call):
         logins = read_logins(call.env)
         gone = [key for name in names for key in _tokens_of(name, logins, own)]
@@ -492,6 +494,18 @@ def logout(call: Call) -> Answer:
     more = " The token itself is still valid; an admin revokes it." if gone else ""
     forgotten = list(dict.fromkeys(origin for origin, _ in gone))
     return yes({"url": shown, "forgotten": forgotten, "contexts": removed}, text + more)
+
+
+def _left_behind(call: Call) -> str:
+    """Say in words what a login that was killed has left. Of that, a draft is removed: nobody would find it."""
+    path = logins_path(call.env)
+    if path is not None and os.path.isdir(os.path.dirname(path)):
+        with changing_settings(path):
+            pass
+    origins = list(dict.fromkeys(origin for origin, _ in call.settings.logins))
+    if not origins:
+        return "`dibs config` says what is used."
+    return f"A token is saved for {plain(few(origins))} all the same: {shell_line(('dibs', 'logout', origins[0]))}"
 
 
 def _contexts_at(call: Call, addresses: tuple[ServerAddress, ...]) -> list[str]:

@@ -32,7 +32,7 @@ def heartbeat(call: Call) -> Answer:
 
 
 def _renewed(call: Call, name: str, document: Document) -> Answer:
-    reply = call.ask("renew", name, document)
+    reply = call.ask("renew", name, flags.proof_of(call, name, document))
     if is_failure(reply):
         return failure(reply)
     body: Document = {"name": name, **(reply.body or {})}
@@ -172,6 +172,7 @@ def failure_fields(call: Call) -> Document:
 
 
 def _released(call: Call, name: str, document: Document, transport: Transport) -> Answer:
+    document = flags.proof_of(call, name, document)
     tracker = flags.tracker_for([name])
     if tracker is not None:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}

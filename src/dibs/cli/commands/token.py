@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dibs.base.cheap import Iterator
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
-from dibs.base.files import replace_file, to_disk, token_path
+from dibs.base.files import forget_drafts, replace_file, to_disk, token_path
 from dibs.base.ids import new_secret
 from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call, Document
@@ -305,6 +305,7 @@ def changing(path: str) -> Iterator[None]:
         turn = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(turn, fcntl.LOCK_EX)
+            forget_drafts(os.path.realpath(path))
             yield
         finally:
             os.close(turn)

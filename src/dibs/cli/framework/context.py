@@ -60,6 +60,7 @@ class Call:
         self._is_away = False  # the servers, and that was said
         self.waited_ms = 0  # of --wait, until an actor's session could be opened
         self.watched: Any = None  # the process during whose life the claim is renewed (--keep, --keep-for)
+        self.typed_leases: dict[str, str] = {}  # of several jobs that were claimed in this terminal, by name
         self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
 
     @property

@@ -8,6 +8,7 @@ from dibs.base.cheap import Any, Sequence
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import is_id, new_id
 from dibs.base.jsontext import is_unicode
+from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS
@@ -301,7 +302,8 @@ def refuse_for_resources(call: Call) -> None:
 
 
 def proof(call: Call) -> Document:
-    """The proof that the job is the caller's: a lease id, else the session that claimed it."""
+    """The proof that the job is the caller's: a lease id, else the session that claimed it. Of several jobs that were
+    claimed in this terminal, each has a lease id of its own: `proof_of`."""
     lease: str | None = call.values.get("lease")
     if lease is None and call.values.get("session") is None and call.values.get("actor") is None:
         lease = call.env.get("DIBS_LEASE") or None
@@ -315,8 +317,8 @@ def proof(call: Call) -> Document:
 
         actor = actor_session(call, claims=False)
         session = None if actor is None else actor.kept((ttl_seconds(call) or 0) * 1000)
-    if session is None and call.is_typed and (lease := _typed_here(call)) is not None:
-        return {"lease_id": lease}
+    if session is None and call.is_typed and (found := _typed_here(call)) is not None:
+        return found
     if session is None:
         raise UsageError(
             f"{call.command} must know that the claim is yours: name yourself as in the claim, with --actor or "
@@ -325,14 +327,34 @@ def proof(call: Call) -> Document:
     return {"session_id": session}
 
 
-def _typed_here(call: Call) -> str | None:
-    """The lease id of the job, if it was claimed in this terminal's shell."""
+def proof_of(call: Call, name: str, document: Document) -> Document:
+    """A document with the `proof` for one of its jobs."""
+    return {**document, "lease_id": call.typed_leases[name]} if name in call.typed_leases else document
+
+
+def _typed_here(call: Call) -> Document | None:
+    """The proof for jobs that were claimed in this terminal's shell; None if none of them was."""
     from dibs.base.plugins import PARTS, plugin
 
     named = call.values.get("job") or []
     names: list[str] = [named] if isinstance(named, str) else named
-    typed: Any = plugin(PARTS, "typed-claims") if len(names) == 1 else None
-    return None if typed is None else typed.recall(call, names[0])
+    typed: Any = plugin(PARTS, "typed-claims")
+    known = {name: lease for name in names if typed is not None and (lease := typed.recall(call, name)) is not None}
+    others = [name for name in names if name not in known]
+    if not known:
+        return None
+    if others:
+        from dibs.wire.sentences import few
+
+        was = "was" if len(others) == 1 else "were"
+        raise UsageError(
+            f"{plain(few(others))} {was} not claimed in this terminal, so nothing was changed. "
+            "Name by themselves those that were."
+        )
+    if len(known) == 1:
+        return {"lease_id": known[names[0]]}
+    call.typed_leases = known
+    return {}
 
 
 def session_of(call: Call) -> str | None:

@@ -282,6 +282,10 @@ class SqliteStore(Store, Maintenance):
             return found
         return [*found, f"{self.path} was not there: this is a new, empty store. Did you mean another one?"]
 
+    def expect_new(self) -> str | None:
+        self._is_expected = True
+        return self.path if self._link.made else None
+
     def trouble(self) -> DibsError | None:
         return self._link.trouble
 
