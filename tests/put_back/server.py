@@ -15,6 +15,10 @@ PARSE = "src/dibs/server/http/parse.py"
 VALUES = "src/dibs/wire/values.py"
 HEALTH = "src/dibs/server/monitor/health.py"
 ERRORS = "src/dibs/base/errors.py"
+INTRODUCTION = "src/dibs/server/routes/introduction.py"
+DESCRIPTION = "src/dibs/server/routes/description.py"
+BOARD_ROUTES = "src/dibs/server/routes/dashboard.py"
+
 
 FAULTS = (
     put_back(
@@ -104,6 +108,15 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-141",
+        "Who sends an id opens a session of this id.",
+        Change(
+            VALUES,
+            'return digest_id(field, sent, caller.principal, caller.namespace or "", *place)',
+            "return str(sent)",
+        ),
+    ),
+    put_back(
         "F-180",
         "A frozen store is as healthy as any.",
         Change(
@@ -142,6 +155,29 @@ FAULTS = (
         Change(ADMISSION, "if is_full and not self._turn_out_one(own.strangers, _PER_CLIENT):", "if is_full:"),
     ),
     put_back(
+        "F-322",
+        "Failed logins of a client refuse the right token, too.",
+        Change(
+            BOARD_ROUTES,
+            '        authorization = b"Bearer " + token.encode()\n',
+            '        authorization = b"Bearer " + token.encode()\n        self._failures.check(call.client)\n',
+        ),
+    ),
+    put_back(
+        "F-323",
+        "A server that cannot start leaves its socket.",
+        Change(
+            LISTEN,
+            "    if address.path:\n        with contextlib.suppress(OSError)",
+            "    if False:\n        with contextlib.suppress(OSError)",
+        ),
+    ),
+    put_back(
+        "F-324",
+        "A field that nobody knows is passed over.",
+        Change(VALUES, "            if verb in OF_OCTOSTORE:\n", "            if True:\n"),
+    ),
+    put_back(
         "F-328",
         "A server that may open no more files says nothing.",
         Change(
@@ -167,6 +203,99 @@ FAULTS = (
             "    public = \"The server's store is damaged. "
             'Who runs the server finds more in its log. Ask another server."\n',
             "    public = None\n",
+        ),
+    ),
+    put_back(
+        "F-500",
+        "What is unreadable behind the last request is taken for its body.",
+        Change(
+            CONNECTION,
+            "        if not self._move(UNREADABLE).is_read:\n            return  #",
+            "        before = self._move(UNREADABLE)\n        if before is LAST:\n"
+            "            self._incoming = self.call\n        elif not before.is_read:\n            return  #",
+        ),
+    ),
+    put_back(
+        "F-691",
+        "A server that says nothing is not asked whether it is there.",
+        Change(
+            "src/dibs/server/dashboard/app.js",
+            "setInterval(() => {\n  if (!document.hidden && me) source?.listen();\n}, 500);\n",
+            "",
+        ),
+    ),
+    put_back(
+        "F-694",
+        "Who asks for / gets the page of the board, and a refusal for want of a token names no place to read.",
+        Change(
+            BOARD_ROUTES,
+            'is_page = api.settings.contract is not None or takes(call.headers.get(b"accept", b""), b"text/html")',
+            "is_page = True",
+        ),
+        Change("src/dibs/server/http/response.py", 'body["help"] = HELP', "pass"),
+    ),
+    put_back(
+        "F-781",
+        "The brief contract has the headers that say what a parameter says.",
+        Change(
+            DESCRIPTION,
+            '_SPARED = ("X-Dibs-Namespace", "Idempotency-Key", "Last-Event-ID", "X-Dibs-Names", "X-Dibs-Store")',
+            "_SPARED = ()",
+        ),
+    ),
+    put_back(
+        "F-782",
+        "Who signs out sees the page to sign in, whether the server answers or not.",
+        Change("src/dibs/server/dashboard/app.js", "    await logOut();\n", "    await logOut().catch(() => null);\n"),
+    ),
+    put_back(
+        "F-783",
+        "A list is not read again when time ends something in it, nor when a job is closed or opened.",
+        Change(
+            "src/dibs/server/dashboard/source.js",
+            "const isDue = !isLive || !(what in LISTS) || this.lists.get(what)?.rows.some(isOver);",
+            "const isDue = !isLive || !(what in LISTS);",
+        ),
+        Change("src/dibs/server/dashboard/source.js", '"pool-set", "closed", "opened"]);', '"pool-set"]);'),
+    ),
+    put_back(
+        "F-784",
+        "The board says that nobody has what is in the way of who waits for slots.",
+        Change(
+            "src/dibs/server/dashboard/columns.js",
+            'held: "who is before it comes first", closed: "it is closed", paused: "its pool is paused", ',
+            "",
+        ),
+        Change(
+            "src/dibs/server/dashboard/job.js",
+            "spans.holds.length ? holdsTable(spans, this._source.ns) : null",
+            "holdsTable(spans, this._source.ns)",
+        ),
+    ),
+    put_back(
+        "F-785",
+        "A field that several requests have refers into the first of them.",
+        Change(
+            DESCRIPTION,
+            'fields[field] = _ref("schemas", _put_as(self.schemas, field, schema))',
+            'known = [(key, each.get("properties", {})) for key, each in self.schemas.items()]\n'
+            "                    first = next(key for key, each in known if each.get(field) == schema)\n"
+            '                    if fields is not self.schemas[first]["properties"]:\n'
+            '                        fields[field] = _ref("schemas", f"{first}/properties/{field}")',
+        ),
+    ),
+    put_back(
+        "F-786",
+        "A server with another program's rules names the command and the skill that are refused there.",
+        Change(
+            INTRODUCTION,
+            "    command = _COMMAND if api.settings.contract is None else _IN_PLACE\n",
+            "    command = _COMMAND\n",
+        ),
+        Change(
+            INTRODUCTION,
+            'return plugin(PARTS, "shipped-files") if api.settings.contract is None else None',
+            'return plugin(PARTS, "shipped-files")',
         ),
     ),
 )
