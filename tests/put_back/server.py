@@ -18,6 +18,8 @@ ERRORS = "src/dibs/base/errors.py"
 INTRODUCTION = "src/dibs/server/routes/introduction.py"
 DESCRIPTION = "src/dibs/server/routes/description.py"
 BOARD_ROUTES = "src/dibs/server/routes/dashboard.py"
+OCTOSTORE_ROUTES = "src/dibs/compat/octostore/routes.py"
+GATEWAY = "src/dibs/compat/action_llama/routes.py"
 
 
 FAULTS = (
@@ -48,6 +50,34 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-091",
+        "A webhook of OctoStore's is not bound to its owner's namespace.",
+        Change(
+            OCTOSTORE_ROUTES,
+            "caller = Caller(principal=user.principal, role=AGENT, namespace=user.scope)",
+            "caller = Caller(principal=user.principal, role=AGENT, namespace=None)",
+        ),
+    ),
+    put_back(
+        "F-092",
+        "A session of OctoStore's is everybody's who has the name of its owner.",
+        Change(
+            "src/dibs/compat/octostore/callers.py",
+            "return may_use(session, self.principal, self.scope)",
+            "return may_use(session, self.principal, None)",
+        ),
+        Change(
+            OCTOSTORE_ROUTES,
+            "KeepSession(session=session_id, principal=user.principal, bound=user.scope)",
+            "KeepSession(session=session_id, principal=user.principal, bound=None)",
+        ),
+        Change(
+            OCTOSTORE_ROUTES,
+            "EndSession(session=session_id, principal=user.principal, bound=user.scope)",
+            "EndSession(session=session_id, principal=user.principal, bound=None)",
+        ),
+    ),
+    put_back(
         "F-094",
         "Clients are counted by address, also those of IPv6.",
         Change(
@@ -66,6 +96,16 @@ FAULTS = (
             BROWSER,
             'if name == b"origin" and not self._names_us(value) and (strict or value not in self._origins):',
             'if name == b"origin" and strict and not self._names_us(value):',
+        ),
+    ),
+    put_back(
+        "F-097",
+        "The gateway passes on whatever name, and names the type of a body twice.",
+        Change(GATEWAY, '        if name in (b".", b"..") or b"/" in name or b"\\\\" in name:', "        if False:"),
+        Change(
+            GATEWAY,
+            '"Connection": "close"}\n        headers["Via"]',
+            '"Connection": "close", "Content-Type": kind}\n        headers["Via"]',
         ),
     ),
     put_back(
@@ -176,6 +216,20 @@ FAULTS = (
         "F-324",
         "A field that nobody knows is passed over.",
         Change(VALUES, "            if verb in OF_OCTOSTORE:\n", "            if True:\n"),
+    ),
+    put_back(
+        "F-325",
+        "A token of a file may replace itself by one in the store.",
+        Change(
+            "src/dibs/compat/octostore/admin.py",
+            "        if self._api.guard.is_in_file(authorization):",
+            "        if False:",
+        ),
+    ),
+    put_back(
+        "F-326",
+        "The server's own token has its user's name, whoever else has it.",
+        Change("src/dibs/engine/auth.py", "_apart(line) if line.name.lower() in taken else line", "line"),
     ),
     put_back(
         "F-328",
