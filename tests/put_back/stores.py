@@ -97,8 +97,8 @@ FAULTS = (
     ),
     put_back(
         "F-060",
-        "A version is a count of commits, which a database that lacks some counts once more.",
-        Change(POSTGRES_STORE, "        name = new_number()\n", "        name = seen + 1\n"),
+        "A version is a count of the commits since the last failover.",
+        Change(POSTGRES_STORE, "        name = new_number()\n", "        name = seen % (1 << 40) + 1\n"),
     ),
     put_back(
         "F-061",
