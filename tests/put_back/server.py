@@ -71,11 +71,6 @@ FAULTS = (
             "KeepSession(session=session_id, principal=user.principal, bound=user.scope)",
             "KeepSession(session=session_id, principal=user.principal, bound=None)",
         ),
-        Change(
-            OCTOSTORE_ROUTES,
-            "EndSession(session=session_id, principal=user.principal, bound=user.scope)",
-            "EndSession(session=session_id, principal=user.principal, bound=None)",
-        ),
     ),
     put_back(
         "F-094",
