@@ -18,6 +18,8 @@ SHELL_LINES = "src/dibs/agents/harness/shell_lines.py"
 SHELL_WRITES = "src/dibs/agents/harness/shell_writes.py"
 TRACKED_CLAIM = "src/dibs/agents/tracker/tracked_claim.py"
 WORK_TREE = "src/dibs/agents/repository/work_tree.py"
+TOOL_ANSWERS = "src/dibs/agents/mcp/tool_answers.py"
+
 
 FAULTS = (
     put_back(
@@ -43,6 +45,12 @@ FAULTS = (
         "F-108",
         "What is in a here-document is read as a command.",
         Change(SHELL_LINES, "                self._skip_documents()\n", "                self._documents = []\n"),
+    ),
+    put_back(
+        "F-110",
+        "What others wrote stands in a sentence for an agent as it is.",
+        Change(TOOL_ANSWERS, "            made[key] = quoted(value)\n", "            made[key] = value\n"),
+        Change(SENTENCES, 'return quoted(refused["owner"]) + (', 'return str(refused["owner"]) + ('),
     ),
     put_back(
         "F-142",
@@ -138,6 +146,12 @@ FAULTS = (
         Change("src/dibs/client/settings.py", "is_users = not self.has_url_of_repository", "is_users = True"),
     ),
     put_back(
+        "F-313",
+        "A hook waits for git as long as any command does.",
+        Change(WORK_TREE, "_SETTINGS_MS_MAX = 5_000", "_SETTINGS_MS_MAX = 30_000"),
+        Change(HOOK, "_MS_MAX = 8_000\n", "_MS_MAX = 60_000\n"),
+    ),
+    put_back(
         "F-314",
         "A tracked file chooses the namespace, also in a repository that nobody trusts.",
         Change(SETTINGS, "        tracked=TRUSTED,\n", "        tracked=ALWAYS,\n"),
@@ -161,6 +175,15 @@ FAULTS = (
         "F-317",
         "Each of many changed files is claimed by itself.",
         Change(CHECKOUT, "_FILES_AT_ONCE = ALL_NAMES_MAX // 2", "_FILES_AT_ONCE = 1"),
+    ),
+    put_back(
+        "F-327",
+        "What others wrote stands in a field for an agent as it is.",
+        Change(
+            TOOL_ANSWERS,
+            '    words = plain(text)\n    return words if len(words) <= chars_max else words[:chars_max] + "…"\n',
+            "    return text\n",
+        ),
     ),
     put_back(
         "F-360",

@@ -8,12 +8,15 @@ ACTOR = "src/dibs/cli/framework/actor_session.py"
 ADMIN = "src/dibs/cli/commands/admin.py"
 CHILD = "src/dibs/cli/supervise/child.py"
 COMPLETION = "src/dibs/cli/commands/completion.py"
+CONFIG = "src/dibs/cli/commands/config.py"
+CONTEXTS = "src/dibs/client/contexts.py"
 EFFECTS = "src/dibs/core/claims/effects.py"
 INSPECT = "src/dibs/core/claims/inspect.py"
 JOB_NAMES = "src/dibs/cli/framework/job_names.py"
 LEASES = "src/dibs/core/claims/leases.py"
 LISTING = "src/dibs/cli/text/listing.py"
 NAMING = "src/dibs/client/naming.py"
+OCTOSTORE_DATABASE = "src/dibs/compat/octostore/database.py"
 ONCE = "src/dibs/cli/commands/once.py"
 PROCESS_SESSION = "src/dibs/cli/supervise/process_session.py"
 RELEASE = "src/dibs/cli/commands/release.py"
@@ -121,6 +124,15 @@ FAULTS = (
         "An actor has the name of the session around it.",
         Change(
             ACTOR, "return settings.stated_owner or self._owner or self._name", "return settings.owner or self._name"
+        ),
+    ),
+    put_back(
+        "F-305",
+        "`dibs lock` claims outside of its actor's session.",
+        Change(
+            "src/dibs/compat/grite/locks.py",
+            '    put(asked, "session_id", _actors_session(call, actor, resource))\n',
+            "",
         ),
     ),
     put_back(
@@ -233,6 +245,15 @@ FAULTS = (
         "F-450",
         "Orphans are adopted from then on.",
         Change(CHILD, "            leave_orphans()\n", "            pass\n"),
+    ),
+    put_back(
+        "F-458",
+        "A lock that could not be noted is released as work that was done.",
+        Change(
+            "src/dibs/compat/action_llama/direct.py",
+            "drive(self._transport, pending.withdraw())",
+            'self._transport.ask(Ask("release", self._key, {"lease_id": lease_id}))',
+        ),
     ),
     put_back(
         "F-486",
@@ -386,6 +407,35 @@ FAULTS = (
         Change("src/dibs/core/limits.py", "TOKEN_FLOOR_MAX = 10**15", "TOKEN_FLOOR_MAX = 10**12"),
     ),
     put_back(
+        "F-676",
+        "A lock whose answer could not be written is kept.",
+        Change(
+            "src/dibs/compat/action_llama/rlock.py",
+            "unconfirmed.settle(is_known=exit_code != EXITS[500])",
+            "unconfirmed.settle(is_known=True)",
+        ),
+    ),
+    put_back(
+        "F-678",
+        "There is one saved server.",
+        Change(CONFIG, '        is_own = fits and (is_replaced or "url" not in config)\n', "        is_own = True\n"),
+    ),
+    put_back(
+        "F-679",
+        "Nobody looks for the commit that runs.",
+        Change("src/dibs/base/__init__.py", "        return _commit_of_clone(root, env)\n", "        return None\n"),
+        Change("src/dibs/base/__init__.py", "    return _commit_of_address()\n", "    return None\n"),
+    ),
+    put_back(
+        "F-680",
+        "Each saved address is said to be that of a login.",
+        Change(
+            "src/dibs/cli/main.py",
+            "is_login = context is not None and any(settings.login(each) for each in servers_at(context.url))",
+            "is_login = True",
+        ),
+    ),
+    put_back(
         "F-688",
         "What is paused, closed or frozen is free.",
         Change(
@@ -420,6 +470,24 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-695",
+        "The access lists of a database of OctoStore stay behind.",
+        Change(
+            OCTOSTORE_DATABASE,
+            '        for row in rows["lock_acls"]:\n            self._add_list(row)\n',
+            "",
+        ),
+    ),
+    put_back(
+        "F-696",
+        "The store is opened, and made, before anybody has looked at the file.",
+        Change(
+            STORE_ADMIN,
+            '    with tempfile.TemporaryFile(prefix="dibs-import-") as spool:\n',
+            '    opens().close()\n    with tempfile.TemporaryFile(prefix="dibs-import-") as spool:\n',
+        ),
+    ),
+    put_back(
         "F-705",
         "What never raced is no violation, and a yes.",
         Change(
@@ -449,10 +517,25 @@ FAULTS = (
         Change("src/dibs/cli/commands/config.py", "    if not origins:\n", "    if origins is not None:\n"),
     ),
     put_back(
+        "F-761",
+        "What is wrong with a saved server is told without the next step, and not by the key in its file.",
+        Change(
+            CONTEXTS,
+            "        if not isinstance(value, str) or not value.strip():\n",
+            "        if not value:\n",
+        ),
+        Change(CONTEXTS, '        raise InvalidInput(f"{error.details}\\n{more}") from None\n', "        raise\n"),
+    ),
+    put_back(
         "F-762",
         "`help` and `-o` are words like any other.",
         Change(COMPLETION, 'if word == "help" and self.family is None and not self.is_help:', "if False:"),
         Change(COMPLETION, "elif word == _OUTPUT.flag:", "elif word is None:"),
+    ),
+    put_back(
+        "F-780",
+        "The tables that SQLite makes for itself are those of another version.",
+        Change(OCTOSTORE_DATABASE, ' and not name.startswith("sqlite_"):', ":"),
     ),
     put_back(
         "F-787",

@@ -65,6 +65,11 @@ FAULTS = (
         Change(DRAFT, "if known is None or known.line is not line:", "if True:"),
     ),
     put_back(
+        "F-052",
+        "A place in line waits for each that is ahead of it, and not for the last of them alone.",
+        Change(WAIT_GRAPH, "            if self._waits_for_others(ticket, wanted):\n", "            if False:\n"),
+    ),
+    put_back(
         "F-053",
         "The metadata of all owners of a job together have no bound.",
         Change(GRANTS, '        ("metadata", METADATA_BYTES_MAX, metadata, mine.metadata, notes),\n', ""),
@@ -171,6 +176,11 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-264",
+        "It is not noted that another ask of the session was told of a lease.",
+        Change(ACQUIRE, "    if is_known and not kept.used:\n", "    if False:\n"),
+    ),
+    put_back(
         "F-266",
         "A claim for its session's life is told of a lease that keeps its short TTL.",
         Change(GRANTS, "if not mine.ttl_ms or ask.ttl_ms or mine.session != ask.session:", "if True:"),
@@ -225,6 +235,11 @@ FAULTS = (
             "if (each.session, each.mode) not in still and mark not in seen:",
             "if each.session not in dict(still) and mark not in seen:",
         ),
+    ),
+    put_back(
+        "F-371",
+        "The end of a session counts as the success of its jobs.",
+        Change(EXPIRY, "    uncounted = session.how == RELEASED\n", "    uncounted = False\n"),
     ),
     put_back(
         "F-378",

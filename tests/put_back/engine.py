@@ -94,6 +94,11 @@ FAULTS = (
         Change(SWEEPER, "limit = most + self._unknown + len(self._failed_ms) + len(self._share)", "limit = most"),
     ),
     put_back(
+        "F-026",
+        "A session whose end is not complete waits for the next round.",
+        Change(SWEEPER, "                has_more = has_more or result.unfinished\n", ""),
+    ),
+    put_back(
         "F-027",
         "A parked job counts as somebody who may lose something.",
         Change(PULSES, "return bool(record.line) or any(", "return bool(record.line or record.parked) or any("),
@@ -154,6 +159,16 @@ FAULTS = (
             MOVED,
             "        if isinstance(record, WebhookProgress):\n            lanes = [self._lane(each)",
             "        if False:\n            lanes = [self._lane(each)",
+        ),
+    ),
+    put_back(
+        "F-074",
+        "Who joins behind a gap is given the pages after it.",
+        Change(
+            FEED,
+            "            self._recent.clear()  # who joins behind the gap must learn of it, too, and reads for itself\n"
+            "            before = page.oldest - 1\n",
+            "",
         ),
     ),
     put_back(
@@ -362,6 +377,16 @@ FAULTS = (
         Change(IMPORT, "        self._account_for_time()\n        names", "        names"),
     ),
     put_back(
+        "F-416",
+        "A store to which a copy is added goes on with its own numbers of events.",
+        Change(
+            IMPORT,
+            "        numbers.number_from(contents.first_seq - 1 if keeps else begins)\n",
+            "        if not self._adds:\n"
+            "            numbers.number_from(contents.first_seq - 1 if keeps else begins)\n",
+        ),
+    ),
+    put_back(
         "F-417",
         "An import says nothing to running servers.",
         Change(MOVED, "    draft.emit(IMPORTED)\n", ""),
@@ -488,6 +513,15 @@ FAULTS = (
         "A claim-all of one job is answered as a claim.",
         Change(
             WAITERS, "    if isinstance(command, AcquireAll) and isinstance(outcome, Granted):\n", "    if False:\n"
+        ),
+    ),
+    put_back(
+        "F-730",
+        "A store that never had a server is copied without a name.",
+        Change(
+            ARCHIVE,
+            "run_one(store, Identify(fresh_id=new_id()))  # no server has",
+            "pass  # no server has",
         ),
     ),
 )

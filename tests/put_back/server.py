@@ -5,15 +5,20 @@ from __future__ import annotations
 from tests.put_back.fault import Change, put_back
 
 ADMISSION = "src/dibs/server/http/admission.py"
+BOARD_ROUTES = "src/dibs/server/routes/dashboard.py"
 BROWSER = "src/dibs/server/http/browser.py"
 CONNECTION = "src/dibs/server/connection.py"
 CREDENTIALS = "src/dibs/engine/credentials.py"
+DESCRIPTION = "src/dibs/server/routes/description.py"
 ERRORS = "src/dibs/base/errors.py"
+GATEWAY = "src/dibs/compat/action_llama/routes.py"
 HANDLERS = "src/dibs/server/handlers.py"
 HEALTH = "src/dibs/server/monitor/health.py"
 HTTP_SERVER = "src/dibs/server/http_server.py"
+INTRODUCTION = "src/dibs/server/routes/introduction.py"
 ISSUERS = "src/dibs/oidc/issuers.py"
 LISTEN = "src/dibs/server/http/listen.py"
+OCTOSTORE_ROUTES = "src/dibs/compat/octostore/routes.py"
 OIDC_TOKENS = "src/dibs/oidc/tokens.py"
 PARSE = "src/dibs/server/http/parse.py"
 VALUES = "src/dibs/wire/values.py"
@@ -46,6 +51,29 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-091",
+        "A webhook of OctoStore's is not bound to its owner's namespace.",
+        Change(
+            OCTOSTORE_ROUTES,
+            "caller = Caller(principal=user.principal, role=AGENT, namespace=user.scope)",
+            "caller = Caller(principal=user.principal, role=AGENT, namespace=None)",
+        ),
+    ),
+    put_back(
+        "F-092",
+        "A session of OctoStore's is everybody's who has the name of its owner.",
+        Change(
+            "src/dibs/compat/octostore/callers.py",
+            "return may_use(session, self.principal, self.scope)",
+            "return may_use(session, self.principal, None)",
+        ),
+        Change(
+            OCTOSTORE_ROUTES,
+            "KeepSession(session=session_id, principal=user.principal, bound=user.scope)",
+            "KeepSession(session=session_id, principal=user.principal, bound=None)",
+        ),
+    ),
+    put_back(
         "F-094",
         "Clients are counted by address, also those of IPv6.",
         Change(
@@ -64,6 +92,16 @@ FAULTS = (
             BROWSER,
             'if name == b"origin" and not self._names_us(value) and (strict or value not in self._origins):',
             'if name == b"origin" and strict and not self._names_us(value):',
+        ),
+    ),
+    put_back(
+        "F-097",
+        "The gateway passes on whatever name, and names the type of a body twice.",
+        Change(GATEWAY, '        if name in (b".", b"..") or b"/" in name or b"\\\\" in name:', "        if False:"),
+        Change(
+            GATEWAY,
+            '"Connection": "close"}\n        headers["Via"]',
+            '"Connection": "close", "Content-Type": kind}\n        headers["Via"]',
         ),
     ),
     put_back(
@@ -106,6 +144,15 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-141",
+        "Who sends an id opens a session of this id.",
+        Change(
+            VALUES,
+            'return digest_id(field, sent, caller.principal, caller.namespace or "", *place)',
+            "return str(sent)",
+        ),
+    ),
+    put_back(
         "F-180",
         "A frozen store is as healthy as any.",
         Change(
@@ -144,6 +191,43 @@ FAULTS = (
         Change(ADMISSION, "if is_full and not self._turn_out_one(own.strangers, _PER_CLIENT):", "if is_full:"),
     ),
     put_back(
+        "F-322",
+        "Failed logins of a client refuse the right token, too.",
+        Change(
+            BOARD_ROUTES,
+            '        authorization = b"Bearer " + token.encode()\n',
+            '        authorization = b"Bearer " + token.encode()\n        self._failures.check(call.client)\n',
+        ),
+    ),
+    put_back(
+        "F-323",
+        "A server that cannot start leaves its socket.",
+        Change(
+            LISTEN,
+            "    if address.path:\n        with contextlib.suppress(OSError)",
+            "    if False:\n        with contextlib.suppress(OSError)",
+        ),
+    ),
+    put_back(
+        "F-324",
+        "A field that nobody knows is passed over.",
+        Change(VALUES, "            if verb in OF_OCTOSTORE:\n", "            if True:\n"),
+    ),
+    put_back(
+        "F-325",
+        "A token of a file may replace itself by one in the store.",
+        Change(
+            "src/dibs/compat/octostore/admin.py",
+            "        if self._api.guard.is_in_file(authorization):",
+            "        if False:",
+        ),
+    ),
+    put_back(
+        "F-326",
+        "The server's own token has its user's name, whoever else has it.",
+        Change("src/dibs/engine/auth.py", "_apart(line) if line.name.lower() in taken else line", "line"),
+    ),
+    put_back(
         "F-328",
         "A server that may open no more files says nothing.",
         Change(
@@ -169,6 +253,16 @@ FAULTS = (
             "    public = \"The server's store is damaged. "
             'Who runs the server finds more in its log. Ask another server."\n',
             "    public = None\n",
+        ),
+    ),
+    put_back(
+        "F-500",
+        "What is unreadable behind the last request is taken for its body.",
+        Change(
+            CONNECTION,
+            "        if not self._move(UNREADABLE).is_read:\n            return  #",
+            "        before = self._move(UNREADABLE)\n        if before is LAST:\n"
+            "            self._incoming = self.call\n        elif not before.is_read:\n            return  #",
         ),
     ),
     put_back(
@@ -253,6 +347,89 @@ FAULTS = (
             "src/dibs/oidc/commands.py",
             "for number, text in warnings_about(found.rules)]",
             "for number, rule in enumerate(found.rules, 1) for _, text in warnings_about((rule,))]",
+        ),
+    ),
+    put_back(
+        "F-691",
+        "A server that says nothing is not asked whether it is there.",
+        Change(
+            "src/dibs/server/dashboard/app.js",
+            "setInterval(() => {\n  if (!document.hidden && me) source?.listen();\n}, 500);\n",
+            "",
+        ),
+    ),
+    put_back(
+        "F-694",
+        "Who asks for / gets the page of the board, and a refusal for want of a token names no place to read.",
+        Change(
+            BOARD_ROUTES,
+            'is_page = api.settings.contract is not None or takes(call.headers.get(b"accept", b""), b"text/html")',
+            "is_page = True",
+        ),
+        Change("src/dibs/server/http/response.py", 'body["help"] = HELP', "pass"),
+    ),
+    put_back(
+        "F-781",
+        "The brief contract has the headers that say what a parameter says.",
+        Change(
+            DESCRIPTION,
+            '_SPARED = ("X-Dibs-Namespace", "Idempotency-Key", "Last-Event-ID", "X-Dibs-Names", "X-Dibs-Store")',
+            "_SPARED = ()",
+        ),
+    ),
+    put_back(
+        "F-782",
+        "Who signs out sees the page to sign in, whether the server answers or not.",
+        Change("src/dibs/server/dashboard/app.js", "    await logOut();\n", "    await logOut().catch(() => null);\n"),
+    ),
+    put_back(
+        "F-783",
+        "A list is not read again when time ends something in it, nor when a job is closed or opened.",
+        Change(
+            "src/dibs/server/dashboard/source.js",
+            "const isDue = !isLive || !(what in LISTS) || this.lists.get(what)?.rows.some(isOver);",
+            "const isDue = !isLive || !(what in LISTS);",
+        ),
+        Change("src/dibs/server/dashboard/source.js", '"pool-set", "closed", "opened"]);', '"pool-set"]);'),
+    ),
+    put_back(
+        "F-784",
+        "The board says that nobody has what is in the way of who waits for slots.",
+        Change(
+            "src/dibs/server/dashboard/columns.js",
+            'held: "who is before it comes first", closed: "it is closed", paused: "its pool is paused", ',
+            "",
+        ),
+        Change(
+            "src/dibs/server/dashboard/job.js",
+            "spans.holds.length ? holdsTable(spans, this._source.ns) : null",
+            "holdsTable(spans, this._source.ns)",
+        ),
+    ),
+    put_back(
+        "F-785",
+        "A field that several requests have refers into the first of them.",
+        Change(
+            DESCRIPTION,
+            'fields[field] = _ref("schemas", _put_as(self.schemas, field, schema))',
+            'known = [(key, each.get("properties", {})) for key, each in self.schemas.items()]\n'
+            "                    first = next(key for key, each in known if each.get(field) == schema)\n"
+            '                    if fields is not self.schemas[first]["properties"]:\n'
+            '                        fields[field] = _ref("schemas", f"{first}/properties/{field}")',
+        ),
+    ),
+    put_back(
+        "F-786",
+        "A server with another program's rules names the command and the skill that are refused there.",
+        Change(
+            INTRODUCTION,
+            "    command = _COMMAND if api.settings.contract is None else _IN_PLACE\n",
+            "    command = _COMMAND\n",
+        ),
+        Change(
+            INTRODUCTION,
+            'return plugin(PARTS, "shipped-files") if api.settings.contract is None else None',
+            'return plugin(PARTS, "shipped-files")',
         ),
     ),
 )

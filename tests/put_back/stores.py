@@ -96,6 +96,11 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-060",
+        "A version is a count of the commits since the last failover.",
+        Change(POSTGRES_STORE, "        name = new_number()\n", "        name = seen % (1 << 40) + 1\n"),
+    ),
+    put_back(
         "F-061",
         "The first commit on a new timeline goes on from the tokens and numbers that are there.",
         Change(POSTGRES_STORE, "floor = max(meta.token_floor + 1, snapshot.now_ms)", "floor = meta.token_floor + 1"),
@@ -264,6 +269,15 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-211",
+        "The headers of an answer may be as long as its sender likes.",
+        Change(
+            "src/dibs/stores/etcd/http2.py",
+            "if self._header_bytes > HEADER_BYTES_MAX:",
+            "if False:",
+        ),
+    ),
+    put_back(
         "F-271",
         "A version is a count of commits.",
         Change(POSTGRES_STORE, "        name = new_number()\n", "        name = seen + 1\n"),
@@ -381,5 +395,14 @@ FAULTS = (
         "F-510",
         "A new file that has nothing below its log is looked at again and again.",
         Change(SQLITE_IDENTITY, "return _NOTHING if has_no_table and self._seen == _NOTHING else None", "return None"),
+    ),
+    put_back(
+        "F-520",
+        "A value of another type than its field's is read.",
+        Change(
+            "src/dibs/base/record.py",
+            '    raise TypeError(f"{value!r:.80} is not {written}")\n',
+            "    return value\n",
+        ),
     ),
 )

@@ -43,10 +43,11 @@ _DELAYED = {"available_at": "2025-11-15T02:16:05.000Z", "retry_after_ms": 60_000
             "w1 has job for another 30s.",
             marks=pytest.mark.fault("F-392"),
         ),
-        (
+        pytest.param(
             {"status": "held", "owner": "w1", "remaining_ms": 30_000, "conflict": "c"}
             | {"holders": [{"name": "c"}, {"name": "c"}, {"name": "d"}]},
             "w1 and 1 other have c for another 30s.",
+            marks=pytest.mark.fault("F-392"),
         ),
         (
             {"name": "path:src/a", "status": "held", "owner": "w1", "remaining_ms": 30_000, "conflict": "path:src"},
