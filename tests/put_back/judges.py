@@ -154,6 +154,36 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-717",
+        "What a session got by an earlier claim counts as its own alone.",
+        Change(WORKLOAD, '({"units": 1} if may_share else {})', "{}"),
+    ),
+    put_back(
+        "F-718",
+        "A job that was opened must be given before anything else happens to it.",
+        Change(CHECKER, "not (is_same or lock.holders", "not (lock.holders"),
+    ),
+    put_back(
+        "F-719",
+        "A server that was stopped for a moment counts as well.",
+        Change(SIMULATION, "max(server.well_since_ms, server.stopped_until_ms)", "server.well_since_ms"),
+    ),
+    put_back(
+        "F-720",
+        "The clock of a store goes on while it answers nobody.",
+        Change(JUDGE, "for begin, end in silences if life.grant.began < end", "for begin, end in silences if end < 0"),
+    ),
+    put_back(
+        "F-721",
+        "A place is in every group that its session names.",
+        Change(JUDGE, "if groups.setdefault(call.ticket, call.group) != call.group:", "if False:"),
+    ),
+    put_back(
+        "F-722",
+        "A list that was taken away counts for the rest of the commit.",
+        Change(CHECKER, "if not written.acl and any(", "if False and any("),
+    ),
+    put_back(
         "F-725",
         "Whoever wishes to share a job may have lost it.",
         Change(

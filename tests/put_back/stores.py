@@ -405,4 +405,10 @@ FAULTS = (
             "    return value\n",
         ),
     ),
+    put_back(
+        "F-716",
+        "Each process of a machine trusts its own clock from its own last look, while etcd has no leader.",
+        Change(ETCD_CLOCK, "not self._clock.knows(reading) and note.agrees_with(reading)", "False"),
+        Change(ETCD_CLOCK, "if is_old and not self._write_note(note_revision):", "if is_old and self._write_note(-1):"),
+    ),
 )

@@ -223,6 +223,7 @@ PARTS = (
             "how-to/verify-your-own-setup.md",
             "explanation/faults.md",
             "explanation/what-the-faults-taught.md",
+            "explanation/long-runs.md",
         ),
     ),
     Feature(
