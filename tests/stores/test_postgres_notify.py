@@ -238,6 +238,7 @@ def test_a_listener_that_is_cut_off_listens_again_and_nothing_is_missed(
     wait_until(lambda: hears(near), "it listens again")
 
 
+@pytest.mark.full
 def test_behind_pgbouncer_nobody_listens_and_who_waits_is_served_all_the_same(
     schema: Schema, connect: Callable[..., PostgresStore], pgbouncer_url: str
 ) -> None:
@@ -253,6 +254,7 @@ def test_behind_pgbouncer_nobody_listens_and_who_waits_is_served_all_the_same(
     assert says["wake"].startswith("a pooler is in between")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("_never_looks")
 def test_behind_pgbouncer_a_direct_address_wakes_who_waits(
     schema: Schema, connect: Callable[..., PostgresStore], pgbouncer_url: str
