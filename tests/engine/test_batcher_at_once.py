@@ -274,8 +274,9 @@ def test_a_server_whose_decision_took_long_on_the_loop_is_not_quick_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = MemoryStore(lambda: 1_000)
-    decider = Decider(store, lambda events, seq: None)
-    decider.run([Acquire(ns="default", name="job", principal="team", owner="w", ttl_ms=60_000, fresh_lease_id="one")])
+    acquire = Acquire(ns="default", name="job", principal="team", owner="w", ttl_ms=60_000, fresh_lease_id="one")
+    Decider(store, lambda events, seq: None).run([acquire])
+    decider = Decider(store, lambda events, seq: None)  # whose pace knows nothing of this machine's
     decider.pace.took(100)
     assert decider.is_quick
     times = iter((0, STUCK_US_MIN + COMMAND_US))
