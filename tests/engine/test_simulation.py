@@ -253,7 +253,7 @@ def test_a_server_that_was_stopped_may_record_an_outage_of_the_others(stopped_ms
     assert world._denies_outage(now_ms + 1, now_ms + 2_000) == said
 
 
-@pytest.mark.fault("F-715")
+@pytest.mark.fault("F-715", "F-723")
 def test_the_judge_is_told_that_an_attempt_of_an_operator_may_be_carried_out_later() -> None:
     world = World(EpisodeSettings("attempts"), SimulatedClient)
     client = world.clients[0]
@@ -261,8 +261,10 @@ def test_the_judge_is_told_that_an_attempt_of_an_operator_may_be_carried_out_lat
 
     Request(client, Ask("open", "j")).stray(0)
     Request(client, Ask("inspect", "j")).stray(0)
+    Request(client, Ask("renew", "k", {"session_id": world.fresh_id(), "mode": "shared"})).stray(0)
 
-    assert [(call.call, call.job, call.outcome) for call in world.calls] == [("open", "j", UNKNOWN)]
+    noted = [(call.call, call.job, call.outcome) for call in world.calls]
+    assert noted == [("open", "j", UNKNOWN), ("share", "k", UNKNOWN)]
     assert world.calls[0].ended - world.calls[0].began == UNANSWERED_S
 
 

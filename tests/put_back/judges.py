@@ -149,8 +149,8 @@ FAULTS = (
         "An attempt of an operator that nobody answered is not noted.",
         Change(
             "src/dibs/testing/simulated_clients.py",
-            "        if self._asked.verb in BY_OPERATORS:\n            self.client.workload.note",
-            "        if not self._asked.verb:\n            self.client.workload.note",
+            "if self._asked.verb in BY_OPERATORS or (",
+            "if (",
         ),
     ),
     put_back(
@@ -182,6 +182,15 @@ FAULTS = (
         "F-722",
         "A list that was taken away counts for the rest of the commit.",
         Change(CHECKER, "if not written.acl and any(", "if False and any("),
+    ),
+    put_back(
+        "F-723",
+        "An owner that shares its job asks once.",
+        Change(
+            "src/dibs/testing/simulated_clients.py",
+            ' or (self._asked.verb == "renew" and "mode" in self._asked.document):',
+            ":",
+        ),
     ),
     put_back(
         "F-725",

@@ -163,9 +163,9 @@ class Request:
             self.client.answered(None, self._way_ms)
 
     def _note_hang_up(self) -> None:
-        """Tell the judge. A caller that hangs up leaves the queue, so its place is not kept. And what an operator asked
-        may be done later, also after the answer to the next attempt."""
-        if self._asked.verb in BY_OPERATORS:
+        """Tell the judge. A caller that hangs up leaves the queue, so its place is not kept. And what an operator asks,
+        or an owner that shares its job, may be done later, also after the answer to the next attempt."""
+        if self._asked.verb in BY_OPERATORS or (self._asked.verb == "renew" and "mode" in self._asked.document):
             self.client.workload.note(self._asked, self._sent_ms / 1000, lost())
         elif isinstance(self.command, commands.Acquire) and self._wait_ms:
             at, line = self._sent_ms / 1000, {"job": self.command.name, "key": self.command.request_key or ""}
