@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
+from io import StringIO
 from random import Random
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,9 @@ import pytest
 from dibs.base.errors import InvalidInput
 from dibs.base.reply import Reply
 from dibs.client.pending import withdrawal
+from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import Ask
+from dibs.testing import racers
 from dibs.testing.judge import NO_POOL, RecordedCall, exercised, judge, read_calls
 from dibs.testing.racers import race_terms
 from dibs.testing.workload import Workload
@@ -393,6 +397,27 @@ def test_what_a_session_got_by_an_earlier_claim_may_be_shared(features: set[str]
     lease = {"lease_id": "L", "fencing_token": 1, "remaining_ms": 2_000}
     life.note(Ask("renew", "x", {"session_id": "s"}), 0.5, Reply(200, lease))
     assert [(line["call"], line.get("units")) for line in noted] == [("claim", units)]
+
+
+@pytest.mark.fault("F-715")
+@pytest.mark.parametrize(("late_ms", "attempts"), [(0, []), (PATIENCE_MS, ["open"])])
+def test_an_operator_who_was_answered_late_may_have_asked_another_server_before(
+    late_ms: int, attempts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_s = 0.0
+
+    def answer(asked: Ask) -> Reply:
+        nonlocal at_s
+        at_s += late_ms / 1000
+        return Reply(200, {})
+
+    monkeypatch.setattr(racers, "now", lambda: at_s)
+    record = StringIO()
+    transport: Any = SimpleNamespace(ask=answer)
+    common = (racers.Recorder(record), "seed", Event())
+    racer = racers.Racer("c1", lambda: transport, common, race_terms("1", operates=True))
+    racer.ask_by(transport, Ask("open", "x"))
+    assert [json.loads(line)["call"] for line in record.getvalue().splitlines()] == attempts
 
 
 @pytest.mark.fault("F-712")
