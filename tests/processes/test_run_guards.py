@@ -13,7 +13,7 @@ import pytest
 
 from dibs.base import platforms
 from dibs.system.session_mark import process_mark
-from tests.processes.machine import LEAVES_GROUP, PATIENCE_SECONDS, Machine, finished, first_line, guards_of
+from tests.processes.machine import LEAVES_GROUP, PATIENCE_SECONDS, SETSID, Machine, finished, first_line, guards_of
 from tests.programs import ServerProcess, slowness, wait_until
 
 if TYPE_CHECKING:
@@ -201,6 +201,26 @@ def test_when_all_guards_are_killed_the_job_is_kept_while_anything_of_the_comman
         code, out = finished(waiter)  # elsewhere than on Linux: when the TTL ends
         assert code == 0
         assert begun.last_ns < int(out)
+
+
+@pytest.mark.fault("F-732")
+def test_a_killed_guardian_of_a_paused_wrapper_costs_no_time(machine: Machine, tmp_path: Path) -> None:
+    """The command died with it, and what is left of it has to be gone long before the claim ends."""
+    with work(machine, tmp_path, "--ttl", "10m") as begun:
+        begun.hit(run=STOP, guardian=KILL)
+        wait_until(lambda: begun.living == [], "nothing of the work is left")
+        assert machine.look("job")["status"] == "held"
+
+
+def test_children_that_may_stay_do_so_when_the_guards_go(machine: Machine, tmp_path: Path) -> None:
+    """The second guardian sees the end of the first, and is told before that it was in order."""
+    child = machine.start("run", "job", "--leave-children", "--", "sh", "-c", f"{SETSID}sleep 60 >&- 2>&- & echo $!")
+    left = int(first_line(child))
+    _, second = guards_of(child.pid)
+    assert finished(child)[0] == 0
+    wait_until(lambda: process_mark(second) is None, "the second guardian has ended")
+    assert process_mark(left) is not None
+    os.kill(left, KILL)
 
 
 def test_a_wrapper_that_was_killed_is_reported_as_lost_and_its_job_is_free_at_once(

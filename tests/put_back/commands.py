@@ -497,6 +497,15 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-732",
+        "The second guardian does not look whether the first one has ended.",
+        Change(
+            "src/dibs/cli/supervise/second_guardian.py",
+            "if self._guardian_mark is not None and not self._guardian_lives():",
+            "if False:",
+        ),
+    ),
+    put_back(
         "F-750",
         "Of claims that were typed at a terminal, one at a time can be proved.",
         Change(

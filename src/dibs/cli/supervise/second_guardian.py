@@ -1,8 +1,9 @@
 """The second guard of a command that `dibs run` started: it acts when the other two cannot.
 
 `dibs run` renews the claim, and the guardian stops the command in time. One or both of them can be killed or paused.
-If both are gone, this one kills the processes that are left. If the guardian should have killed everything by now and
-has not reported it, this one kills everything itself, before anybody else can own the job.
+If both are gone, this one kills the processes that are left. It does so as soon as the guardian alone is gone, because
+`dibs run` may be paused. If the guardian should have killed everything by now and has not reported it, this one kills
+everything itself, before anybody else can own the job.
 
 It is a child of `dibs run` and the parent of the guardian. It adopts orphans, so when any two of the three are killed,
 what the command started becomes the third one's (survivors.py). It also wakes a paused guardian when `dibs run` ends.
@@ -32,6 +33,7 @@ class SecondGuardian:
         self._orders = orders
         self._run = os.getppid()
         self._run_handle: int | None = None  # readable after `dibs run` has ended
+        self._guardian_handle: int | None = None
         self._guardian = guardian
         self._guardian_mark = process_mark(guardian)
         self._survivors = Survivors(token, (self._run, guardian))
@@ -53,17 +55,20 @@ class SecondGuardian:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         let_go_of_files(self._orders)
         self._run_handle = process_handle(self._run)  # without one, its end is seen at the next look
+        self._guardian_handle = process_handle(self._guardian)
         while not self._is_done:
             left_ms = NAP_MS if self._kill_ms is None else self._kill_ms - steady_ms()
-            watched = [self._orders] if self._run_handle is None else [self._orders, self._run_handle]
-            ready = select.select(watched, [], [], max(0, min(NAP_MS, left_ms)) / 1000)[0]
+            handles = [each for each in (self._run_handle, self._guardian_handle) if each is not None]
+            ready = select.select([self._orders, *handles], [], [], max(0, min(NAP_MS, left_ms)) / 1000)[0]
             if not self._is_alone and os.getppid() != self._run:
                 self._wake_guardian()
             if self._orders in ready:
                 self._hear()
-            if self._kill_ms is not None and steady_ms() >= self._kill_ms:
+            elif self._kill_ms is not None and steady_ms() >= self._kill_ms:
                 self._kill_ms = None
                 self._survivors.end(self._roots)
+            if self._guardian_mark is not None and not self._guardian_lives():
+                self._guardian_ended()
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -79,6 +84,14 @@ class SecondGuardian:
         if self._guardian_lives():
             os.kill(self._guardian, signal.SIGCONT)
 
+    def _guardian_ended(self) -> None:
+        """Kill what it guarded, at the next look: if it ended in order, the pipe says so, which is read first."""
+        self._guardian_mark = None
+        if self._guardian_handle is not None:
+            os.close(self._guardian_handle)
+            self._guardian_handle = None
+        self._kill_ms = steady_ms()
+
     def _hear(self) -> None:
         some = os.read(self._orders, 65536)
         if not some:
@@ -90,7 +103,7 @@ class SecondGuardian:
         *lines, self._buffer = (self._buffer + some).split(b"\n")
         for line in lines:
             order, _, word = line.decode().partition(" ")
-            if order == "D":
+            if order == "D" and self._guardian_mark is not None:
                 self._kill_ms = int(word) + self._kill_after_ms + LATE_MS
             elif order == "I":
                 self._session = word
