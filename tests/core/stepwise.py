@@ -215,7 +215,7 @@ def places_go_for_a_reason(step: Taken) -> None:
             assert isinstance(command, Leave | Withdraw), "nobody left"
         elif reason == "granted otherwise":
             assert _has(step.after, place.session, place.name, place.mode), "its session does not have the job"
-        elif reason in ("session ended", "stopped asking"):
+        elif reason == "session ended":
             assert not step.after.session_live(place.session), "its session goes on"
         else:
             assert reason == "deadlock", f"a live place went as {reason!r}"

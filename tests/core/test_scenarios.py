@@ -63,6 +63,7 @@ def check(script: Path, open_store: Callable[[Callable[[], int]], Store]) -> Non
 @pytest.mark.promise("tree", "queue:fifo", "queue:no-dead-grant", "queue:one-wake", "deadlock", "session")
 @pytest.mark.promise("all-or-nothing", "attempts", "access")
 @pytest.mark.fault("F-251", "F-252", "F-253")  # deadlock_by_polling_beside_a_line, _slots_twice, _behind_slots
+@pytest.mark.fault("F-733")  # line_dead_session_is_never_given_the_job
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_scenario_goes_as_written(script: Path) -> None:
     check(script, MemoryStore)

@@ -283,7 +283,10 @@ def queued(number: int, at_ms: int) -> Queued:
 
 @pytest.mark.parametrize(
     ("reason", "away_ms", "is_lost"),
-    [("left", KEPT_MS, True), ("answered", 10, True), ("left", KEPT_MS + 1, False), ("done", 10, False)],
+    [
+        *[("left", KEPT_MS, True), ("answered", 10, True), ("left", KEPT_MS + 1, False), ("done", 10, False)],
+        pytest.param("session ended", 50, False, marks=pytest.mark.fault("F-733")),
+    ],
 )
 def test_a_place_that_changed_although_its_caller_asked(reason: str, away_ms: int, is_lost: bool) -> None:
     court = Court()
@@ -296,6 +299,21 @@ def test_a_place_that_changed_although_its_caller_asked(reason: str, away_ms: in
     told = f"c1 stood in line for {JOB} at place 1, asked again with its ticket after {away_ms} ms"
     said = [("queue:fifo", f"{told}, and was told of place 2: others are ahead of it now who came after it.")]
     assert court.said == (said if is_lost else [])
+
+
+@pytest.mark.parametrize(("left_ms", "is_early"), [(0, False), (1, True)])
+def test_a_place_that_went_with_a_session_that_lasts_longer_is_reported(left_ms: int, is_early: bool) -> None:
+    court = Court()
+    times: dict[str, Any] = {"since_ms": NOW_MS, "renewed_ms": NOW_MS, "ttl_ms": 9_000}
+    times["expires_ms"] = NOW_MS + left_ms
+    session = SessionRecord(id="s", ns=NS, owner="c1", principal="team", **times)
+    court.records[session_key("s")] = Versioned(record=session, version=1)
+    wait(court, place(JOB, 1, "c1").replace(session="s"))
+    court.said.clear()
+    gone = Event(at_ms=NOW_MS, kind=LEFT, ns=NS, job=JOB, owner="c1", ticket=1, reason="session ended")
+    court.checker.committed({}, [gone], NOW_MS)
+    said = f"c1's place for {JOB} went with its session, which lasts for {left_ms} ms more."
+    assert court.said == ([("lease:never-early", said)] if is_early else [])
 
 
 def test_a_waiter_that_was_given_its_job_and_is_not_answered_is_reported_as_late() -> None:

@@ -404,4 +404,9 @@ FAULTS = (
         "A copy of the beginning of an earlier try begins it again.",
         Change(EFFECTS, " or note.id in known.earlier)", ")"),
     ),
+    put_back(
+        "F-733",
+        "A waiter whose session has ended is said to have stopped asking.",
+        Change(EXPIRY, "        return SESSION_ENDED\n", "        return STOPPED_ASKING\n"),
+    ),
 )

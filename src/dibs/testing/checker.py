@@ -30,6 +30,7 @@ from dibs.core.commands import (
 )
 from dibs.core.events import Event
 from dibs.core.holds.endings import remembered
+from dibs.core.holds.expiry import SESSION_ENDED
 from dibs.core.lease_outcomes import Numbered, Renewed, Transferred
 from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
 from dibs.core.outcomes import Granted, GrantedAll, Held, KeySpent, NotCurrent, Queued, Refused, SessionOver, Status
@@ -378,6 +379,8 @@ class Checker:
             is_own = isinstance(ticket, Ticket) and self._is_let_go(job, ticket)
             if event.reason == "left" and not is_own and not self.asking.isdisjoint(self._stood[job, event.ticket]):
                 self._say("queue:fifo", f"{event.owner}'s place for {job} was given up while it waited.")
+            if event.reason == SESSION_ENDED and isinstance(ticket, Ticket) and ticket.session is not None:
+                self._session_had_ended(event, session_key(ticket.session), puts)
         self._follow(event, now_ms)
 
     def _too_many(self, event: Event, live: dict[int, Event], owners: str) -> str:
@@ -493,6 +496,17 @@ class Checker:
                 continue
             if now_ms < ended_ms + min(before.ttl_ms, 5_000) // 2:
                 self._say("lease:outage-credit", f"{loss} in an outage.")
+
+    def _session_had_ended(self, event: Event, key: str, puts: Puts) -> None:
+        """A place goes with its session: an end that is on record, or its time is up."""
+        before, after = self._now(key, {}), self._now(key, puts)
+        if not isinstance(before, SessionRecord) or not isinstance(after, SessionRecord) or after.ended_ms:
+            return
+        if event.at_ms < before.expires_ms:
+            early_ms = before.expires_ms - event.at_ms
+            said = f"{event.owner}'s place for {event.job} went with its session, which lasts for {early_ms} ms more."
+            self._say("lease:never-early", said)
+        self._had_its_chance(f"{event.owner} lost its place for {event.job}", before, event.at_ms)
 
     def _outage(self, event: Event) -> None:
         began_ms = event.began_ms or 0

@@ -10,7 +10,7 @@ from dibs.core import events, records
 from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
 from dibs.core.draft import Draft
 from dibs.core.holds.capacity import live_holders
-from dibs.core.holds.expiry import end_expired, need_sessions, session_deadline_ms, session_over
+from dibs.core.holds.expiry import SESSION_ENDED, end_expired, need_sessions, session_deadline_ms, session_over
 from dibs.core.holds.proof import may_use, own_session
 from dibs.core.holds.quota import SESSIONS, is_current, over_sessions, retake_quota, return_quota, take_quota
 from dibs.core.limits import FREED_MAX
@@ -129,7 +129,7 @@ def _leave_queues(draft: Draft, session: records.SessionRecord) -> None:
     for wait in session.waits:
         ticket = draft.ticket(wait.ns, wait.name, wait.number)
         if ticket is not None:
-            give_up(draft, ticket, "session ended")
+            give_up(draft, ticket, SESSION_ENDED)
 
 
 def _free_holds(draft: Draft, session: records.SessionRecord) -> None:

@@ -21,6 +21,8 @@ from dibs.core.holds.outage_credit import credited_ms
 from dibs.core.limits import TICKET_MS
 from dibs.core.records import BROKEN, EXPIRED, RELEASED, Holder, LockRecord, SessionRecord, Ticket, session_key
 
+STOPPED_ASKING, SESSION_ENDED = "stopped asking", "session ended"  # why a place in a queue is over
+
 
 def session_deadline_ms(draft: Draft, session: SessionRecord) -> int:
     """The deadline of a session: when it ended, or one TTL after its last renewal."""
@@ -41,11 +43,16 @@ def ticket_deadline_ms(draft: Draft, ticket: Ticket) -> int:
     return credited_ms(ticket.expires_ms, ticket.renewed_ms, TICKET_MS, draft.meta().outages)
 
 
-def ticket_over(draft: Draft, ticket: Ticket) -> bool:
-    """Return whether a waiter stopped asking, or its session has ended. It must not be given the job."""
+def why_over(draft: Draft, ticket: Ticket) -> str | None:
+    """Return why a waiter must not be given the job any more, as its event says it: its session has ended, or it
+    stopped asking."""
     if ticket.session is not None and session_over(draft, draft.session(ticket.session)):
-        return True
-    return draft.vouched_ms >= ticket_deadline_ms(draft, ticket)
+        return SESSION_ENDED
+    return STOPPED_ASKING if draft.vouched_ms >= ticket_deadline_ms(draft, ticket) else None
+
+
+def ticket_over(draft: Draft, ticket: Ticket) -> bool:
+    return why_over(draft, ticket) is not None
 
 
 def deadline_ms(draft: Draft, holder: Holder) -> int:

@@ -11,7 +11,7 @@ from dibs.core import commands, events, records
 from dibs.core.claims.job_settings import end_closures
 from dibs.core.claims.sessions import finish
 from dibs.core.draft import Draft
-from dibs.core.holds.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
+from dibs.core.holds.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, why_over
 from dibs.core.lease_outcomes import Swept
 from dibs.core.outcomes import Outcome
 from dibs.core.waiting.queue import give_up, go_on, refresh
@@ -39,8 +39,9 @@ def sweep(draft: Draft, command: commands.Sweep) -> Outcome:
     if isinstance(found, records.SessionRecord):
         return _sweep_session(draft, command.key, found)
     if isinstance(found, records.Ticket):
-        if ticket_over(draft, found):
-            give_up(draft, found, "stopped asking")
+        over = why_over(draft, found)
+        if over is not None:
+            give_up(draft, found, over)
         elif found.expires_ms < (deadline := ticket_deadline_ms(draft, found)):
             draft.put(found.replace(expires_ms=deadline))
     elif isinstance(found, records.Tree):

@@ -28,7 +28,7 @@ from dibs.core.holds.access import allowed, put_list
 from dibs.core.holds.capacity import is_paused, misfit, own_hold
 from dibs.core.holds.endings import end_hold
 from dibs.core.holds.exclusion import blockers, is_blocked, named, tree_neighbours
-from dibs.core.holds.expiry import end_expired, shown, ticket_over
+from dibs.core.holds.expiry import end_expired, shown, ticket_over, why_over
 from dibs.core.holds.grants import for_session, grant, swap
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
 from dibs.core.names import in_tree
@@ -58,8 +58,9 @@ def ticket_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -
         ticket = tickets.recognised(draft, ask, names)
     if ticket is None or ticket.number not in draft.lock(ticket.ns, ticket.name).line:
         return None  # a ticket is in no queue after a git remote had half of a push
-    if ticket_over(draft, ticket):
-        give_up(draft, ticket, "stopped asking")
+    over = why_over(draft, ticket)
+    if over is not None:
+        give_up(draft, ticket, over)
         return None
     if ticket.mode == SHARED and in_tree(ticket.name):  # `refresh` looks only at places that exclude the claim
         queues = dict.fromkeys(names)
@@ -236,8 +237,9 @@ def _note_stop(draft: Draft, ticket: Ticket) -> bool:
 
 def _pointless(draft: Draft, ticket: Ticket) -> str | None:
     """Return why a ticket must not be served: its owner is gone or not allowed, or a job that it needs is done."""
-    if ticket_over(draft, ticket):
-        return "stopped asking"
+    over = why_over(draft, ticket)
+    if over is not None:
+        return over
     for part in tickets.needed_parts(draft, ticket):
         lock = draft.lock(ticket.ns, part.name)
         unfit = _unfit(draft, lock, ticket)
