@@ -47,7 +47,7 @@ FAULTS = (
         "A machine that is new to etcd's stopwatch goes by whole seconds.",
         Change(
             ETCD_CLOCK,
-            "for _ in range(COUNT_LOOKS if started_ms + reading.elapsed_s * 1_000 >= mark_ms else 0):",
+            "for _ in range(COUNT_LOOKS):",
             "for _ in range(0):",
         ),
     ),
@@ -331,8 +331,8 @@ FAULTS = (
         "A note of an older version is read as one of this.",
         Change(
             ETCD_CLOCK,
-            "    except (ValueError, LookupError, TypeError, AttributeError):\n        return None\n\n\ndef _started",
-            "    except ValueError:\n        return None\n\n\ndef _started",
+            "    except (ValueError, LookupError, TypeError, AttributeError):\n        return None\n",
+            "    except ValueError:\n        return None\n",
         ),
     ),
     put_back(
@@ -407,8 +407,16 @@ FAULTS = (
     ),
     put_back(
         "F-716",
-        "Each process of a machine trusts its own clock from its own last look, while etcd has no leader.",
-        Change(ETCD_CLOCK, "not self._clock.knows(reading) and note.agrees_with(reading)", "False"),
-        Change(ETCD_CLOCK, "if is_old and not self._write_note(note_revision):", "if is_old and self._write_note(-1):"),
+        "A process goes on by its own clock when another one has said what the time is.",
+        Change(
+            ETCD_CLOCK,
+            "            self._begin()  # another process has said what the time is\n            return\n",
+            "            self._clock.count_from(reading)\n            return\n",
+        ),
+    ),
+    put_back(
+        "F-734",
+        "A process that knows the time badly says it at once.",
+        Change(ETCD_CLOCK, "            self._pause(AGREE_MS / 1000)\n", ""),
     ),
 )

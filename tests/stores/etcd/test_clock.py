@@ -28,6 +28,7 @@ HOUR_MS = 3_600_000
 BEGAN_MS = 1_700_000_000_000
 # Whole seconds, the tolerance, one check, and the last look before it.
 AHEAD_MS_MAX = 1_000 + 500 + 1_000 + CHECK_MS
+APART_MS_MAX = 20  # two processes
 
 
 class World:
@@ -367,6 +368,57 @@ def test_no_mixture_of_bad_clocks_pushes_the_time_ahead(world: World, seed: int)
             assert now_ms - world.store_ms() <= AHEAD_MS_MAX, f"seed {seed}"
             if dice.random() < 0.5:
                 _quietly(write, stores[at])
+
+
+class Turns:
+    """Some processes, of which any may be asked while another one waits. What each says is compared with what was said
+    before: none may be ahead of another. For then a lease of the other would be over too early for it."""
+
+    def __init__(self, world: World, dice: random.Random, *boots: str) -> None:
+        self._world, self._dice = world, dice
+        self._machines = [Machine(world, each) for each in boots]
+        self._stores = [world.open(machine) for machine in self._machines]
+        self._busy: set[int] = set()
+        self._least_ms = 0
+        world.pause = self._pause  # type: ignore[method-assign]
+
+    def take(self) -> None:
+        at, chance = self._dice.randrange(len(self._stores)), self._dice.random()
+        if chance < 0.15:
+            self._world.change_leader()
+        if at in self._busy:
+            return
+        if chance > 0.9:
+            self._stores[at] = self._world.open(self._machines[at])
+        self._busy.add(at)
+        ahead_ms = now_of(self._stores[at]) - self._world.store_ms()
+        assert ahead_ms <= self._least_ms + APART_MS_MAX, f"process {at}"
+        self._least_ms = min(self._least_ms, ahead_ms)
+        if self._dice.random() < 0.4:
+            write(self._stores[at])
+        self._busy.remove(at)
+
+    def _pause(self, seconds: float) -> None:
+        if seconds < 1:
+            self._world.passed_ms += round(seconds * 1_000)
+            return
+        for _ in range(10):
+            self._world.passed_ms += round(seconds * 100)
+            if self._dice.random() < 0.3:
+                self.take()
+
+
+@pytest.mark.fault("F-716", "F-734")
+@pytest.mark.promise("lease:never-early")
+@pytest.mark.parametrize("seed", range(6))
+def test_no_process_is_ahead_of_what_another_one_said_whatever_happens_to_the_leader(world: World, seed: int) -> None:
+    """Three servers of one machine and two of another, each of which begins again now and then."""
+    dice = random.Random(seed)
+    write(world.open(Machine(world, "the first")))
+    turns = Turns(world, dice, "one", "one", "one", "two", "two")
+    for _ in range(200):
+        world.passed_ms += dice.choice((0, 10, 300, CHECK_MS - 100, UNCOUNTED_MS - 1_000, UNCOUNTED_MS + 700, 60_000))
+        turns.take()
 
 
 def _quietly(call: Callable[[EtcdStore], None], store: EtcdStore) -> None:

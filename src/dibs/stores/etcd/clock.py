@@ -5,7 +5,7 @@ its time is left, in whole seconds of the leader's steady clock. One such lease,
 the **stopwatch**. Three keys:
 
     time        the time of the latest decision. Every commit raises it, every read reads it.
-    stopwatch.10   the lease's id, and what the store's time was when it was started
+    stopwatch.10   the lease's id, the term of the leader that counts, and what the store's time was when it was started
     boot/ID     for one boot of one machine: the offset of its steady clock to the store's time
 
 A process computes its first time from these, and continues by its own steady clock. Its time is the highest of these:
@@ -18,9 +18,13 @@ used; a wrong or changed wall clock moves no lease.
 **The guard.** Every CHECK_MS the process compares how far its own clock and the stopwatch came since the last check,
 and over the last minutes. If they differ by more than the tolerance, one of the two is wrong: the process refuses to
 decide anything, says so, and afterwards uses the stopwatch alone. A note of a boot is trusted only if it passes the
-same check. A change of etcd's leader restarts the stopwatch, which then shows too little and is not used here. How long
-there was no leader is said by the first process of the boot that looks, in the note, and all others take its time: a
-lease that one of them gives must not be over early for another, which lost less of that time.
+same check.
+
+**A new count.** A new leader counts from nothing, and only the clocks of processes know how long there was none. So one
+of them says it, with a new stopwatch, and all others take its time, as if they had just begun. Otherwise a lease that
+one of them gives would be over early for another, which lost less of that time. A process whose clock was compared
+lately says it at once. Any other waits until nobody decides by the old count any more, so that who knows better is
+first.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ import time
 from _thread import allocate_lock
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from dibs.base import clock as machine
 from dibs.base.errors import DibsError, StoreUnavailable
@@ -46,6 +51,7 @@ from dibs.stores.etcd.transaction import OPS_MAX, end_of
 CHECK_MS = 2_000
 RECOVER_MS = 30_000  # how long a clock that ran too fast is watched before it is trusted again
 UNCOUNTED_MS = 10_000  # for how long our own clock alone is trusted, while etcd changes its leader
+AGREE_MS = CHECK_MS + 1_000  # nobody decides for longer by what it saw of the old count; an answer may take a second
 BASE_MS = 600_000  # over how long small differences add up before the comparison starts again
 
 
@@ -69,42 +75,55 @@ class EtcdClock:
         """Return whether it has run well for long enough since it last ran too fast."""
         return self.steady_ms() >= self._distrusted_until_ms
 
-    def begin(self, mark_ms: int, started_ms: int, reading: StopwatchReading | None, note: BootNote | None) -> bool:
+    def begin(self, mark_ms: int, started_ms: int, reading: StopwatchReading, note: BootNote | None) -> bool:
         """Set the clock from the data in etcd. False if the boot's note is unusable and must be written again."""
-        at_ms = self.steady_ms() if reading is None else reading.after_ms
+        at_ms = reading.after_ms
         self._base = self._newest = reading
         self._last_ms = 0
-        if reading is not None and note is not None and note.agrees_with(reading):
+        if note is not None and note.agrees_with(reading):
             self._set(max(mark_ms, note.offset_ms + at_ms), at_ms)
             self._follow_stopwatch(started_ms, reading)
             return True
-        self._set(max(mark_ms, 0 if reading is None else _surely_passed(started_ms, reading)), at_ms)
+        self._set(max(mark_ms, _surely_passed(started_ms, reading)), at_ms)
         return False
 
-    def note(self) -> BootNote | None:
+    def note(self, reading: StopwatchReading) -> bytes:
         """The note for other processes of this boot."""
-        if self._newest is None or self._offset_ms is None:
-            return None
-        return BootNote(offset_ms=self._offset_ms, reading=self._newest)
+        assert self._offset_ms is not None, "the clock was not set"
+        return encode(BootNote(offset_ms=self._offset_ms, reading=reading).dump()).encode()
 
     def knows(self, reading: StopwatchReading) -> bool:
-        """Return whether the newest reading is of the same leader, so that the two can be compared."""
+        """Return whether it is of the same count as the newest reading, so that the two can be compared."""
         return self._newest is not None and difference_ms(self._newest, reading) is not None
 
-    def forget_leader(self) -> None:
-        """Compare nothing with what was read so far."""
-        self._newest = None
+    def carry(self, mark_ms: int, lease: str, term: str | None) -> bool:
+        """Go on without a count, after the one of that lease and leader. False: it was not compared with that for too
+        long, and the time that is not sure is lost."""
+        newest, at_ms = self._newest, self.steady_ms()
+        if newest is None or newest.lease != lease or term not in (None, newest.term) or not self.is_trusted():
+            sure_ms = 0
+        elif at_ms - newest.after_ms <= UNCOUNTED_MS:
+            self.saw(mark_ms)
+            return True
+        else:
+            assert self._offset_ms is not None, "the clock was not set"
+            sure_ms = self._offset_ms + newest.after_ms + UNCOUNTED_MS
+        self._base = self._newest = None
+        self._last_ms = 0
+        self._set(max(mark_ms, sure_ms), at_ms)
+        return False
+
+    def count_from(self, reading: StopwatchReading) -> None:
+        """The first reading of a new count: the time goes on."""
+        self._base = self._newest = reading
 
     def check_is_due(self) -> bool:
         return self._newest is None or not 0 <= self.steady_ms() - self._newest.after_ms < CHECK_MS
 
-    def check(self, mark_ms: int, started_ms: int, reading: StopwatchReading | None) -> int:
+    def check(self, mark_ms: int, started_ms: int, reading: StopwatchReading) -> int:
         """Compare with the stopwatch. Returns by how much our clock is too fast; below 0: too slow; 0: neither. A clock
         that was too fast uses only etcd's data afterwards, and is not trusted for RECOVER_MS."""
-        base, newest, self._newest = self._base, self._newest, reading
-        if reading is None or base is None or newest is None:
-            self._base = reading
-            return 0
+        base, newest, self._newest = self._base or reading, self._newest or reading, reading
         off_ms = difference_ms(newest, reading) or difference_ms(base, reading) or 0
         if off_ms > 0:
             # Times returned since the last good check may have been too high. They are not returned again.
@@ -115,12 +134,6 @@ class EtcdClock:
             return off_ms
         if off_ms < 0:
             self._base, self._distrusted_until_ms = reading, reading.after_ms
-        elif difference_ms(newest, reading) is None:
-            self._base = reading
-            # The leader has changed: only our clock says how long that took, and it is trusted for a short time only.
-            if reading.after_ms - newest.after_ms > UNCOUNTED_MS and self._offset_ms is not None:
-                self._last_ms = 0
-                self._set(max(mark_ms, self._offset_ms + newest.after_ms + UNCOUNTED_MS), reading.after_ms)
         elif reading.after_ms - base.after_ms > BASE_MS:
             self._base = reading
         self._follow_stopwatch(started_ms, reading)
@@ -162,11 +175,30 @@ STOPWATCH_S = 10 * 365 * 24 * 3600
 BOOT_KEPT_MS = 30 * 24 * 3600 * 1000
 COUNT_PAUSE_S = 0.01
 COUNT_LOOKS = 150  # for a second and some more
-BEHIND_MS = 5_000  # a stopwatch that is so far behind the time of the last commit is restarted
+BEHIND_MS = 5_000  # a stopwatch that is so far behind the time of the last commit counts no more
 
 
-# `time`; of the stopwatch its revision, start and lease; of the note and the format their revisions; the old stopwatch.
-ClockState = tuple[int, tuple[int, int, str], tuple[int, BootNote | None], tuple[int, int, KeyValue | None]]
+class Started(NamedTuple):
+    """The stopwatch, as its key says."""
+
+    revision: int
+    at_ms: int  # the store's time
+    lease: str
+    term: str | None  # None: by dibs up to 0.3
+
+    def is_counting(self, reading: StopwatchReading | None, mark_ms: int) -> bool:
+        """Return whether it still counts. It does not after a change of leader, nor when its lease is gone, as in a
+        backup that was put back."""
+        if reading is None or self.term not in (None, reading.term):
+            return False
+        return self.at_ms + reading.elapsed_s * SECOND_MS > mark_ms - BEHIND_MS
+
+    def dump(self) -> bytes:
+        return encode({"at_ms": self.at_ms, "lease": self.lease, "term": self.term}).encode()
+
+
+# `time`; the stopwatch; of the note and the format their revisions; the old stopwatch.
+ClockState = tuple[int, Started, tuple[int, BootNote | None], tuple[int, int, KeyValue | None]]
 
 
 class ClockOff(StoreUnavailable):
@@ -275,23 +307,24 @@ class EtcdTime:
         state = state or self._state()
         if state is None:
             raise StoreUnavailable("The store's keys in etcd were deleted while it was opened. Try again.")
-        mark_ms, (revision, started_ms, lease), (note_revision, note), found = state
+        mark_ms, watch, (note_revision, note), found = state
         if self.format_before is None:
             self.format_before = 0 if is_mine else found[1]
         if not self._keep_format(*found):
             self._begin()
             return
-        reading = self._reading(lease)
-        if reading is not None and not is_mine and not (note is not None and note.agrees_with(reading)):
-            before_ms = reading.after_ms
-            reading = self._when_it_counts_up(reading, started_ms, mark_ms)
-            mark_ms += 0 if reading is None else reading.after_ms - before_ms
-        if not self._clock.begin(mark_ms, started_ms, reading, note) and not self._write_note(note_revision):
-            # Another process of this boot was first: use its note.
-            self._clock = EtcdClock(self._clock.steady_ms)
-            self._begin()
-            return
-        self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
+        reading: StopwatchReading | None = self._reading(watch.lease)
+        if reading is not None and watch.is_counting(reading, mark_ms):
+            if not is_mine and not (note is not None and note.agrees_with(reading)):
+                before_ms = reading.after_ms
+                reading = self._when_it_counts_up(reading)
+                mark_ms += reading.after_ms - before_ms
+            is_known = self._clock.begin(mark_ms, watch.at_ms, reading, note)
+            if is_known or self._write_note(reading, note_revision):
+                return
+        else:
+            self._count_anew(mark_ms, watch)
+        self._begin()  # or another process was first: use its note, or its stopwatch
 
     def _keep_format(self, revision: int, number: int, old: KeyValue | None) -> bool:
         """Refuse a prefix of a format that this dibs does not read, before anything is written there. One of an older
@@ -311,16 +344,16 @@ class EtcdTime:
         return False
 
     def _check(self) -> None:
-        state = self._state()
-        if state is None:
-            raise StoreUnavailable("The store's keys in etcd were deleted while it was open. Start this process again.")
-        mark_ms, (revision, started_ms, lease), (note_revision, note), _ = state
-        reading = self._reading(lease)
-        if reading is not None and note is not None and not self._clock.knows(reading) and note.agrees_with(reading):
-            off_ms = 0
-            self._clock.begin(mark_ms, started_ms, reading, note)
-        else:
-            off_ms = self._clock.check(mark_ms, started_ms, reading)
+        mark_ms, watch, (note_revision, note), _ = self._known_state()
+        reading = self._reading(watch.lease)
+        if reading is None or not watch.is_counting(reading, mark_ms):
+            if not self._count_anew(mark_ms, watch):
+                self._begin()
+            return
+        if not self._clock.knows(reading):
+            self._begin()  # another process has said what the time is
+            return
+        off_ms = self._clock.check(mark_ms, watch.at_ms, reading)
         if off_ms:
             where = "ahead of" if off_ms > 0 else "behind"
             self.trouble = ClockOff(
@@ -328,17 +361,13 @@ class EtcdTime:
                 "Nothing is decided here until they run alike for a while: look at the clock source of this machine, "
                 "and of etcd's leader."
             )
-            self._write_note(note_revision)
+            self._write_note(reading, note_revision)
             return
         if self._clock.is_trusted():
             self.trouble = None
-        # If the leader has changed, an older note is useless to new processes.
-        is_old = reading is not None and (note is None or note.reading.term != reading.term)
-        if is_old and not self._write_note(note_revision):
-            self._clock.forget_leader()  # another process was first: take its time
-            self._check()
-            return
-        self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
+        is_useless = note is None or difference_ms(note.reading, reading) is None
+        if is_useless and not self._write_note(reading, note_revision):
+            self._begin()  # another process was first: take its time
 
     def _state(self) -> ClockState | None:
         """`time`, and the stopwatch, this boot's note and the format with their revisions, the last one with the
@@ -351,16 +380,22 @@ class EtcdTime:
         if time is None or watch is None:
             return None
         started = decode(watch.value.decode())
-        stopwatch = (watch.mod_revision, int(started["at_ms"]), str(started["lease"]))
+        stopwatch = Started(watch.mod_revision, int(started["at_ms"]), str(started["lease"]), started.get("term"))
         noted = (0, None) if note is None else (note.mod_revision, _note(note))
         found = (0, 1, old) if number is None else (number.mod_revision, int(number.value), old)
         return int(time.value), stopwatch, noted, found
 
+    def _known_state(self) -> ClockState:
+        state = self._state()
+        if state is None:
+            raise StoreUnavailable("The store's keys in etcd were deleted while it was open. Start this process again.")
+        return state
+
     def _make(self) -> bool:
         """Begin to use a new prefix. The wall clock is read only here. False: somebody else was first."""
         lease, now_ms = self._stopwatch.start(), self._wall_ms()
-        keys = self._layout
-        puts = {keys.time: b"%016d" % now_ms, keys.stopwatch: _started(now_ms, lease), keys.format: b"%d" % FORMAT}
+        keys, watch = self._layout, Started(0, now_ms, lease, self._read_fresh(lease).term)
+        puts = {keys.time: b"%016d" % now_ms, keys.stopwatch: watch.dump(), keys.format: b"%d" % FORMAT}
         made = self._client.txn(
             [messages.put_op(key, value) for key, value in puts.items()],
             [messages.compare_revision(key, 0) for key in puts],
@@ -369,16 +404,16 @@ class EtcdTime:
             self._stopwatch.stop(lease)
         return made.succeeded
 
-    def _when_it_counts_up(self, reading: StopwatchReading, started_ms: int, mark_ms: int) -> StopwatchReading | None:
-        """The first reading after the stopwatch counted up, which tells the time exactly. Not if it is behind the last
-        commit anyway, because another leader counts now."""
-        found: StopwatchReading | None = reading
-        for _ in range(COUNT_LOOKS if started_ms + reading.elapsed_s * 1_000 >= mark_ms else 0):
+    def _when_it_counts_up(self, reading: StopwatchReading) -> StopwatchReading:
+        """The first reading after the stopwatch counted up, which tells the time exactly."""
+        for _ in range(COUNT_LOOKS):
             self._pause(COUNT_PAUSE_S)
             found = self._reading(reading.lease)
-            if found is None or found.elapsed_s != reading.elapsed_s:
+            if found is None:
                 break
-        return found
+            if difference_ms(reading, found) is None or found.elapsed_s != reading.elapsed_s:
+                return found
+        return reading
 
     def _reading(self, lease: str) -> StopwatchReading | None:
         before_ms = self._clock.steady_ms()
@@ -389,26 +424,42 @@ class EtcdTime:
             before_ms=before_ms, after_ms=self._clock.steady_ms(), elapsed_s=found[0], lease=lease, term=found[1]
         )
 
-    def _restart_if_behind(
-        self, reading: StopwatchReading | None, started_ms: int, mark_ms: int, revision: int, lease: str
-    ) -> None:
-        """After a change of leader the stopwatch shows less time than passed; after a restored backup it is gone."""
-        if reading is not None and started_ms + reading.elapsed_s * 1_000 > mark_ms - BEHIND_MS:
-            return
+    def _read_fresh(self, lease: str) -> StopwatchReading:
+        reading = self._reading(lease)
+        if reading is None:
+            raise StoreUnavailable("A lease that etcd had just granted was gone. Try again.")
+        return reading
+
+    def _count_anew(self, mark_ms: int, old: Started) -> bool:
+        """Start another stopwatch, which says what the time is. False: another process did so."""
+        if not self._clock.carry(max(mark_ms, old.at_ms), old.lease, old.term):
+            self._pause(AGREE_MS / 1000)
+            mark_ms, found, _, _ = self._known_state()
+            if found.revision != old.revision:
+                return False
+            self._clock.saw(mark_ms)
         now_ms = self._clock.now_ms()
         fresh = self._stopwatch.start()
-        is_swapped = self._put_if(self._layout.stopwatch, revision, _started(now_ms, fresh))
-        self._stopwatch.stop(lease if is_swapped else fresh)
+        reading = self._read_fresh(fresh)
+        keys, watch = self._layout, Started(0, now_ms, fresh, reading.term)
+        note = messages.put_op(keys.boot(self._boot_id()), self._clock.note(reading))
+        is_first = self._client.txn(
+            [messages.put_op(keys.stopwatch, watch.dump()), note],
+            [
+                messages.compare_revision(keys.stopwatch, old.revision),
+                messages.compare_value(keys.time, messages.LESS, b"%016d" % (now_ms + 1)),
+            ],
+        ).succeeded
+        if is_first:
+            self._clock.count_from(reading)
+        self._stopwatch.stop(old.lease if is_first else fresh)
+        return is_first
 
-    def _write_note(self, revision: int) -> bool:
+    def _write_note(self, reading: StopwatchReading, revision: int) -> bool:
         """The first process that writes it wins: all of a boot agree to the millisecond. False: another was first."""
-        note = self._clock.note()
-        if note is None:
-            return True
-        return self._put_if(self._layout.boot(self._boot_id()), revision, encode(note.dump()).encode())
-
-    def _put_if(self, key: bytes, revision: int, value: bytes) -> bool:
-        return self._client.txn([messages.put_op(key, value)], [messages.compare_revision(key, revision)]).succeeded
+        key = self._layout.boot(self._boot_id())
+        note, compare = messages.put_op(key, self._clock.note(reading)), messages.compare_revision(key, revision)
+        return self._client.txn([note], [compare]).succeeded
 
 
 def _note(kv: KeyValue) -> BootNote | None:
@@ -417,7 +468,3 @@ def _note(kv: KeyValue) -> BootNote | None:
         return BootNote.load(decode(kv.value.decode()))
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
-
-
-def _started(at_ms: int, lease: str) -> bytes:
-    return encode({"at_ms": at_ms, "lease": lease}).encode()

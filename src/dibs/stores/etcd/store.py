@@ -234,6 +234,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
             for key, each in zip(page, found, strict=True):
                 records[key] = self._found(key, each.first, epoch) if each.first else ABSENT
             if len(records) == len(wanted):
+                self._time.ready()  # the answer may have taken as long as a change of leader
                 return Snapshot(now_ms=self._time.now_ms(), records=records)
             revision = answer.revision
 
