@@ -111,6 +111,16 @@ def test_nothing_is_claimed_in_a_store_that_was_exported_with_freeze_until_it_is
     terminal.claim("issue-1842")
 
 
+@pytest.mark.fault("F-737")
+def test_a_list_of_a_frozen_store_has_what_its_owners_have(terminal: Terminal) -> None:
+    """Nothing in it expires."""
+    terminal.claim("issue-1842", "--ttl", "10s")
+    terminal("export", "--freeze")
+    terminal.wait(60)
+    assert "has issue-1842" in terminal("owner", "issue-1842").out
+    assert [each["name"] for each in terminal("list", "--json").data["locks"]] == ["issue-1842"]
+
+
 def test_an_import_into_a_store_that_is_not_empty_changes_nothing(terminal: Terminal) -> None:
     lease = terminal.claim("issue-1842")
     copy = archive_of(terminal)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import StoreUnavailable
 from dibs.client.settings import connect_as
 from dibs.stores.codec import FORMAT
+from dibs.stores.sqlite.backup import sole_use
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal
@@ -70,3 +78,63 @@ def test_a_restore_says_which_tokens_came_back(outside: Terminal, tmp_path: Path
         f"Valid again: bearer tokens that may have been revoked since the backup: {named} and 2 others. "
         "Look at `dibs token list`."
     )
+
+
+@pytest.mark.fault("F-739")
+def test_a_restore_says_what_of_the_backup_cannot_be_read(outside: Terminal, tmp_path: Path) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    url = ("--url", f"sqlite:{path}")
+    assert outside("claim", "job", *url).exit == 0
+    assert outside("backup", str(copy), *url).exit == 0
+    with closing(sqlite3.connect(copy)) as db:
+        db.execute("UPDATE records SET body = '{' WHERE key = 'lock/default/job'")
+        db.commit()
+    ran = outside("restore", str(copy), *url)
+    assert ran.exit == 0
+    assert "1 record(s) cannot be read, and are damaged in the store: lock/default/job. See `dibs doctor`." in ran.out
+
+
+def test_a_store_in_the_place_of_a_backup_is_named_with_the_right_order(outside: Terminal, tmp_path: Path) -> None:
+    store = f"sqlite://{tmp_path}/store.db"
+    said = outside("restore", store, str(tmp_path / "copy.db")).err
+    assert f"{store} is a store, not a backup. Name the file: dibs restore FILE --url {store}" in said
+
+
+@pytest.mark.fault("F-738")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_a_restore_over_a_store_of_another_user_says_whose_it_is() -> None:
+    """In a folder that everybody may write to."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "store.db")
+        path.touch(0o600)
+        path.parent.chmod(0o777)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(StoreUnavailable) as told, sole_use(str(path)):
+                pass
+        finally:
+            os.seteuid(0)
+    assert told.value.details == (
+        f"{path} belongs to another user, who may be using it. Restore as that user. Nothing was changed."
+    )
+
+
+@pytest.mark.e2e
+@pytest.mark.fault("F-736")
+@pytest.mark.parametrize("command", ["backup", "restore"])
+def test_a_copy_that_is_stopped_leaves_no_part_of_it(outside: Terminal, command: str, tmp_path: Path) -> None:
+    """As `timeout` and a shutdown stop it."""
+    path, made = tmp_path / "store.db", tmp_path / "made.db"
+    url = ("--url", f"sqlite://{path}")
+    assert outside("claim", "job", *url).exit == 0
+    assert outside("backup", str(made), *url).exit == 0
+    step = "copy" if command == "backup" else "sync"
+    stops = f"import os, signal; from dibs.stores.sqlite import backup; backup.{step} = "
+    stops += (
+        "lambda *a: os.kill(os.getpid(), signal.SIGTERM); import runpy; runpy.run_module('dibs', run_name='__main__')"
+    )
+    words = ["backup", str(tmp_path / "new.db")] if command == "backup" else ["restore", str(made)]
+    before = {each.name for each in tmp_path.iterdir()}
+    ended = subprocess.run([sys.executable, "-c", stops, *words, *url], check=False, capture_output=True, timeout=60)
+    assert ended.returncode == 128 + signal.SIGTERM, ended
+    assert {each.name for each in tmp_path.iterdir()} - {"store.db-wal", "store.db-shm"} == before

@@ -345,7 +345,7 @@ def test_https_to_a_server_that_speaks_http_says_so() -> None:
 
     with ScriptedServer([None], wrap=complain) as server:
         place = server_address(server.url.replace("http:", "https:"))
-        reply = HttpTransport(Servers((place,)), timeout_ms=2000).ask(Ask("inspect", "a"))
+        reply = HttpTransport(Servers((place,)), timeout_ms=20_000).ask(Ask("inspect", "a"))
     assert "Is it http:// and not https://?" in details(reply)
 
 

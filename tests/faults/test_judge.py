@@ -141,6 +141,12 @@ GOOD = {
     ],
     "another place after a long silence": [place(0, "k1", "t1"), place(20, "k1", "t2")],
     "another place after it left": [place(0, "k1", "t1"), leave(1, "k1"), place(2, "k1", "t2")],
+    "another place after another ask of its session got the job and gave it back": [
+        place(0, "k2", "t2", session="s"),
+        claim(1, 1, session="s", **B),
+        release(1.2, 1, **B),
+        place(0.5, "k2", "t3", session="s", ended=1.4),
+    ],
     "shared from now on": [claim(0, 1), share(0.5, 1), claim(0.8, 2, units=1, **B), renew(1, 1)],
     "shared from now on, by its session": [
         claim(0, 1, session="s"),
@@ -210,6 +216,14 @@ BAD = {
     "granted while closed": ("closed", [close(0), claim(1, 1)]),
     "granted while the folder is closed": ("closed", [close(0, "lab/"), claim(1, 1, job="lab/0")]),
     "another place": ("queue:fifo", [place(0, "k1", "t1"), place(1, "k1", "t2")]),
+    "another place of a session that never had the job": (
+        "queue:fifo",
+        [
+            place(0, "k1", "t1", session="s"),
+            place(0.3, "k2", "t2", session="s", **B),
+            place(1, "k1", "t3", session="s"),
+        ],
+    ),
     "moved back": ("queue:fifo", [place(0, "k1", "t1", 1), place(1, "k1", "t1", 4)]),
     "not replaced": (
         "queue:newest",
@@ -266,7 +280,7 @@ BAD = {
 }
 
 
-@pytest.mark.fault("F-720", "F-721")
+@pytest.mark.fault("F-720", "F-721", "F-740")
 @pytest.mark.parametrize("name", GOOD)
 def test_a_run_in_which_the_promises_were_kept_is_not_blamed(name: str) -> None:
     assert judge(GOOD[name]) == []

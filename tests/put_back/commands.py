@@ -506,6 +506,17 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-736",
+        "A copy is not told of the signal that stops it.",
+        Change(ADMIN, "    with StopSignals():  # so that no part of a copy stays\n", "    if True:\n"),
+        Change(ADMIN, "    with StopSignals():\n        done = put_back", "    if True:\n        done = put_back"),
+    ),
+    put_back(
+        "F-739",
+        "A restore does not say what cannot be read.",
+        Change(ADMIN, '    text += _left_out(done, "damaged in the store")\n', ""),
+    ),
+    put_back(
         "F-750",
         "Of claims that were typed at a terminal, one at a time can be proved.",
         Change(

@@ -193,6 +193,11 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-740",
+        "A place of a session goes only if its own ask ends.",
+        Change(JUDGE, "if any(each.began < call.ended and each.ended > before.began for each in others):", "if False:"),
+    ),
+    put_back(
         "F-725",
         "Whoever wishes to share a job may have lost it.",
         Change(

@@ -419,4 +419,23 @@ FAULTS = (
         "A process that knows the time badly says it at once.",
         Change(ETCD_CLOCK, "            self._pause(AGREE_MS / 1000)\n", ""),
     ),
+    put_back(
+        "F-735",
+        "A commit that failed is no trouble, unless the disk is full.",
+        Change(
+            POSTGRES_STORE,
+            "            self._trouble = error\n            raise\n        if self._trouble",
+            "            self._trouble = None if type(error) is StoreUnavailable else error\n            raise\n"
+            "        if self._trouble",
+        ),
+    ),
+    put_back(
+        "F-738",
+        "A store of another user is a failure of dibs.",
+        Change(
+            "src/dibs/stores/sqlite/backup.py",
+            "    except PermissionError:\n        raise StoreUnavailable(",
+            "    except NotImplementedError:\n        raise StoreUnavailable(",
+        ),
+    ),
 )

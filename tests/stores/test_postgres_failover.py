@@ -15,6 +15,7 @@ from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, Held, NotCurrent
 from dibs.core.records import META_KEY
 from dibs.engine.coordinator import Coordinator
+from dibs.server.monitor.health import known_trouble
 from dibs.stores.port import Conflict
 from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
@@ -297,7 +298,7 @@ def test_a_copy_that_is_put_back_at_once_is_read_anew_and_what_is_due_in_it_is_f
         check_that_only_the_second_is_the_owner(first, second, lost)
 
 
-@pytest.mark.fault("F-065")
+@pytest.mark.fault("F-065", "F-735")
 def test_a_standby_that_is_away_is_named_and_nobody_is_told_to_end_the_commit_that_waits(
     postgres_programs: tuple[str, str],
 ) -> None:
@@ -317,4 +318,5 @@ def test_a_standby_that_is_away_is_named_and_nobody_is_told_to_end_the_commit_th
         assert not told.value.unknown
         assert "kept open" not in told.value.details
         assert asks.read([key_of("kept")]).records[key_of("kept")].record == lock("kept")
+        assert isinstance(known_trouble(asks, None), StoreUnavailable), "a look at its health makes it no better"
         pair.primary.signal(signal.SIGKILL)

@@ -236,6 +236,7 @@ def restore(source: str, path: str) -> Document:
             SqliteStore(draft).close()
         except DibsError as error:
             raise InvalidInput(error.details.replace(draft, source)) from None
+        damaged = copies.unreadable(draft)
         with copies.sole_use(path) as old:
             done = _prepare(draft, old)
             copies.take_over_owner(draft, path)
@@ -243,7 +244,7 @@ def restore(source: str, path: str) -> Document:
             kept = copies.keep_aside(path)
             os.rename(draft, path)
             copies.sync(os.path.dirname(path))
-    return {"path": path, "kept": kept, **done}
+    return {"path": path, "kept": kept, "damaged": damaged, **done}
 
 
 def _prepare(draft: str, old: copies.Counters | None) -> Document:

@@ -278,6 +278,9 @@ def _decided(
             continue
         now_ms = snapshot.now_ms
         view = View(now_ms, {key: versioned.record for key, versioned in snapshot.records.items()})
+        meta = view.records[records.META_KEY]
+        if isinstance(meta, records.Meta) and meta.frozen is not None:
+            view.vouched_ms = meta.frozen.at_ms  # nothing expires while it is frozen
         for each in list(todo):
             try:
                 found[each] = ask(view, each)

@@ -490,8 +490,16 @@ def _waiting(run: Sequence[RecordedCall]) -> Iterator[tuple[RecordedCall, Record
 
 def _changed_places(run: Sequence[RecordedCall]) -> Iterator[Violation]:
     """A waiter that keeps asking keeps its place, and nobody comes before it."""
+    asks: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)  # that may have got the job for their session
+    for call in run:
+        if call.session and call.call == "claim" and call.outcome != REFUSED:
+            asks[call.job, call.session].append(call)
     for before, call in _waiting(run):
         if call.ticket != before.ticket:
+            # With the job its session needs no place; it may have given it back before this one asked again.
+            others = asks.get((call.job, call.session), ())
+            if any(each.began < call.ended and each.ended > before.began for each in others):
+                continue
             said = f"{call.client} waited for {call.job}, asked again in time, and was given another place."
             yield Violation("queue:fifo", said, (before, call))
         elif call.position > before.position:

@@ -370,6 +370,28 @@ def test_no_mixture_of_bad_clocks_pushes_the_time_ahead(world: World, seed: int)
                 _quietly(write, stores[at])
 
 
+@pytest.mark.fault("F-734")
+def test_a_stopwatch_that_took_long_to_start_is_not_used(world: World) -> None:
+    """Others would be behind for as long as that: they do not know when it began to count."""
+    machine = Machine(world)
+    stores = [world.open(machine) for _ in range(2)]
+    assert now_of(stores[0]) == now_of(stores[1])
+    world.change_leader()
+    world.passed_ms += CHECK_MS
+    start, slow_ms = world.start, 600
+
+    def slowly() -> str:
+        world.passed_ms += slow_ms
+        return start()
+
+    world.start = slowly  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable, match="takes long to answer"):
+        now_of(stores[0])
+    slow_ms = 400
+    assert now_of(stores[1]) == world.store_ms()
+    assert world.store_ms() - 420 <= now_of(world.open(Machine(world, "two"))) <= world.store_ms()
+
+
 class Turns:
     """Some processes, of which any may be asked while another one waits. What each says is compared with what was said
     before: none may be ahead of another. For then a lease of the other would be over too early for it."""

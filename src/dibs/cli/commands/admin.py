@@ -272,7 +272,8 @@ def backup(call: Call) -> Answer:
     from dibs.client.store_admin import backup as back_up
 
     path = call.values["file"]
-    done = back_up(present_store(call), path, takes_damage=bool(call.values.get("damaged")))
+    with StopSignals():  # so that no part of a copy stays
+        done = back_up(present_store(call), path, takes_damage=bool(call.values.get("damaged")))
     return yes(done, f"Copied the store to {path} ({done['bytes']} bytes).{_left_out(done, 'damaged')}", quiet=path)
 
 
@@ -291,14 +292,18 @@ def restore(call: Call) -> Answer:
     from dibs.client.store_admin import restore as put_back
     from dibs.client.store_admin import sqlite_path
 
-    url = call.settings.url or default_store_url()
+    url, source = call.settings.url or default_store_url(), call.values["file"]
+    if source.startswith("sqlite:"):
+        raise InvalidInput(f"{source} is a store, not a backup. Name the file: dibs restore FILE --url {source}")
     if not url.startswith("sqlite:"):
         raise InvalidInput(
             "dibs restore works on SQLite files only. Name the store with --url sqlite:///PATH, or use dibs import."
         )
-    done = put_back(call.values["file"], sqlite_path(url))
+    with StopSignals():
+        done = put_back(source, sqlite_path(url))
     kept = f"\nThe old file is kept as {done['kept']}." if done["kept"] else ""
     text = f"Restored {done['path']}. New fencing tokens are above {done['token_floor']}.{kept}{_tokens_back(done)}"
+    text += _left_out(done, "damaged in the store")
     return yes(done, text, quiet=str(done["token_floor"]))
 
 

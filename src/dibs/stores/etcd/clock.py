@@ -38,6 +38,7 @@ from typing import NamedTuple
 from dibs.base import clock as machine
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.base.jsontext import decode, encode
+from dibs.core.limits import ETCD_CLOCK_MS_MAX
 from dibs.stores import formats
 from dibs.stores.codec import FORMAT
 from dibs.stores.etcd import messages
@@ -432,24 +433,24 @@ class EtcdTime:
 
     def _count_anew(self, mark_ms: int, old: Started) -> bool:
         """Start another stopwatch, which says what the time is. False: another process did so."""
+        keys = self._layout
+        compares = [messages.compare_revision(keys.stopwatch, old.revision)]
         if not self._clock.carry(max(mark_ms, old.at_ms), old.lease, old.term):
             self._pause(AGREE_MS / 1000)
             mark_ms, found, _, _ = self._known_state()
             if found.revision != old.revision:
                 return False
             self._clock.saw(mark_ms)
+            compares.append(messages.compare_value(keys.time, messages.EQUAL, b"%016d" % mark_ms))
         now_ms = self._clock.now_ms()
         fresh = self._stopwatch.start()
         reading = self._read_fresh(fresh)
-        keys, watch = self._layout, Started(0, now_ms, fresh, reading.term)
+        if self._clock.now_ms() - now_ms > ETCD_CLOCK_MS_MAX:  # nobody could say when it began to count
+            self._stopwatch.stop(fresh)
+            raise StoreUnavailable("etcd takes long to answer after a change of its leader. Try again.")
+        watch = Started(0, now_ms, fresh, reading.term)
         note = messages.put_op(keys.boot(self._boot_id()), self._clock.note(reading))
-        is_first = self._client.txn(
-            [messages.put_op(keys.stopwatch, watch.dump()), note],
-            [
-                messages.compare_revision(keys.stopwatch, old.revision),
-                messages.compare_value(keys.time, messages.LESS, b"%016d" % (now_ms + 1)),
-            ],
-        ).succeeded
+        is_first = self._client.txn([messages.put_op(keys.stopwatch, watch.dump()), note], compares).succeeded
         if is_first:
             self._clock.count_from(reading)
         self._stopwatch.stop(old.lease if is_first else fresh)

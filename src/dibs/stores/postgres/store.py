@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from dibs.base import clock
-from dibs.base.errors import DibsError, StoreFull, StoreUnavailable
+from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.base.ids import new_number
 from dibs.base.logger import log
 from dibs.core.events import Event
@@ -197,7 +197,7 @@ class PostgresStore(Store, Maintenance):
             if self._lacks_history:
                 self._raise_floor()
             last_seq = self._write(expect, puts, events)
-        except StoreFull as error:
+        except StoreUnavailable as error:
             self._trouble = error
             raise
         if self._trouble is not None and (events or not puts or any(not expect[key] for key in puts)):
@@ -480,8 +480,9 @@ class PostgresStore(Store, Maintenance):
         return [*self._notices, *([] if self._held_back is None else [f"{self._held_back}."])]
 
     def trouble(self) -> DibsError | None:
-        """A full disk. Most commits go well on one, because they change rows where they are. So it is over only when
-        the tables could grow."""
+        """Why the last commit failed: a full disk, or a standby that does not answer. Most commits go well on a full
+        disk, because they change rows where they are, and reads need no standby. So it is over only when the tables
+        could grow."""
         return self._trouble
 
     def close(self) -> None:

@@ -234,7 +234,13 @@ def _locked_unread(path: str) -> Iterator[None]:
     """The same for a file that SQLite cannot read: its lock bytes are taken by hand."""
     import fcntl
 
-    with open(path, "r+b") as file:
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except PermissionError:
+        raise StoreUnavailable(
+            f"{path} belongs to another user, who may be using it. Restore as that user. Nothing was changed."
+        ) from None
+    with open(number, "r+b") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCKS_BYTES, LOCKS_AT)
         except OSError:
