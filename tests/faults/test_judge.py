@@ -147,6 +147,12 @@ GOOD = {
         release(1.2, 1, **B),
         place(0.5, "k2", "t3", session="s", ended=1.4),
     ],
+    "a repeat of a claim that was granted before its pool got fewer slots": [
+        pool(0, 3),
+        claim(1, 0, key="k1", lease="", units=3, **UNKNOWN),
+        pool(1.5, 2),
+        claim(1.7, 1, units=3),
+    ],
     "shared from now on": [claim(0, 1), share(0.5, 1), claim(0.8, 2, units=1, **B), renew(1, 1)],
     "shared from now on, by its session": [
         claim(0, 1, session="s"),
@@ -280,7 +286,7 @@ BAD = {
 }
 
 
-@pytest.mark.fault("F-720", "F-721", "F-740")
+@pytest.mark.fault("F-720", "F-721", "F-740", "F-741")
 @pytest.mark.parametrize("name", GOOD)
 def test_a_run_in_which_the_promises_were_kept_is_not_blamed(name: str) -> None:
     assert judge(GOOD[name]) == []

@@ -198,6 +198,11 @@ FAULTS = (
         Change(JUDGE, "if any(each.began < call.ended and each.ended > before.began for each in others):", "if False:"),
     ),
     put_back(
+        "F-741",
+        "A claim is granted since its last try, whatever became of the others.",
+        Change(JUDGE, "asked.get((grant.job, grant.key), grant.began)", "grant.began"),
+    ),
+    put_back(
         "F-725",
         "Whoever wishes to share a job may have lost it.",
         Change(

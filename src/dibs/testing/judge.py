@@ -165,6 +165,7 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
     wrong: list[Violation] = []
     families = Families(run)
     lives = lives_of(run, families, wrong)
+    asked = _first_asked(run)
     silences = _silences(run)
     pools: dict[str, list[RecordedCall]] = defaultdict(list)
     for call in run:
@@ -175,13 +176,13 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
         mine.sort(key=lambda life: life.grant.ended)
         related = families.of(mine)
         alone[job] = [life for life in mine if not life.grant.units and not families.share(life, related)]
-        wrong += _too_many_owners(mine, pools[job], families)
+        wrong += _too_many_owners(mine, pools[job], families, asked)
         wrong += _same_tokens(mine)
         wrong += _falling_tokens(alone[job])
         wrong += _late_requests(alone[job])
         wrong += _ceilings(mine, silences)
     wrong += _keys(run)
-    wrong += _closed(run, lives)
+    wrong += _closed(run, lives, asked)
     # Who is of an owner's family does not wait for it.
     wrong += _order([call for call in run if not families.has(call.session)])
     wrong += _changed_places(run)
@@ -189,6 +190,15 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
     wrong += _lost_early(run, lives)
     wrong += _reads(run, alone)
     return sorted(wrong, key=lambda each: each.calls[-1].ended)
+
+
+def _first_asked(run: Sequence[RecordedCall]) -> dict[tuple[str, str], float]:
+    """When each claim was first sent, by its job and request key. If its answer was lost, it was granted since then."""
+    asked: dict[tuple[str, str], float] = {}
+    for call in run:
+        if call.call in CLAIMS and call.key:
+            asked.setdefault((call.job, call.key), call.began)
+    return asked
 
 
 class Families:
@@ -299,7 +309,9 @@ def _share(lives: Iterable[Life], call: RecordedCall) -> None:
             life.shared = min(life.shared, call.began)
 
 
-def _too_many_owners(lives: list[Life], pool: list[RecordedCall], families: Families) -> Iterator[Violation]:
+def _too_many_owners(
+    lives: list[Life], pool: list[RecordedCall], families: Families, asked: Mapping[tuple[str, str], float]
+) -> Iterator[Violation]:
     """An owner that wants a job alone has it alone, but for its family. The others have no more units than it has."""
     spans = sorted((begin, end, at) for at, life in enumerate(lives) for begin, end in life.sure())
     now: list[tuple[float, float, int]] = []  # who is sure at the beginning of a span
@@ -317,7 +329,7 @@ def _too_many_owners(lives: list[Life], pool: list[RecordedCall], families: Fami
         owners = [grant for grant in (*others, two) if grant.units]
         if not two.units or any(_shares(grant, pool) for grant in owners):
             continue
-        slots, taken = _slots(owners, pool), sum(grant.units for grant in owners)
+        slots, taken = _slots(owners, pool, asked), sum(grant.units for grant in owners)
         if 0 < slots < taken:
             said = f"{len(owners)} owners of {two.job} were sure of {taken} units together, and it has {slots} slots."
             yield Violation("units", said, tuple(owners))
@@ -327,11 +339,12 @@ def _shares(grant: RecordedCall, pool: list[RecordedCall]) -> bool:
     return not grant.slots and not pool
 
 
-def _slots(owners: list[RecordedCall], pool: list[RecordedCall]) -> int:
+def _slots(owners: list[RecordedCall], pool: list[RecordedCall], asked: Mapping[tuple[str, str], float]) -> int:
     """The most slots that the job can have had while these owners came; 0 if it may have had no number of them. A pool
     that got fewer takes nothing away."""
     slots = max((grant.slots for grant in owners), default=0)
-    first, last = min(grant.began for grant in owners), max(grant.ended for grant in owners)
+    first = min(asked.get((grant.job, grant.key), grant.began) for grant in owners)
+    last = max(grant.ended for grant in owners)
     known = [call for call in pool if call.outcome == OK and call.ended < first]
     newest = max((call.began for call in known), default=0.0)
     sizes = [call.slots for call in pool if call.began <= last and (call.ended >= newest or call.outcome != OK)]
@@ -413,15 +426,14 @@ def _keys(run: Sequence[RecordedCall]) -> Iterator[Violation]:
             yield Violation("idem:acquire", f"One request key got two leases of {call.job}.", (first, call))
 
 
-def _closed(run: Sequence[RecordedCall], lives: dict[tuple[str, str], Life]) -> Iterator[Violation]:
+def _closed(
+    run: Sequence[RecordedCall], lives: dict[tuple[str, str], Life], asked: Mapping[tuple[str, str], float]
+) -> Iterator[Violation]:
     """A job that is closed is granted to nobody who asks for it."""
     changes: dict[str, list[RecordedCall]] = defaultdict(list)
-    asked: dict[tuple[str, str], float] = {}
     for call in run:
         if call.call in ("close", "open") and call.outcome != REFUSED:
             changes[call.job].append(call)
-        elif call.call in CLAIMS and call.key:
-            asked.setdefault((call.job, call.key), call.began)
     for life in lives.values():
         grant = life.grant
         first = asked.get((grant.job, grant.key), 0.0)
