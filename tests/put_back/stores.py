@@ -116,8 +116,8 @@ FAULTS = (
         "A full disk of PostgreSQL is forgotten.",
         Change(
             POSTGRES_STORE,
-            "        except StoreFull as error:\n            self._trouble = error\n            raise\n",
-            "        except StoreFull:\n            raise\n",
+            "            self._trouble = error\n            raise\n        if self._trouble",
+            "            raise\n        if self._trouble",
         ),
     ),
     put_back(

@@ -17,7 +17,8 @@ from dibs.stores.port import Store
 Connect = Callable[[], Store]
 PassTime = Callable[[int], None]
 
-WAIT_S_MAX = 20.0  # no wait of the suite is longer
+WAIT_S_MAX = 20.0  # no wait of the suite is longer, but for the end of threads, of which each may have much to do
+HANG_S_MAX = 240.0
 
 
 class ContractBase:
@@ -118,7 +119,7 @@ def in_threads(jobs: list[Callable[[], None]]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(WAIT_S_MAX)
+        thread.join(HANG_S_MAX)
         assert not thread.is_alive(), "a thread of the test hangs"
     if errors:
         raise errors[0]

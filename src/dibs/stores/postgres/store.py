@@ -480,9 +480,9 @@ class PostgresStore(Store, Maintenance):
         return [*self._notices, *([] if self._held_back is None else [f"{self._held_back}."])]
 
     def trouble(self) -> DibsError | None:
-        """Why the last commit failed: a full disk, or a standby that does not answer. Most commits go well on a full
-        disk, because they change rows where they are, and reads need no standby. So it is over only when the tables
-        could grow."""
+        """Return why the last commit failed: a full disk, or a standby that does not answer. Most commits go well on a
+        full disk, because they change rows where they are, and reads need no standby. So it is over only when the
+        tables could grow."""
         return self._trouble
 
     def close(self) -> None:
