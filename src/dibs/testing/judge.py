@@ -193,7 +193,8 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
 
 
 def _first_asked(run: Sequence[RecordedCall]) -> dict[tuple[str, str], float]:
-    """When each claim was first sent, by its job and request key. If its answer was lost, it was granted since then."""
+    """Return when each claim was first sent, by its job and request key. It may have been granted since, if its answer
+    was lost."""
     asked: dict[tuple[str, str], float] = {}
     for call in run:
         if call.call in CLAIMS and call.key:
