@@ -173,7 +173,7 @@ def test_a_move_that_is_interrupted_says_how_to_unfreeze_the_store(tmp_path: Pat
         _, told = child.communicate(timeout=WAIT_S_MAX)
     os.close(reading)
     assert child.returncode == 128 + number
-    assert f"The store may be frozen; to use it again: dibs export --unfreeze --url {old}" in told
+    assert f"The store is frozen; to use it again: dibs export --unfreeze --url {old}" in told
 
 
 def test_an_import_says_what_came_in(terminal: Terminal, tmp_path: Path) -> None:
@@ -201,6 +201,16 @@ def test_an_import_into_a_new_store_says_so_and_does_not_ask_whether_another_was
     assert f"Imported 1 record into a new store, {tmp_path}/new.db." in done.stdout.decode()
     again = dibs("import", url, "--from", str(copy), home=tmp_path)
     assert b"The store is not empty. Import into an empty one, or with --add" in again.stderr
+
+
+@pytest.mark.fault("F-744")
+def test_an_export_that_fails_says_whether_the_store_is_frozen(terminal: Terminal, tmp_path: Path) -> None:
+    copy = tmp_path / "claims.jsonl"
+    copy.touch()
+    assert "The store is not frozen." in refused(terminal("export", "--freeze", "--to", str(copy)))
+    assert terminal("export", "--freeze", "--to", str(tmp_path / "new.jsonl")).exit == 0
+    said = refused(terminal("export", "--freeze", "--to", str(copy)))
+    assert "The store is frozen; to use it again: dibs export --unfreeze" in said
 
 
 def test_a_server_is_not_exported_through(terminal: Terminal, tmp_path: Path) -> None:
@@ -247,6 +257,7 @@ def test_an_export_to_a_full_disk_fails(terminal: Terminal, tmp_path: Path) -> N
 
 
 @pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-743")
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
 def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_import_completes_it(
     terminal: Terminal, tmp_path: Path, signal_number: int
@@ -281,6 +292,10 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
     refused = dibs("claim", "issue-1", "--url", url, home=tmp_path)
     assert refused.returncode == 69
     assert b"is not complete" in refused.stderr
+    for words in (("list",), ("owner", "issue-1"), ("agents",)):  # what is not there yet looks free
+        looked = dibs(*words, "--url", url, home=tmp_path)
+        assert looked.returncode == 69, looked
+        assert b"is not complete" in looked.stderr
     assert dibs("export", "--unfreeze", url, home=tmp_path).returncode == 64
     assert dibs("export", url, home=tmp_path).returncode == 64
     done = dibs("import", url, "--from", str(copy), home=tmp_path)

@@ -274,6 +274,7 @@ def test_serve_takes_a_port_of_this_machine(terminal: Terminal, monkeypatch: pyt
     assert seen[0].bind == "127.0.0.1:8080"
     for wrong in (("--port", "0"), ("--port", "70000"), ("--port", "x"), ("--port", "1", "--bind", "h:2")):
         assert terminal("serve", *wrong).exit == 64
+    assert "--port takes a whole number from 1 to 65535, not '0'" in terminal("serve", "--port", "0").err
     assert len(seen) == 1
 
 

@@ -137,4 +137,6 @@ def test_a_copy_that_is_stopped_leaves_no_part_of_it(outside: Terminal, command:
     before = {each.name for each in tmp_path.iterdir()}
     ended = subprocess.run([sys.executable, "-c", stops, *words, *url], check=False, capture_output=True, timeout=60)
     assert ended.returncode == 128 + signal.SIGTERM, ended
+    is_now = f"there is no {tmp_path}/new.db" if command == "backup" else f"{path} is as it was"
+    assert f"dibs: The {command} was stopped: {is_now}." in ended.stderr.decode()
     assert {each.name for each in tmp_path.iterdir()} - {"store.db-wal", "store.db-shm"} == before

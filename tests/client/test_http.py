@@ -125,6 +125,14 @@ def test_it_is_not_asked_for_ever() -> None:
     assert FATE_UNKNOWN in details(reply)
 
 
+@pytest.mark.fault("F-745")
+def test_a_refusal_after_a_lost_answer_says_of_which_try_the_outcome_is_not_known() -> None:
+    body = {"error": "x", "code": "upstream_unavailable", "details": "It is away. Nothing was changed."}
+    with ScriptedServer([None] + [reply_of(503, body)] * 3) as server:
+        reply = transport_to(server).ask(Ask("acquire", "a", KEY))
+    assert details(reply) == f"It is away. Nothing was changed. An earlier try had no answer. {FATE_UNKNOWN}"
+
+
 @pytest.mark.parametrize(("verb", "document"), [("break", {"reason": "r"}), ("acquire", {})])
 def test_what_may_not_happen_twice_is_asked_once(verb: str, document: dict[str, str]) -> None:
     with ScriptedServer([None, None]) as server:

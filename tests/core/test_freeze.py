@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.core import lease_outcomes, outcomes
-from dibs.core.commands import Freeze, KeepTickets, RaiseFloor, Sweep, Thaw
+from dibs.core.commands import Freeze, Inspect, KeepTickets, RaiseFloor, Sweep, Thaw
 from dibs.core.decide import decide
 from dibs.core.draft import View
 from dibs.core.records import META_KEY, FreezeMark, LockRecord, Meta, SessionRecord, session_key
@@ -26,6 +26,7 @@ def decided(now_ms: int, meta: Meta | None, command: Any, **others: Any) -> Any:
         (KeepTickets(tickets=(("default", "job", 1),)), outcomes.TicketsKept),
         (Sweep(key=KEY), lease_outcomes.Swept),
         (acquire(), lease_outcomes.Frozen),
+        (Inspect(ns="default", name="job"), lease_outcomes.Frozen),
     ],
 )
 def test_a_frozen_store_refuses_callers_and_keeps_its_servers_calm(command: Any, answer: type) -> None:

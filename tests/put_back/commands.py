@@ -179,7 +179,7 @@ FAULTS = (
         "A move that fails does not say how the old store is thawed.",
         Change(
             ADMIN,
-            '        if freeze:\n            error.details += f" {how_to_undo}"\n        raise\n',
+            '        if freeze:\n            error.details += f" {_left_frozen(store, undoing)}"\n        raise\n',
             "        raise\n",
         ),
         Change(
@@ -227,7 +227,7 @@ FAULTS = (
         Change(
             "src/dibs/cli/commands/admin.py",
             "    except KeyboardInterrupt:\n        if freeze:\n"
-            "            call.complain(how_to_undo)\n        raise\n    if call.stderr",
+            "            call.complain(_left_frozen(store, undoing))\n        raise\n    if call.stderr",
             "    except KeyboardInterrupt:\n        raise\n    if call.stderr",
         ),
     ),
@@ -508,13 +508,36 @@ FAULTS = (
     put_back(
         "F-736",
         "A copy is not told of the signal that stops it.",
-        Change(ADMIN, "    with StopSignals():  # so that no part of a copy stays\n", "    if True:\n"),
-        Change(ADMIN, "    with StopSignals():\n        done = put_back", "    if True:\n        done = put_back"),
+        Change(ADMIN, "        with StopSignals():  # so that no part of a copy stays\n", "        if True:\n"),
+        Change(
+            ADMIN,
+            "        with StopSignals():\n            done = put_back",
+            "        if True:\n            done = put_back",
+        ),
     ),
     put_back(
         "F-739",
         "A restore does not say what cannot be read.",
         Change(ADMIN, '    text += _left_out(done, "damaged in the store")\n', ""),
+    ),
+    put_back(
+        "F-742",
+        "Nobody looks for a draft that is left.",
+        Change("src/dibs/base/new_files.py", "    _forget_drafts(folder, begin)\n", ""),
+    ),
+    put_back(
+        "F-744",
+        "A store is perhaps frozen when an export fails.",
+        Change(
+            ADMIN,
+            '        if facts(store)["frozen"] is None:\n',
+            "        raise DibsError(undoing)\n        if False:\n",
+        ),
+    ),
+    put_back(
+        "F-745",
+        "A refusal is of all tries.",
+        Change("src/dibs/client/exchange.py", '" An earlier try had no answer." if self._errors else ""', '""'),
     ),
     put_back(
         "F-750",

@@ -193,16 +193,6 @@ FAULTS = (
         ),
     ),
     put_back(
-        "F-740",
-        "A place of a session goes only if its own ask ends.",
-        Change(JUDGE, "if any(each.began < call.ended and each.ended > before.began for each in others):", "if False:"),
-    ),
-    put_back(
-        "F-741",
-        "A claim is granted since its last try, whatever became of the others.",
-        Change(JUDGE, "asked.get((grant.job, grant.key), grant.began)", "grant.began"),
-    ),
-    put_back(
         "F-725",
         "Whoever wishes to share a job may have lost it.",
         Change(
@@ -236,5 +226,15 @@ FAULTS = (
         "F-729",
         "A session lasts for ten seconds, whatever was asked for.",
         Change(WORKLOAD, '"ttl_ms": 1000 * self._terms.session_s,', '"ttl_ms": 10_000,'),
+    ),
+    put_back(
+        "F-740",
+        "A place of a session goes only if its own ask ends.",
+        Change(JUDGE, "if any(each.began < call.ended and each.ended > before.began for each in others):", "if False:"),
+    ),
+    put_back(
+        "F-741",
+        "A claim is granted since its last try, whatever became of the others.",
+        Change(JUDGE, "asked.get((grant.job, grant.key), grant.began)", "grant.began"),
     ),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.clock import wall_ms
-from dibs.base.errors import DibsError, InvalidInput, StoreFull, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreFull, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.client.store_admin import backup, restore
 from dibs.core.commands import Acquire, Identify, Inspect
@@ -255,7 +255,7 @@ def test_what_is_no_backup_is_refused_and_what_is_no_store_is_left_alone(path: s
         restore(copy, other)
     with open(copy, "r+b") as file:
         file.truncate(20_000)
-    with pytest.raises(DibsError, match="damaged"):
+    with pytest.raises(InvalidInput, match=f"{copy} is damaged, .*. Name another backup. Nothing was changed."):
         restore(copy, path)
     assert held(path) == {"one"}
     assert not [name for name in os.listdir(os.path.dirname(path)) if name.startswith(".")]  # as drafts do
@@ -272,11 +272,12 @@ if at == "after":
     rename = os.rename
     os.rename = lambda *given: dies(rename(*given))
 else:
-    setattr(store_backup if at == "run_one" else steps, at, dies)
+    setattr(store_backup if at in ("run_one", "sync") else steps, at, dies)
 store_backup.restore(copy, path)
 """
 
 
+@pytest.mark.fault("F-742")
 @pytest.mark.parametrize("at", ["copy", "raise_counters", "run_one", "take_over_owner", "sync", "keep_aside", "after"])
 def test_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(path: str, copy: str, at: str) -> None:
     claim(path, "one")
@@ -288,6 +289,7 @@ def test_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(path: str,
     claim(path, "three")
     restore(copy, path)
     assert held(path) == {"one"}
+    assert not [name for name in os.listdir(os.path.dirname(path)) if name.startswith(".")]  # as drafts do
 
 
 def test_a_full_disk_leaves_the_old_store_and_no_half_of_a_copy(path: str, copy: str, small_disk: Path) -> None:

@@ -256,7 +256,8 @@ class Attempts:
         if self._reply is not None:
             said = str((self._reply.body or {}).get("details"))
             if unknown and FATE_UNKNOWN not in said:
-                self._reply.body = {**(self._reply.body or {}), "details": f"{said} {FATE_UNKNOWN}"}
+                before = " An earlier try had no answer." if self._errors else ""
+                self._reply.body = {**(self._reply.body or {}), "details": f"{said}{before} {FATE_UNKNOWN}"}
             return self._reply
         details = self._errors[-1].details
         if not self._alone:

@@ -11,7 +11,7 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from io import TextIOWrapper
 from shutil import copyfileobj
 from typing import Any, BinaryIO, TextIO
@@ -25,11 +25,11 @@ from dibs.base.errors import (
     StoreCorrupt,
     StoreFull,
     StoreUnavailable,
-    Unavailable,
 )
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document, encode
+from dibs.base.new_files import draft_beside, new_file, sync
 from dibs.base.plugins import PARTS, plugin
 from dibs.client.embedded import EmbeddedTransport
 from dibs.core.caller_rights import LOCAL
@@ -154,41 +154,6 @@ def thaw(store: Store) -> Document:
 
 
 @contextmanager
-def new_file(path: str) -> Iterator[str]:
-    """A draft beside `path`, for its owner alone. It is put in place when the block ends well, if nothing is there."""
-    if os.path.lexists(path):
-        raise InvalidInput(f"{path} is there already. Name another file, or remove it first.")
-    with _draft_beside(os.path.abspath(path)) as draft:
-        yield draft
-        try:
-            # Not a rename: it would replace a file that somebody else has made there meanwhile.
-            os.link(draft, path)
-        except FileExistsError:
-            raise InvalidInput(f"{path} is there already. Name another file, or remove it first.") from None
-        except OSError:  # a file system without links, such as that of a memory stick
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
-            os.rename(draft, path)
-        copies.sync(os.path.dirname(draft))
-
-
-@contextmanager
-def _draft_beside(path: str) -> Iterator[str]:
-    """An empty file in the same folder, for its owner alone. What is left of it at the end is removed."""
-    folder, name = os.path.split(path)
-    try:
-        handle, draft = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-    except OSError as error:
-        raise Unavailable(f"Nothing can be put into {folder}: {error.strerror}.") from None
-    os.close(handle)
-    try:
-        yield draft
-    finally:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            with suppress(FileNotFoundError):
-                os.unlink(draft + suffix)
-
-
-@contextmanager
 def _written(what: str) -> Iterator[None]:
     try:
         yield
@@ -228,8 +193,14 @@ def restore(source: str, path: str) -> Document:
         raise InvalidInput(f"{source} is not a file. Name one that dibs backup made.")
     if os.path.exists(path) and os.path.samefile(source, path):
         raise InvalidInput(f"{source} is the store itself. Name a backup of it.")
-    with _draft_beside(path) as draft:
-        copies.copy(source, draft)
+    with draft_beside(path) as draft:
+        try:
+            copies.copy(source, draft)
+        except StoreCorrupt as error:
+            why = f" ({error.__cause__})" if error.__cause__ else ""
+            raise InvalidInput(
+                f"{source} is damaged, or no file that dibs backup made{why}. Name another backup. Nothing was changed."
+            ) from None
         if copies.is_empty(draft):  # which SQLite takes for a database: it would wipe out the store
             raise InvalidInput(f"{source} is empty. Name a file that dibs backup made.")
         try:  # a file of another program is refused, and one of an older version brought up to date
@@ -240,10 +211,10 @@ def restore(source: str, path: str) -> Document:
         with copies.sole_use(path) as old:
             done = _prepare(draft, old)
             copies.take_over_owner(draft, path)
-            copies.sync(draft)
+            sync(draft)
             kept = copies.keep_aside(path)
             os.rename(draft, path)
-            copies.sync(os.path.dirname(path))
+            sync(os.path.dirname(path))
     return {"path": path, "kept": kept, "damaged": damaged, **done}
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dibs.base.cheap import TypeVar
+from dibs.base.errors import Unavailable
 from dibs.base.jsontext import Document
 from dibs.base.record import Record
 from dibs.core import limits, records
@@ -30,6 +31,7 @@ from dibs.engine.coordinator import run_all, run_one
 from dibs.engine.event_log import fitting
 from dibs.stores.port import RecordCorrupt, Store
 from dibs.wire.agent_documents import agents_document, listed_agents, page_of
+from dibs.wire.refusals import INCOMPLETE
 
 Answer = TypeVar("Answer")
 
@@ -46,6 +48,17 @@ def why_frozen(meta: Stored | None) -> str | None:
     )
 
 
+def _begun(store: Store) -> tuple[int, records.Meta]:
+    """The time and the store's own record, where a list begins. A list is refused, as every look, while an import is
+    not complete: a job that is not there yet would look free."""
+    found = store.read((records.META_KEY,))
+    meta = found.records[records.META_KEY].record
+    meta = meta if isinstance(meta, records.Meta) else records.Meta()
+    if meta.frozen is not None and meta.frozen.incomplete:
+        raise Unavailable(INCOMPLETE)
+    return found.now_ms, meta
+
+
 # Read-only queries about queues: who waits for which job, at which position, and who is in the way.
 
 TICKETS_AT_ONCE = 200  # each needs its job, its session and the sessions in the way
@@ -55,7 +68,7 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
     """Up to `limit` tickets for jobs whose name begins with `prefix`. `after` is a mark to continue from, and says
     nothing. LIST_LOOKS_MAX tickets are looked at in one call, and long ones fill a page: then it may be short."""
     found: list[TicketState] = []
-    now_ms, looked = store.read(()).now_ms, 0
+    (now_ms, _), looked = _begun(store), 0
     key = records.ticket_prefix(ns) + after if after else ""
     while True:
         step = min(TICKETS_AT_ONCE, limit - len(found))
@@ -193,11 +206,9 @@ def claimed(
     pools, paused or not, cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX
     of them in one call: then the page may be short, even empty, and `next_after` says where to continue. The store is
     asked for few at a time."""
-    begun = store.read((records.META_KEY,))
-    now_ms, meta = begun.now_ms, begun.records[records.META_KEY].record
-    known = meta.closures if isinstance(meta, records.Meta) else ()
-    frozen = isinstance(meta, records.Meta) and meta.frozen is not None
-    closures = tuple([each for each in known if each.ns == ns and now_ms < each.until_ms])
+    now_ms, meta = _begun(store)
+    frozen = meta.frozen is not None
+    closures = tuple([each for each in meta.closures if each.ns == ns and now_ms < each.until_ms])
     found: list[records.LockRecord] = []
 
     def is_wanted(lock: records.LockRecord) -> bool:
@@ -333,7 +344,7 @@ def agents_page(
     sessions = [
         each for _, each in found if isinstance(each, records.SessionRecord) and may_use(each, principal, bound)
     ]
-    now_ms = store.read(()).now_ms
+    now_ms, _ = _begun(store)
     page, next_after = page_of(listed_agents(sessions, now_ms, is_gone, ended=ended), after, limit)
     shown = [session for agent in page for session in (agent.session, *agent.parts)]
     states = _session_states(store, shown, principal, bound)

@@ -149,7 +149,6 @@ def export(call: Call) -> Answer:
         )
     store = present_store(call)
     undoing = job_command(["export", "--unfreeze", *next_words(call, ("url",))], [])
-    how_to_undo = f"The store may be frozen; to use it again: {undoing}"
     try:
         with StopSignals():
             if path not in (None, "-"):
@@ -161,11 +160,11 @@ def export(call: Call) -> Answer:
             done = export_to_stream(store, call.stdout, freeze=freeze)
     except DibsError as error:
         if freeze:
-            error.details += f" {how_to_undo}"
+            error.details += f" {_left_frozen(store, undoing)}"
         raise
     except KeyboardInterrupt:
         if freeze:
-            call.complain(how_to_undo)
+            call.complain(_left_frozen(store, undoing))
         raise
     if call.stderr is not None and not call.values.get("quiet"):
         call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done, undoing)}{_left_out(done, 'left out')}\n")
@@ -268,12 +267,29 @@ def _frozen(done: Document, undoing: str) -> str:
     return " The store stays in use; the copy does not get later changes."
 
 
+def _left_frozen(store: Any, undoing: str) -> str:
+    """A sentence about the store after an export that froze it first, and failed."""
+    from dibs.client.store_admin import facts
+
+    try:
+        if facts(store)["frozen"] is None:
+            return "The store is not frozen."
+    except DibsError:
+        return f"The store may be frozen; to use it again: {undoing}"
+    return f"The store is frozen; to use it again: {undoing}"
+
+
 def backup(call: Call) -> Answer:
     from dibs.client.store_admin import backup as back_up
 
     path = call.values["file"]
-    with StopSignals():  # so that no part of a copy stays
-        done = back_up(present_store(call), path, takes_damage=bool(call.values.get("damaged")))
+    try:
+        with StopSignals():  # so that no part of a copy stays
+            done = back_up(present_store(call), path, takes_damage=bool(call.values.get("damaged")))
+    except KeyboardInterrupt:
+        if not os.path.lexists(path):
+            call.complain(f"The backup was stopped: there is no {path}.")
+        raise
     return yes(done, f"Copied the store to {path} ({done['bytes']} bytes).{_left_out(done, 'damaged')}", quiet=path)
 
 
@@ -299,12 +315,26 @@ def restore(call: Call) -> Answer:
         raise InvalidInput(
             "dibs restore works on SQLite files only. Name the store with --url sqlite:///PATH, or use dibs import."
         )
-    with StopSignals():
-        done = put_back(source, sqlite_path(url))
+    path = sqlite_path(url)
+    before = _file_at(path)
+    try:
+        with StopSignals():
+            done = put_back(source, path)
+    except KeyboardInterrupt:
+        is_done = _file_at(path) != before
+        call.complain(f"The restore was stopped: {path} is {'the backup' if is_done else 'as it was'}.")
+        raise
     kept = f"\nThe old file is kept as {done['kept']}." if done["kept"] else ""
     text = f"Restored {done['path']}. New fencing tokens are above {done['token_floor']}.{kept}{_tokens_back(done)}"
     text += _left_out(done, "damaged in the store")
     return yes(done, text, quiet=str(done["token_floor"]))
+
+
+def _file_at(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
 
 
 def _tokens_back(done: Document) -> str:

@@ -87,7 +87,7 @@ def _value(call: Call, option: Option) -> Any:
         return text not in ("0", "false", "no") or None
     if option.value == "N":
         least = 0 if key in _MAY_BE_ZERO else 1
-        most = limits.TOKEN_FLOOR_MAX if key == "token_floor" else _NUMBER_MAX
+        most = {"token_floor": limits.TOKEN_FLOOR_MAX, "port": PORT_MAX}.get(key, _NUMBER_MAX)
         if not is_number(text, least, most):
             raise UsageError(f"{named} takes a whole number from {least} to {most}, not {text!a}.")
         return int(text)
@@ -127,8 +127,6 @@ def _where(call: Call, port: int | None) -> dict[str, str]:
     if port is not None:
         if call.values.get("bind") is not None:
             raise UsageError("Use --port or --bind, not both. --bind HOST:PORT has a port, too.")
-        if port > PORT_MAX:
-            raise UsageError(f"--port takes a number from 1 to {PORT_MAX}, not {port}.")
         chosen["bind"] = f"127.0.0.1:{port}"
     if call.values.get("context") is not None:
         raise UsageError("--context names a server. --store names the store to serve, --bind the address.")

@@ -232,8 +232,10 @@ class OctoStoreRoutes:
         feed = self._api.engine.feed
         at = await feed.position_now()
         state = await self._api.engine.batcher.submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
+        if not isinstance(state, Status):
+            raise locks.refusal_of(state)
         shown: dict[str, Any] = {"status": "free"}
-        if isinstance(state, Status) and state.lock.holders:
+        if state.lock.holders:
             holder = state.lock.holders[0]
             shown = {"status": "held", "fencing_token": holder.token, "expires_at": timestamp(own_end_ms(holder))}
         first = frame(lock_snapshot(name, shown, state.now_ms), at)

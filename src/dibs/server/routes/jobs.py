@@ -171,8 +171,10 @@ class EventRoutes:
         feed = self._api.engine.feed
         at = await feed.position_now()
         state = await self._api.engine.batcher.submit(Inspect(ns=ns, name=name))
-        state_document = reply_to("inspect", state).body or {}
-        first = frame(lock_snapshot(name, state_document, state.now_ms), at)
+        shown = reply_to("inspect", state)
+        if shown.status >= 400:
+            return shown
+        first = frame(lock_snapshot(name, shown.body or {}, state.now_ms), at)
         stream = EventStream(feed, EventFilter(ns=ns, name=name), at, change_frame, first=first)
         return self._opened(call, stream)
 

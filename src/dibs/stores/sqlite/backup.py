@@ -16,8 +16,8 @@ from contextlib import closing, contextmanager, suppress
 from dibs.base.cheap import sqlite3
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
-from dibs.base.files import to_disk
 from dibs.base.ids import new_id
+from dibs.base.new_files import sync
 from dibs.base.record import Record
 from dibs.core.events import Event
 from dibs.core.records import CREDENTIAL_PREFIX, LockRecord, Meta, Stored
@@ -117,15 +117,6 @@ def copy(path: str, draft: str) -> None:
 def is_empty(path: str) -> bool:
     with opened(path) as db:
         return db.execute("SELECT 1 FROM sqlite_master").fetchone() is None
-
-
-def sync(path: str) -> None:
-    """Put a file, or the names in a folder, on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        to_disk(handle)
-    finally:
-        os.close(handle)
 
 
 def raise_counters(draft: str, least: Counters) -> None:
