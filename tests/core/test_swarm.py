@@ -61,6 +61,7 @@ def test_every_step_of_a_swarm_leaves_what_must_hold(part: int) -> None:
         judge_walk(f"swarm {number}")
 
 
+@pytest.mark.full
 def test_every_two_features_meet_in_a_walk() -> None:
     rare = {pair: count for pair, count in swarm.pairs_met(swarm.WALKS).items() if count < 3}
     assert not rare, f"These met less than three times:\n{swarm.table(rare)}"
@@ -98,6 +99,7 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.skipif(COMPILED, reason="a compiled rule cannot be replaced")
 @pytest.mark.parametrize("planted", PLANTED)
 def test_the_walks_find_a_fault_that_is_put_back(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ import pytest
 from tests.build import COMPILED
 from tests.core.record_samples import modules
 
+pytestmark = pytest.mark.full  # it is of the compiled build
+
 ROOT = Path(__file__).parents[2]
 WRITE = """
 import sys

@@ -56,6 +56,7 @@ def test_an_address_that_is_not_of_github_is_not_listed() -> None:
     assert server_document("", __version__) is None
 
 
+@pytest.mark.full
 def test_a_bill_of_materials_names_dibs_and_what_it_needs(tmp_path: Path) -> None:
     wheel = tmp_path / "dibs.whl"
     wheel.write_bytes(b"a wheel")
@@ -142,6 +143,7 @@ def empty_wheel(folder: Path, tag: str) -> str:
     return name
 
 
+@pytest.mark.full
 def test_pip_takes_the_compiled_wheel_where_it_fits_and_the_pure_one_elsewhere(tmp_path: Path) -> None:
     """The names are those that cibuildwheel gives."""
     pure = empty_wheel(tmp_path, "py3-none-any")

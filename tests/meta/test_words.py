@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 from dibs.stores.port import Store
@@ -17,12 +18,21 @@ NOUNS = {"listing", "naming", "testing", "pending", "ceiling"}
 WALK = "## The walk of a claim"
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every source file, by its path. To parse them all takes seconds."""
+    return {
+        file.relative_to(SOURCE).as_posix(): ast.parse(file.read_text(encoding="utf-8"))
+        for file in SOURCE.rglob("*.py")
+    }
+
+
 def test_no_public_class_has_the_name_of_another() -> None:
     found = defaultdict(list)
-    for file in SOURCE.rglob("*.py"):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for file, tree in trees().items():
+        for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(str(file.relative_to(SOURCE)))
+                found[node.name].append(file)
     assert not {name: files for name, files in found.items() if len(files) > 1}
 
 
@@ -42,32 +52,29 @@ def test_a_line_is_no_connection_and_a_place_no_address() -> None:
     }
 
 
-CLEAN = tuple(sorted({file.parent.relative_to(SOURCE).parts[0] for file in SOURCE.glob("*/__init__.py")}))
 # What the field calls otherwise: transport, plugin, related sessions, fix, quota, report or notify.
 NOT_OURS = r"(^|_)(doors?|annex(es)?|kin|kinship|mend(s|ed|ing)?|charged|recharged?|tell(s|ing)?|told)($|_)"
 
 
 def test_a_docstring_begins_with_what_is_done_or_what_it_is() -> None:
     found = []
-    for room in CLEAN:
-        for file in (SOURCE / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
-                    text = ast.get_docstring(node) or ""
-                    if re.match(r"(What|Whether|Which|How|Who|Why|When|Where)\b", text):
-                        found.append(f"{file.relative_to(SOURCE)}: {text[:40]}")
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                text = ast.get_docstring(node) or ""
+                if re.match(r"(What|Whether|Which|How|Who|Why|When|Where)\b", text):
+                    found.append(f"{file}: {text[:40]}")
     assert not found
 
 
 def test_names_are_words_of_the_field() -> None:
     """Two stay, because they are stored: `Holder.told`, the last ticket that was reported to an owner, and `charge`."""
     found = set()
-    for room in CLEAN:
-        for file in (SOURCE / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                name = getattr(node, "name", None) or getattr(node, "arg", None) or getattr(node, "id", None)
-                if isinstance(name, str) and re.search(NOT_OURS, name):
-                    found.add(f"{file.relative_to(SOURCE)}: {name}")
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
+            name = getattr(node, "name", None) or getattr(node, "arg", None) or getattr(node, "id", None)
+            if isinstance(name, str) and re.search(NOT_OURS, name):
+                found.add(f"{file}: {name}")
     assert found == {f"core/{rule}.py: told" for rule in ("claims/leases", "records", "waiting/tickets")}
 
 

@@ -193,6 +193,7 @@ def test_a_wait_in_a_circle_is_reported_with_the_circle(gate: Gate, key: str) ->
     }
 
 
+@pytest.mark.full
 @pytest.mark.promise("deadlock")
 def test_runs_that_think_between_two_asks_are_told_each_time_one_asks(gate: Gate, key: str) -> None:
     r1, r2 = two_and_two(gate, key, "A6", "B6")
