@@ -193,6 +193,7 @@ def test_a_position_beyond_the_last_event_is_reported_and_not_waited_for(own: Se
         assert told(reader, 1) == [("acquired", "later")]
 
 
+@pytest.mark.full
 @pytest.mark.promise("events:told")
 def test_a_reader_that_never_reads_is_told_and_cut_while_others_are_served(
     own: Server, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from dibs.base.files import config_path
 from dibs.base.terminal import harmless
 from dibs.cli.framework.context import Call, Opener
 from dibs.cli.framework.parse import UsageError, parse, spelled_out, split_command, wants
-from dibs.cli.framework.registry import AGENT_SIGNS, ALIASES, NAMES, family_of, load
+from dibs.cli.framework.registry import AGENT_SIGNS, ALIASES, family_of, load
 from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
 from dibs.cli.framework.spec import Command
 from dibs.cli.signals import UnconfirmedClaims
@@ -264,7 +264,7 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
         name, _ = split_command(argv)
         if name is None:
             text = overview(width)
-        elif name not in NAMES and " " not in name and (commands := family_of(name)):
+        elif commands := family_of(name):
             text = family_page(name, commands, width)
         else:
             text = page(load(name), width)

@@ -148,6 +148,7 @@ def test_a_turn_that_comes_while_nobody_listens_does_not_last_as_long_as_the_age
     assert gate(gated)["remaining_ms"] > 60_000
 
 
+@pytest.mark.full
 @pytest.mark.e2e
 @pytest.mark.fault("F-622")
 @pytest.mark.promise("agent:gate")
@@ -220,6 +221,7 @@ def test_a_wait_that_is_no_time_is_refused_and_named(wait: object) -> None:
         AgentSettings({"command": [{"match": "x", "claim": "y", "wait": wait}]}, "here")
 
 
+@pytest.mark.full
 @pytest.mark.e2e
 @pytest.mark.promise("agent:gate")
 def test_the_recipe_of_a_merge_queue_merges_four_branches_at_once_with_real_git(yard: Yard, tmp_path: Path) -> None:

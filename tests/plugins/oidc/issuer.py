@@ -11,7 +11,9 @@ import json
 import threading
 import time
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -24,9 +26,16 @@ if TYPE_CHECKING:
 WAIT_S_MAX = 30
 
 
+@cache
+def _rsa_keys(bits: int) -> Iterator[Any]:
+    """A few in turn, because each takes a tenth of a second to make."""
+    return cycle([rsa.generate_private_key(public_exponent=65537, key_size=bits) for _ in range(4)])
+
+
 def new_key(algorithm: str, bits: int = 2048) -> Any:
+    """Another key than the last ones."""
     if algorithm == "RS256":
-        return rsa.generate_private_key(public_exponent=65537, key_size=bits)
+        return next(_rsa_keys(bits))
     if algorithm == "ES256":
         return ec.generate_private_key(ec.SECP256R1())
     return ed25519.Ed25519PrivateKey.generate()

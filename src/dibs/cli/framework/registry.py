@@ -146,7 +146,9 @@ def load(name: str) -> Command:
 
 
 def family_of(word: str) -> list[str]:
-    """The commands of two words of which this is the first."""
+    """The commands of two words of which this is the first. Other packages are looked at for no command of ours."""
+    if word in NAMES or " " in word:
+        return []
     own = [name for name in NAMES if name.startswith(word + " ")]
     return own or [name for name in names_of(word) if name != word]
 
