@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dibs.core.commands import Acquire, Inspect, Release, Renew
-from dibs.core.lease_outcomes import Released
+from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.limits import RECALL_PAUSE
 from dibs.core.outcomes import Granted, Held
+from dibs.core.records import lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Snapshot, StoreProxy
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.stores.port import Versioned
 
-NAMES = ("x", "y", "z")
+NAMES = ("x", "y", "path:a", "path:a/b")
 
 
 class Remembering(StoreProxy):
@@ -85,6 +86,17 @@ def test_two_servers_that_remember_everything_answer_as_if_they_read_everything(
     for server, kind, who, name in asked:
         command = command_of(kind, who, name)
         assert world.servers[server].one(command) == reader.one(command)
+
+
+@pytest.mark.fault("F-724")
+@pytest.mark.promise("answer")
+def test_what_a_renewal_did_not_look_at_may_be_older_than_the_lease() -> None:
+    world = World()
+    world.servers[0].one(acquire("ann", "path:b"))
+    world.servers[1].one(acquire("bob", "path:a"))
+    world.stores[0].read([lock_key("d", "path:a")])  # as a sweep does, without the tree
+    renewed = world.servers[0].one(command_of("renew", "bob", "path:a"))
+    assert isinstance(renewed, Renewed)
 
 
 def test_an_answer_that_writes_nothing_is_compared_with_one_read() -> None:

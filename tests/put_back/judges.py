@@ -107,6 +107,11 @@ FAULTS = (
         Change("src/dibs/core/decide.py", "check(draft.view(), command, decision)", "check(view, command, decision)"),
     ),
     put_back(
+        "F-724",
+        "What was read at several moments is looked at, whoever looked at it.",
+        Change("src/dibs/core/draft.py", "        if of.load is not None:\n", "        if of.now_ms < 0:\n"),
+    ),
+    put_back(
         "F-706",
         "The judge does not look at places that change.",
         Change(JUDGE, "    wrong += _changed_places(run)\n", ""),

@@ -131,8 +131,12 @@ class Draft:
         self._tree_queues: dict[str, TreeQueue] = {}
 
     def view(self) -> View:
-        """The records at the time of the decision. The view's own time goes on when more is read in the middle."""
-        view = View(self.now_ms, self._view.records)
+        """The records at the time of the decision. The view's own time goes on when more is read in the middle. Records
+        that were read at several moments need not agree, and those that nobody looked at are compared by nobody."""
+        of, records = self._view, self._view.records
+        if of.load is not None:
+            records = {key: records[key] for key in of.seen.union(self.writes) if key in records}
+        view = View(self.now_ms, records)
         view.vouched_ms = self.vouched_ms
         return view
 
