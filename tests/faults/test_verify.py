@@ -213,6 +213,8 @@ def hurried(lock: LockRecord, command: object) -> LockRecord:
 
 
 def anybody(lock: LockRecord, command: Any) -> LockRecord:
+    if command.lease_id is None:  # it names its session instead
+        return lock
     taken = [each.replace(lease_id=command.lease_id) for each in lock.holders]
     return lock.replace(holders=tuple(taken)) if taken else lock
 
