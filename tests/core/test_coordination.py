@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 SETTINGS = settings(
     derandomize=not SOAK,
-    max_examples=tries(50, 2_000),
+    max_examples=tries(80, 2_000),
     stateful_step_count=80 if SOAK else 40,
     suppress_health_check=list(HealthCheck),
 )

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
 
 SETTINGS = settings(
-    max_examples=tries(80, 3_000),
+    max_examples=tries(120, 3_000),
     stateful_step_count=120 if SOAK else 50,
     suppress_health_check=list(HealthCheck),
 )

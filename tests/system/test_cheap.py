@@ -120,7 +120,7 @@ def imported(path: Path) -> set[str]:
 
 def test_private_modules_of_python_are_imported_in_one_file() -> None:
     private = sys.stdlib_module_names - set(DOCUMENTED) - {"__future__"}
-    users = {
+    users = {  # only a few files are parsed: all of them take seconds
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
         if re.search(r"\b(import|from) _[a-z]", path.read_text(encoding="utf-8"))

@@ -56,7 +56,7 @@ class Missing(Exception):
 
 class View:
     """Records by key at one instant; None: known to be absent. `seen` are the keys looked at. `load` adds records
-    instead of `Missing`. Deadlines after `vouched_ms` count as not reached (`expiry.py`)."""
+    instead of `Missing`, maybe of another instant. Deadlines after `vouched_ms` count as not reached (`expiry.py`)."""
 
     __slots__ = ("load", "now_ms", "records", "seen", "vouched_ms")
 
@@ -131,11 +131,11 @@ class Draft:
         self._tree_queues: dict[str, TreeQueue] = {}
 
     def view(self) -> View:
-        """The records at the time of the decision. The view's own time goes on when more is read in the middle. Records
-        that were read at several moments need not agree, and those that nobody looked at are compared by nobody."""
-        of, records = self._view, self._view.records
-        if of.load is not None:
-            records = {key: records[key] for key in of.seen.union(self.writes) if key in records}
+        """The records at the time of the decision. The view's own time goes on when more is read in the middle. If
+        they may be of several moments, only those that were looked at: a commit does not compare the others."""
+        records, looked = self._view.records, self._view.seen.union(self.writes)
+        if self._view.load is not None:
+            records = {key: record for key, record in records.items() if key in looked}
         view = View(self.now_ms, records)
         view.vouched_ms = self.vouched_ms
         return view

@@ -146,7 +146,7 @@ def load(name: str) -> Command:
 
 
 def family_of(word: str) -> list[str]:
-    """The commands of two words of which this is the first. Other packages are looked at for no command of ours."""
+    """The commands of two words of which this is the first. No command of ours is, so other packages are not asked."""
     if word in NAMES or " " in word:
         return []
     own = [name for name in NAMES if name.startswith(word + " ")]
