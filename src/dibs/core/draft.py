@@ -55,10 +55,10 @@ class Missing(Exception):
 
 
 class View:
-    """Records by key at one instant; None: known to be absent. `seen` are the keys looked at. `load` adds records
-    instead of `Missing`, maybe of another instant. Deadlines after `vouched_ms` count as not reached (`expiry.py`)."""
+    """Records by key; None: known to be absent. `seen` are the keys looked at. `load` adds records instead of
+    `Missing`. Deadlines after `vouched_ms` count as not reached (`expiry.py`)."""
 
-    __slots__ = ("load", "now_ms", "records", "seen", "vouched_ms")
+    __slots__ = ("is_of_one_moment", "load", "now_ms", "records", "seen", "vouched_ms")
 
     def __init__(self, now_ms: int, records: dict[str, Stored | None] | None = None) -> None:
         self.now_ms = now_ms
@@ -66,6 +66,7 @@ class View:
         self.records: dict[str, Stored | None] = {} if records is None else records
         self.seen: set[str] = set()
         self.load: Callable[[Iterable[str]], None] | None = None
+        self.is_of_one_moment = True
 
     def need(self, keys: Iterable[str]) -> None:
         missing = [key for key in keys if key not in self.records]
@@ -134,7 +135,7 @@ class Draft:
         """The records at the time of the decision. The view's own time goes on when more is read in the middle. If
         they may be of several moments, only those that were looked at: a commit does not compare the others."""
         records, looked = self._view.records, self._view.seen.union(self.writes)
-        if self._view.load is not None:
+        if not self._view.is_of_one_moment:
             records = {key: record for key, record in records.items() if key in looked}
         view = View(self.now_ms, records)
         view.vouched_ms = self.vouched_ms

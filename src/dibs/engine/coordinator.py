@@ -88,7 +88,6 @@ class _Batch:
         self.has_recalled = False
         self.reads = 0
         self._view = View(now_ms=0)
-        self._is_of_one_moment = True
         self._seen: list[set[str]] = []  # for each command decided, the keys it looked at
         self.versions: dict[str, int] = {}
         self.puts: dict[str, Stored | None] = {}
@@ -102,15 +101,15 @@ class _Batch:
             # Before the first decision, all records can be read again, so that they are of one moment. If there are
             # many keys, or a decision already depends on them, they are compared at the end instead.
             if len(self._seen) > 1 or len(self.versions) > limits.REREAD_KEYS_MAX:
-                self._is_of_one_moment = False
-            elif self._is_of_one_moment:
+                self._view.is_of_one_moment = False
+            elif self._view.is_of_one_moment:
                 wanted = [*self.versions, *wanted]
         vouched = None if self._vouch is None else self._vouch()
         snapshot = self._get(wanted)
         self.reads += 1
         if snapshot.is_recalled:
             self.has_recalled = True
-            self._is_of_one_moment = False
+            self._view.is_of_one_moment = False
         self._view.now_ms = max(self._view.now_ms, snapshot.now_ms)
         if vouched is not None:
             self._view.vouched_ms = vouched(self._view.now_ms)
@@ -118,7 +117,7 @@ class _Batch:
         for key, found in snapshot.records.items():
             versions[key] = found.version
             records[key] = found.record
-        if not self._is_of_one_moment:
+        if not self._view.is_of_one_moment:
             self._view.load = self.load  # nothing is gained by deciding from the beginning
 
     def decide(self, command: Command) -> Result:
@@ -155,7 +154,7 @@ class _Batch:
             except Exception as error:
                 _log(error)
                 raise StoreFailure(f"The store failed in a way it should not: {error!r}.", unknown=True) from error
-        if not self._is_of_one_moment and self._changed():
+        if not self._view.is_of_one_moment and self._changed():
             raise Conflict
         return None
 
