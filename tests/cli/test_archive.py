@@ -292,7 +292,8 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
     refused = dibs("claim", "issue-1", "--url", url, home=tmp_path)
     assert refused.returncode == 69
     assert b"is not complete" in refused.stderr
-    for words in (("list",), ("owner", "issue-1"), ("agents",)):  # what is not there yet looks free
+    # What is not there yet looks free, and as if it had never run.
+    for words in (("list",), ("owner", "issue-1"), ("agents",), ("history", "issue-1"), ("overdue", "issue-1")):
         looked = dibs(*words, "--url", url, home=tmp_path)
         assert looked.returncode == 69, looked
         assert b"is not complete" in looked.stderr

@@ -109,7 +109,9 @@ FAULTS = (
     put_back(
         "F-724",
         "What was read at several moments is looked at, whoever looked at it.",
-        Change("src/dibs/core/draft.py", "        if not self._view.is_of_one_moment:\n", "        if self.now_ms < 0:\n"),
+        Change(
+            "src/dibs/core/draft.py", "        if not self._view.is_of_one_moment:\n", "        if self.now_ms < 0:\n"
+        ),
     ),
     put_back(
         "F-706",

@@ -199,9 +199,10 @@ class EmbeddedTransport:
         return Reply(200, found)
 
     def _history(self, asked: Ask, ns: str) -> Reply:
+        from dibs.engine.queries import history
         from dibs.wire.lease_documents import history_document
 
-        events = self.store().events(0, asked.document["limit"], (ns, check_name(asked.name)), newest=True)
+        events = history(self.store(), ns, check_name(asked.name), asked.document["limit"])
         self._left_out = self.store().damaged()
         return Reply(200, history_document(asked.name, events))
 

@@ -50,7 +50,7 @@ def why_frozen(meta: Stored | None) -> str | None:
 
 def _begun(store: Store) -> tuple[int, records.Meta]:
     """The time and the store's own record, where a list begins. A list is refused, as every look, while an import is
-    not complete: a job that is not there yet would look free."""
+    not complete: a job that is not there yet would look free, and as if it had never run."""
     found = store.read((records.META_KEY,))
     meta = found.records[records.META_KEY].record
     meta = meta if isinstance(meta, records.Meta) else records.Meta()
@@ -351,11 +351,23 @@ def agents_page(
     return agents_document(page, states.get, now_ms, next_after)
 
 
-# The last successes of jobs: read from the store, and kept up to date for a few that metrics name.
+# What jobs did: their events, and their last successes, which are kept up to date for a few that metrics name.
+
+
+def history(store: Store, ns: str, name: str, limit: int, after: int | None = None) -> list[Event]:
+    """The newest events of a job; with `after`, those that follow this one."""
+    _begun(store)
+    return store.events(after or 0, limit, (ns, name), newest=after is None)
 
 
 def last_run(store: Store, ns: str, name: str) -> LastRun:
-    """The last success of a job: in its record, which keeps a few holds, else in HISTORY_PAGE_MAX events."""
+    """The last success of a job."""
+    _begun(store)
+    return _last_run(store, ns, name)
+
+
+def _last_run(store: Store, ns: str, name: str) -> LastRun:
+    """The last success: in the job's record, which keeps a few holds, else in HISTORY_PAGE_MAX events."""
     key = records.lock_key(ns, name)
     read = store.read((key,))
     found, now_ms = read.records[key].record, read.now_ms
@@ -396,7 +408,7 @@ class Successes:
 
     def begin(self, store: Store) -> None:
         for job in self.at_ms:
-            success = last_run(store, *job).success
+            success = _last_run(store, *job).success  # a server begins, whatever is imported
             if success is not None:
                 self._note(job, success.at_ms)
 

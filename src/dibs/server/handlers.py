@@ -27,7 +27,7 @@ from dibs.engine.coordinator import CallerGone
 from dibs.engine.event_log import fitting, newest_fitting, text_of
 from dibs.engine.feed import in_turn
 from dibs.engine.metrics import WAIT, outcome_word
-from dibs.engine.queries import agents_page, claimed, last_run, open_sessions
+from dibs.engine.queries import agents_page, claimed, history, last_run, open_sessions
 from dibs.engine.waiters import Waiter
 from dibs.server.engine import Engine
 from dibs.server.event_stream import StreamRegistry
@@ -272,11 +272,11 @@ class Api:
         ns, asked = self.reader("history", query, headers)
         name = check_name(parse.one_name(parse.decode_name(raw_name), headers))
         limit = parse.whole_number(asked, "limit", limits.HISTORY_PAGE_DEFAULT, 1, limits.HISTORY_PAGE_MAX)
-        after = parse.whole_number(asked, "after", 0, 0, parse.SEQ_MAX)
+        after = parse.whole_number(asked, "after", 0, 0, parse.SEQ_MAX) if "after" in asked else None
 
         def read() -> Document:
-            found = self.engine.store.events(after, limit, (ns, name), newest="after" not in asked)
-            some = found[: fitting(map(text_of, found))] if "after" in asked else newest_fitting(found)
+            found = history(self.engine.store, ns, name, limit, after)
+            some = newest_fitting(found) if after is None else found[: fitting(map(text_of, found))]
             return lease_documents.history_document(name, some)
 
         return read
