@@ -258,6 +258,7 @@ def test_an_export_to_a_full_disk_fails(terminal: Terminal, tmp_path: Path) -> N
 
 @pytest.mark.promise("move:whole")
 @pytest.mark.fault("F-743")
+@pytest.mark.fault("F-746")
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
 def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_import_completes_it(
     terminal: Terminal, tmp_path: Path, signal_number: int

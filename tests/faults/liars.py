@@ -132,13 +132,20 @@ def forgets_renewals(chance: Random) -> Lie:
 
 
 def grants_nothing(chance: Random) -> Lie:
-    away = b'{"code":"upstream_unavailable","message":"It is away.","retryable":true}'
-    reply = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(
-        away
-    )
+    away = b'{"code":"upstream_unavailable","details":"It is away.","retryable":true}'
+    head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    reply = head % len(away) + away
 
     def lie(request: bytes, ask: Ask) -> bytes:
         return reply if b"/acquire" in request.split(b"\r\n", 1)[0] else ask(request)
+
+    return lie
+
+
+def gives_no_lease_id(_: Random) -> Lie:
+    def lie(request: bytes, ask: Ask) -> bytes:
+        reply = ask(request)
+        return Told.read(reply).with_body(lease_id=None) if b'"lease_id"' in reply else reply
 
     return lie
 

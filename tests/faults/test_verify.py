@@ -17,7 +17,7 @@ from dibs.core.outcomes import Status
 from dibs.testing.judge import Families, lives_of, read_calls
 from dibs.testing.racers import race_terms
 from dibs.wire.codes import UNPROVED
-from tests.faults.liars import PLANTS, grants_nothing
+from tests.faults.liars import PLANTS, gives_no_lease_id, grants_nothing
 from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs_here, wait_until
 from tests.rules import put_rule
 
@@ -308,6 +308,14 @@ def test_porcupine_does_not_blame_a_sound_server(
     assert judged.returncode in (0, 2), judged.stdout
 
 
+def test_a_server_whose_grants_nobody_can_use_is_named(server: ServerProcess, proxy: Proxy, tmp_path: Path) -> None:
+    proxy.lie = gives_no_lease_id(Random(1))
+    env = clean_env(tmp_path) | {"DIBS_TOKEN": server.token}
+    done = dibs_here(env, tmp_path, "verify", proxy.url, "--for", "1s", "--record", "run.jsonl")
+    assert done.returncode == UNPROVED, done.stdout + done.stderr
+    assert f"times: {proxy.url} answered with JSON that is not from dibs" in done.stdout
+
+
 @pytest.mark.fault("F-705")
 def test_a_server_that_grants_nothing_proves_nothing(server: ServerProcess, proxy: Proxy, tmp_path: Path) -> None:
     proxy.lie = grants_nothing(Random(1))
@@ -316,6 +324,7 @@ def test_a_server_that_grants_nothing_proves_nothing(server: ServerProcess, prox
     assert done.returncode == UNPROVED, done.stdout + done.stderr
     assert "0 violations" in done.stdout
     assert "It proves nothing about what never happened: grants, renewals" in done.stdout
+    assert "times: It is away." in done.stdout
 
 
 @pytest.mark.full

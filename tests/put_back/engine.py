@@ -539,4 +539,10 @@ FAULTS = (
         Change(INSPECT, "    if meta.frozen is not None and meta.frozen.incomplete:\n", "    if False:\n"),
         Change(QUERIES, "    if meta.frozen is not None and meta.frozen.incomplete:\n", "    if False:\n"),
     ),
+    put_back(
+        "F-746",
+        "What is not there yet has never run.",
+        Change(QUERIES, "    _begun(store)\n    return store.events(", "    return store.events("),
+        Change(QUERIES, "    _begun(store)\n    return _last_run(", "    return _last_run("),
+    ),
 )

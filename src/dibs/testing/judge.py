@@ -35,6 +35,7 @@ SILENCE_S = 1.0  # for so long a store with clients answers nobody only if somet
 PLACE_S = 10  # a place in the queue lasts longer than this without a question
 # What every run is to do. Its last line says what else it was to do, and how often it did (`race`).
 ALWAYS = ("grants", "renewals", "hand-overs", "waits served", "lost answers", "repeats")
+THROWN_AWAY = "The answer was thrown away."  # by the client, on purpose
 CLOCK_S = 0.01  # times in answers are whole milliseconds
 
 
@@ -50,6 +51,7 @@ class RecordedCall:
     ended: float
     outcome: str  # ok, refused, or unknown: no answer came, or it was thrown away on purpose
     code: str = ""  # why it was refused
+    says: str = ""  # of a no that is not about the job: what the client was told
     key: str = ""  # the request key of a claim
     owner: str = ""
     lease: str = ""
@@ -612,3 +614,8 @@ def exercised(run: Sequence[RecordedCall]) -> dict[str, int]:
         counts["waits served"] += (call.job, call.key) in waits
         last[call.job] = call.client
     return dict(counts)
+
+
+def other_noes(run: Sequence[RecordedCall]) -> Counter[str]:
+    """How often clients were told each no that is not about a job: of a server that is away, or of their own rights."""
+    return Counter(call.says for call in run if call.says and not call.says.startswith(THROWN_AWAY))

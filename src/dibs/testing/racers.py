@@ -316,13 +316,14 @@ class CliTransport:
         try:
             document = json.loads(done.stdout)
         except ValueError:
-            return Reply(status=500, body={"code": "internal_error", "message": done.stderr.decode(errors="replace")})
+            return Reply(status=500, body={"code": "internal_error", "details": done.stderr.decode(errors="replace")})
         body: Document = document.get("data") or {}
         if body.get("status") == "queued" and "ticket" not in body:  # the command has waited, and left the line
             body["status"] = "held"
         if document["ok"] or body.get("status"):
             return Reply(status=200, body=body)
-        return Reply(status=503 if kind_of_word(document["error"]["code"]) == NOT_NOW else 409, body=document["error"])
+        code, message = document["error"]["code"], document["error"]["message"]
+        return Reply(503 if kind_of_word(code) == NOT_NOW else 409, {"code": code, "details": message})
 
     def close(self) -> None:
         """Nothing is open."""

@@ -21,9 +21,9 @@ from dibs.client.flow import Pause, StillWaiting, status_of
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask, is_over
 from dibs.core.names import is_resource
-from dibs.testing.judge import NO_POOL, OK, REFUSED, UNKNOWN
+from dibs.testing.judge import NO_POOL, OK, REFUSED, THROWN_AWAY, UNKNOWN
 from dibs.testing.outside import DONE, FAILED, IN_DOUBT, Outside
-from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of
+from dibs.wire.codes import NOT_NOW, NOT_YET, NOT_YOU, kind_of
 from dibs.wire.documents import Reply, reply_for_error
 
 Steps = Generator[Ask | int, Any, Any]
@@ -619,6 +619,8 @@ class Workload:
         may_share = asked.name in SEVERAL or self._terms.features & {"share", "shared"}
         line: Document = {"client": self.name, "call": _CALLS[asked.verb], "job": asked.name}
         line |= {"began": began, "ended": ended, "outcome": outcome, "code": code}
+        if kind_of(reply) in (NOT_NOW, NOT_YOU):
+            line["says"] = str(body.get("details") or "")
         if asked.verb.startswith("acquire"):
             self._note_claim(asked, reply, line)
             return
@@ -672,7 +674,7 @@ class Workload:
 
 
 def lost() -> Reply:
-    return reply_for_error(ServerUnreachable(f"The answer was thrown away. {FATE_UNKNOWN}"))
+    return reply_for_error(ServerUnreachable(f"{THROWN_AWAY} {FATE_UNKNOWN}"))
 
 
 def _part_of(job: str, document: Document) -> Document:

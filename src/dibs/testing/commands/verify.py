@@ -31,7 +31,7 @@ WAYS = ("http", "sdk", "cli")
 def verify(call: Call) -> Answer:
     from textwrap import wrap
 
-    from dibs.testing.judge import KILL, PAUSE, RACE, exercised, judge, read_calls
+    from dibs.testing.judge import KILL, PAUSE, RACE, exercised, judge, other_noes, read_calls
 
     path = call.values.get("judge")
     if path is None:
@@ -60,6 +60,8 @@ def verify(call: Call) -> Answer:
     missing = [kind for kind, count in did.items() if not count]
     if missing:
         says = f"It proves nothing about what never happened: {', '.join(missing)}. Race for longer (--for)."
+        for told, times in other_noes(run).most_common(1):
+            says += f" Clients were told {times:,} times: {plain(told)}"
         return no(UNPROVED, document, "\n".join([*lines, says]), quiet=counted, code="unproved", message=says)
     return yes(document, "\n".join(lines), quiet=counted)
 
