@@ -41,6 +41,9 @@ def dibs(*words: str, home: Path, stdin: bytes | None = None) -> subprocess.Comp
     )
 
 
+SESSION = "df5857f9-d9e5-b365-6232-094043c5c5bc"  # of nobody
+
+
 def archive_of(terminal: Terminal, *words: str) -> bytes:
     ran = terminal("export", *words)
     assert ran.exit == 0, ran.err
@@ -294,7 +297,14 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
     assert refused.returncode == 69
     assert b"is not complete" in refused.stderr
     # What is not there yet looks free, and as if it had never run.
-    for words in (("list",), ("owner", "issue-1"), ("agents",), ("history", "issue-1"), ("overdue", "issue-1")):
+    for words in (
+        ("list",),
+        ("owner", "issue-1"),
+        ("agents",),
+        ("history", "issue-1"),
+        ("overdue", "issue-1"),
+        ("session", "show", "s"),
+    ):
         looked = dibs(*words, "--url", url, home=tmp_path)
         assert looked.returncode == 69, looked
         assert b"is not complete" in looked.stderr

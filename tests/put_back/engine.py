@@ -536,7 +536,7 @@ FAULTS = (
     put_back(
         "F-743",
         "What is not there yet is free.",
-        Change(INSPECT, "    if meta.frozen is not None and meta.frozen.incomplete:\n", "    if False:\n"),
+        Change(FREEZE, " and not mark.incomplete:\n", ":\n"),
         Change(QUERIES, "    if meta.frozen is not None and meta.frozen.incomplete:\n", "    if False:\n"),
     ),
     put_back(

@@ -320,6 +320,6 @@ class Thaw(PlainCommand):
 
 
 # A frozen store decides these: what they write (floor, id, pulse) harms no copy. A beat looks at the mark itself.
-UNFROZEN = frozenset((Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat))
+UNFROZEN = frozenset((RaiseFloor, Identify, Freeze, Thaw, Beat))
 
 Command = AcquireTerms | PlainCommand

@@ -85,7 +85,9 @@ def decide(view: View, command: Command) -> Decision:
         if frozen is not None:
             from dibs.core.upkeep.freeze import while_frozen  # rare: a store is frozen while it is moved
 
-            return Decision(outcome=while_frozen(draft, command, frozen), writes={})
+            refused = while_frozen(draft, command, frozen)
+            if refused is not None:
+                return Decision(outcome=refused, writes={})
     if kind not in _RULES:
         _load(kind)
     answer = _RULES[kind](draft, command)

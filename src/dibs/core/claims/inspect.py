@@ -9,7 +9,6 @@ from dibs.core.draft import Draft
 from dibs.core.holds.capacity import is_paused
 from dibs.core.holds.exclusion import blockers, named
 from dibs.core.holds.expiry import end_expired, may_go_on, shown
-from dibs.core.lease_outcomes import Frozen
 from dibs.core.names import in_tree
 from dibs.core.records import (
     CLOSED,
@@ -30,11 +29,8 @@ from dibs.core.waiting.queue import ahead
 
 def inspect(draft: Draft, command: Inspect) -> outcomes.Outcome:
     """The state of the job. Writes nothing, so it works on a store that cannot be written. A hold whose time is over is
-    shown as held, with nothing left, until its end is written: a heartbeat that was decided in time may come before.
-    Refused while an import is not complete: a job that is not there yet would look free."""
+    shown as held, with nothing left, until its end is written: a heartbeat that was decided in time may come before."""
     meta = draft.meta()
-    if meta.frozen is not None and meta.frozen.incomplete:
-        return Frozen(now_ms=draft.now_ms, mark=meta.frozen)
     seen = draft.knows(command.ns, command.name)
     stored = draft.lock(command.ns, command.name)
     lock = end_expired(draft, stored)

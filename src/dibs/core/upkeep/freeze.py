@@ -3,7 +3,7 @@
 While a store is frozen nothing in it changes, so a copy shows one moment.
 
 Every decision looks at the mark, and every commit compares what was looked at: a write that was decided before the
-mark was set and comes after it is a conflict. Reading stays possible. Nothing expires meanwhile, and the time counts
+mark was set and comes after it is a conflict. Looking stays possible. Nothing expires meanwhile, and the time counts
 as an outage afterwards, so nobody loses a lease because of the move.
 
 **A store that is frozen to be moved gives up its name.** A store that goes on from it has a new name and lists the
@@ -22,8 +22,12 @@ from dibs.core.outcomes import Outcome, TicketsKept
 from dibs.core.upkeep.outages import note_outage
 
 
-def while_frozen(draft: Draft, command: commands.Command, mark: records.FreezeMark) -> Outcome:
-    """The outcome in a frozen store: a server's own upkeep has nothing to do; every other command is refused."""
+def while_frozen(draft: Draft, command: commands.Command, mark: records.FreezeMark) -> Outcome | None:
+    """The outcome in a frozen store: a server's own upkeep has nothing to do; every other command is refused, and so is
+    a look while an import is not complete: a job that is not there yet would look free, and a session over. None: the
+    rule of the command answers."""
+    if isinstance(command, (commands.Inspect, commands.InspectSession)) and not mark.incomplete:
+        return None
     if isinstance(command, commands.Sweep):
         return Swept(now_ms=draft.now_ms, key=command.key, frozen=True)
     if isinstance(command, commands.KeepTickets):
