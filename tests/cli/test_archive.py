@@ -303,7 +303,7 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
         ("agents",),
         ("history", "issue-1"),
         ("overdue", "issue-1"),
-        ("session", "show", "s"),
+        ("session", "show", SESSION),
     ):
         looked = dibs(*words, "--url", url, home=tmp_path)
         assert looked.returncode == 69, looked

@@ -26,6 +26,7 @@ DISPATCHER = "src/dibs/engine/webhooks/dispatcher.py"
 FREEZE = "src/dibs/core/upkeep/freeze.py"
 MOVED = "src/dibs/core/upkeep/moved.py"
 PORT = "src/dibs/stores/port.py"
+REFUSALS = "src/dibs/wire/refusals.py"
 
 FAULTS = (
     put_back(
@@ -544,5 +545,14 @@ FAULTS = (
         "What is not there yet has never run.",
         Change(QUERIES, "    _begun(store)\n    return store.events(", "    return store.events("),
         Change(QUERIES, "    _begun(store)\n    return _last_run(", "    return _last_run("),
+    ),
+    put_back(
+        "F-747",
+        "A look that sees no store at all is an answer like any other.",
+        Change(
+            REFUSALS,
+            "    if isinstance(outcome, lease_outcomes.Frozen):\n        raise",
+            "    if False:\n        raise",
+        ),
     ),
 )

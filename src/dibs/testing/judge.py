@@ -617,5 +617,5 @@ def exercised(run: Sequence[RecordedCall]) -> dict[str, int]:
 
 
 def other_noes(run: Sequence[RecordedCall]) -> Counter[str]:
-    """How often clients were told each no that is not about a job: of a server that is away, or of their own rights."""
+    """Count each no that clients were told and that is not about a job: a server is away, or they may not do it."""
     return Counter(call.says for call in run if call.says and not call.says.startswith(THROWN_AWAY))

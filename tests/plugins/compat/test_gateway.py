@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_id
+from dibs.core.commands import Freeze, Thaw
 from dibs.core.limits import RUN_KEEP_MS, RUN_TTL_MS, WANT_MS
+from dibs.engine.coordinator import run_one
 from dibs.server.monitor.server_log import without_secrets_in_path
 from dibs.wire.parts import timestamp
 from tests.server.harness import Response, Server, running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 TTL_MS = 300_000
 WRONG = new_id()
@@ -140,6 +143,20 @@ def test_the_order_of_the_checks_is_theirs(gate: Gate, key: str) -> None:
         assert (status, said["ok"], said["error"]) == (403, False, "invalid secret")
         assert said["reason"]
         assert WRONG not in str(said)
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-747")
+def test_nobodys_secret_is_wrong_while_an_import_is_not_complete(tmp_path: Path, key: str) -> None:
+    with running(tmp_path, gateway_ttl_ms=TTL_MS) as server:
+        gate = Gate(server)
+        gate.takes("dev-7", key)
+        run_one(server.store, Freeze(id="import", over=None, incomplete=True))
+        gate.secrets["dev-8"] = WRONG  # of a run that was not brought in yet
+        for verb in ("acquire", "heartbeat", "release"):
+            assert gate.ask(verb, "dev-8", key)[0] == 503
+        run_one(server.store, Thaw(id="import"))
+        assert gate.ask("heartbeat", "dev-7", key)[0] == 200
 
 
 def test_a_gateway_url_that_ends_in_a_slash_works(gate: Gate, key: str) -> None:

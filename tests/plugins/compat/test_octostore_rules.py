@@ -13,11 +13,13 @@ from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.contract import BIND_DEFAULT, OctoStoreContract, settings_from
 from dibs.compat.octostore.elections import PUBLIC_NAMESPACE
 from dibs.compat.octostore.locks import LOCKS_MAX
+from dibs.core.commands import Freeze, Thaw
 from dibs.core.events import ACQUIRED, QUEUED, Event
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.records import LockRecord, lock_key, webhook_key
 from dibs.core.service.webhooks import Webhook
+from dibs.engine.coordinator import run_one
 from dibs.engine.webhooks.sender import delivery_headers
 from dibs.server.run import greeting
 from dibs.server.settings import PublicElections, ServerSettings
@@ -284,6 +286,18 @@ def test_a_webhook_reports_nothing_of_a_namesake_in_another_namespace(two_bobs: 
     assert webhook.takes(taken)
     assert not webhook.takes(taken.replace(job="team-a.job"))
     assert not webhook.takes(taken.replace(job="team-bad.job"))
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-747")
+def test_no_session_is_unknown_while_an_import_is_not_complete(two_bobs: Server) -> None:
+    session = "df5857f9-d9e5-b365-6232-094043c5c5bc"  # not brought in yet
+    run_one(two_bobs.store, Freeze(id="import", over=None, incomplete=True))
+    assert two_bobs.ask("GET", f"/sessions/{session}", who="bob-a").status == 503
+    fields = {"session_id": session, "ephemeral": True}
+    assert acquire(two_bobs, "team-a.job", "tok-bob-a", **fields).status == 503
+    run_one(two_bobs.store, Thaw(id="import"))
+    assert two_bobs.ask("GET", f"/sessions/{session}", who="bob-a").status == 404
 
 
 @pytest.mark.promise("session")

@@ -38,6 +38,7 @@ from dibs.server.routes.table import Table
 from dibs.wire.answer_fields import flag, number, text, texts
 from dibs.wire.documents import reply_to
 from dibs.wire.operations import NAMESPACE, OTHERWISE, Operation, Parameter, Schema, by_id, in_path, in_query
+from dibs.wire.refusals import looked
 from dibs.wire.requests import command_for, shape
 
 Handler = Callable[[HttpRequest], Awaitable[Reply]]
@@ -435,7 +436,7 @@ class Gateway:
     async def _inspect(self, secret: str) -> Any:
         # No secret is that long, so there is no need to digest a megabyte.
         session = runs.session_of(secret[: limits.RUN_SECRET_CHARS_MAX + 1])
-        return await self._batcher.submit(InspectSession(session=session, principal=None))
+        return looked(await self._batcher.submit(InspectSession(session=session, principal=None)))
 
     async def _run(self, state: Any) -> runs.Run:
         run = runs.run_of(state)

@@ -25,6 +25,7 @@ from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import answer_document, answer_for
 from dibs.wire.lease_documents import acl_document
 from dibs.wire.parts import timestamp
+from dibs.wire.refusals import looked
 
 # What OctoStore answers about locks, made from dibs' outcomes and records. Pure.
 
@@ -205,7 +206,7 @@ class Locks(Handlers):
         return outcome
 
     async def _check_session(self, session: str, user: User) -> None:
-        found = await self._submit(InspectSession(session=session, principal=user.principal))
+        found = looked(await self._submit(InspectSession(session=session, principal=user.principal)))
         if not isinstance(found, SessionState) or not user.has(found.session):
             raise bodies.no_session()
         if not found.live:

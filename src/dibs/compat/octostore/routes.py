@@ -38,6 +38,7 @@ from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_CONTENT, answer_document, answer_for
 from dibs.server.routes.jobs import CREATE, REMOVE
 from dibs.wire.parts import timestamp
+from dibs.wire.refusals import looked
 from dibs.wire.webhooks import webhook_document
 
 FULL_RETRY_S = 30
@@ -103,7 +104,7 @@ class Sessions(Handlers):
 
     async def _look(self, session_id: str, user: User) -> SessionState:
         """The session, if it has not ended: one that has is unknown."""
-        found = await self._submit(InspectSession(session=session_id, principal=user.principal))
+        found = looked(await self._submit(InspectSession(session=session_id, principal=user.principal)))
         if not isinstance(found, SessionState) or not user.has(found.session) or found.session.ended_ms:
             raise bodies.no_session()
         return found

@@ -60,8 +60,8 @@ def verify(call: Call) -> Answer:
     missing = [kind for kind, count in did.items() if not count]
     if missing:
         says = f"It proves nothing about what never happened: {', '.join(missing)}. Race for longer (--for)."
-        for told, times in other_noes(run).most_common(1):
-            says += f" Clients were told {times:,} times: {plain(told)}"
+        for sentence, times in other_noes(run).most_common(1):
+            says += f" Clients were told {times:,} times: {plain(sentence)}"
         return no(UNPROVED, document, "\n".join([*lines, says]), quiet=counted, code="unproved", message=says)
     return yes(document, "\n".join(lines), quiet=counted)
 
