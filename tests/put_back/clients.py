@@ -256,4 +256,26 @@ FAULTS = (
             'rows(answer["refused"])',
         ),
     ),
+    put_back(
+        "F-748",
+        "A session does not know what nobody answered, nor which of its leases are nobody's.",
+        Change(HOLD, "        self._session.say_later(say)\n", "        pass\n"),
+        Change(HOLD, "lease.lease_id == lease_id or lease.lease_id in self._given_up:", "lease.lease_id == lease_id:"),
+    ),
+    put_back(
+        "F-749",
+        "A loss of one is a loss of all, and nothing is given back.",
+        Change(HOLD, "return tuple(leases) if len(self.leases) > 1 and", "return tuple(leases) if False and"),
+    ),
+    put_back(
+        "F-777",
+        "What was noted waits for a heartbeat of the claim itself.",
+        Change(HOLD, "            self._session.say_later(self._noted_is_sent)\n", "            pass\n"),
+        Change(CLAIM_STATE, "            yield from hold.send_noted(lease)\n            return", "            return"),
+    ),
+    put_back(
+        "F-778",
+        "A ceiling counts from before the wait in line.",
+        Change(HOLD, "        if not waited and (first", "        if (first"),
+    ),
 )

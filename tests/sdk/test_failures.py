@@ -258,13 +258,13 @@ class Unanswered:
 @pytest.mark.fault("F-261")
 def test_a_withdrawal_without_an_answer_is_sent_with_the_next_heartbeat_and_nobody_waits_for_it() -> None:
     session = SessionHold({"owner": "me", "remaining_ms": 60_000, "session_id": "s"}, 0)
-    session.withdraw_later(Unanswered())  # type: ignore[arg-type]  # as much of one as is asked
-    one, other = session.withdraw_again(), session.withdraw_again()  # two threads: the same request twice
+    session.say_later(Unanswered().withdraw)
+    one, other = session.say_again(), session.say_again()  # two threads: the same request twice
     assert isinstance(next(one), Ask)
     assert isinstance(next(other), Ask)
     assert list(one) == []
     assert list(other) == []
-    assert list(session.withdraw_again()) == []
+    assert list(session.say_again()) == []
 
 
 def kinds_of(*names: str) -> list[Exception]:

@@ -132,7 +132,7 @@ async def given_up_async(transport: AsyncTransport, request: PendingClaim, sessi
         pass
     finally:
         if session is not None and not withdrawn:
-            session.withdraw_later(request)
+            session.say_later(request.withdraw)
 
 
 class AsyncClaim(claim_state.ClaimState["AsyncTransport"]):
@@ -193,7 +193,7 @@ class AsyncClaim(claim_state.ClaimState["AsyncTransport"]):
         if not hold.has(self.leases) or (not left and not hold.was_lost):
             return  # it was ended before, or another block has it, too
         lost = None
-        if not hold.was_lost and (ended := hold.let_go_of(left)):
+        if ended := hold.give_up(left):
             lost = await shielded(lambda: self._released(hold, ended, error))
         if ours_alone:
             hold.check()

@@ -52,7 +52,7 @@ def given_up(transports: TransportPool, request: PendingClaim, session: SessionH
         pass
     finally:
         if session is not None and not withdrawn:
-            session.withdraw_later(request)
+            session.say_later(request.withdraw)
 
 
 class Claim(claim_state.ClaimState["TransportPool"]):
@@ -129,9 +129,8 @@ class Claim(claim_state.ClaimState["TransportPool"]):
         left = hold.leave(self, self.leases)
         if not left:
             return
-        hold.let_go_of(left)
-        if hold.is_ours and not hold.was_lost:
-            self._released(hold, left, error, claim_state.GIVE_UP_MS)
+        if hold.is_ours and (ended := hold.give_up(left)):
+            self._released(hold, ended, error, claim_state.GIVE_UP_MS)
 
     def _leave(self, error: BaseException | None) -> None:
         hold = self._hold
@@ -141,7 +140,7 @@ class Claim(claim_state.ClaimState["TransportPool"]):
         if not hold.has(self.leases) or (not left and not hold.was_lost):
             return  # it was ended before, or another block has it, too
         lost = None
-        if not hold.was_lost and (ended := hold.let_go_of(left)):
+        if ended := hold.give_up(left):
             lost = self._released(hold, ended, error)
         claim_state.raise_if_lost_at_exit(hold, error, lost)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 
 from dibs.base.cheap import Any, Callable, Generic, TypeVar, ref
 from dibs.base.clock import steady_ms
@@ -372,17 +373,21 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
         return around
     if session is not None:
         session.reserve(request)
+        yield from session.settle(request.reserved)
     leases = yield from operations.acquire(request)
     if session is None:
-        hold = LeaseHold(leases, request.sent_ms)
+        hold = LeaseHold(leases, request.sent_ms, waited=bool(request.wait_ms))
     else:
         hold = yield from hold_in(session, leases, request)
     hold.whose = ref(acquirer())
     if request.is_shared:
         hold.shared_names = frozenset([lease.name for lease in leases])
-    if hold.is_due() or (hold.ceiling_ms is not None and request.wait_ms):
+    ends = [lease.ends_in_ms for lease in leases if lease.ends_in_ms is not None]
+    if hold.is_due() or (ends and request.wait_ms):
         # Its time was counted from before the wait in line. This also shows that we still have it.
         yield from hold.heartbeat()
+        if hold.ceiling_ms is None:  # nobody answered
+            hold.note_ceiling(ends, request.sent_ms)
         hold.check()
         if hold.trouble is not None:
             raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
@@ -432,16 +437,42 @@ def finish_hold(hold: LeaseHold, leases: tuple[Lease, ...], ending: ClaimEnd[T])
 def release_at_exit(
     hold: LeaseHold, leases: tuple[Lease, ...], error: BaseException | None = None, *, fail_on_error: bool = True
 ) -> Flow[LeaseLost | None]:
-    """Release these leases after the block. If that fails, they expire. Returns an earlier loss."""
-    end = _end_after(error, hold.refused_end, fail_on_error=fail_on_error)
-    for lease in leases:
+    """Release these leases after the block. What nobody answers is said again by their session, or they expire. Returns
+    an earlier loss."""
+    end = _GIVEN_BACK if hold.was_lost else _end_after(error, hold.refused_end, fail_on_error=fail_on_error)
+    first: LeaseLost | None = None
+    for at, lease in enumerate(leases):
         try:
             yield from insisting(hold, end, lease)
         except LeaseLost as lost:
-            return LeaseLost(lease.name, lease.fencing_token, lost.why)
+            first = first or LeaseLost(lease.name, lease.fencing_token, lost.why)
+        except Unavailable as trouble:
+            hold.say_later(partial(_ended, hold, end, lease), trouble)
+            continue
         except DibsError as trouble:
-            log.warning("%s could not be released and will expire: %s", lease.name, trouble.details)
-    return None
+            log.warning("%s could not be released: %s", lease.name, trouble.details)
+        except BaseException:  # an interrupt
+            for each in leases[at:]:
+                hold.say_later(partial(_ended, hold, end, each), Unavailable("It was interrupted."))
+            raise
+        hold.end_said(lease)
+    return None if hold.was_lost else first
+
+
+def _ended(hold: LeaseHold, end: ClaimEnd[None], lease: Lease) -> Flow[bool]:
+    """Tell whether the end of a lease was answered."""
+    try:
+        yield from hold.send_noted(lease)
+        yield from end.of(lease)
+    except Unavailable:
+        return False
+    except DibsError:  # it had ended
+        pass
+    hold.end_said(lease)
+    return True
+
+
+_GIVEN_BACK: ClaimEnd[None] = ClaimEnd(operations.give_back)
 
 
 def _end_after(
@@ -449,12 +480,11 @@ def _end_after(
 ) -> ClaimEnd[None]:
     """Return how to release at the end of a block. The refusal of an argument of `done()` and its like is no failure:
     the work may be finished, so the job is given back without a verdict. Work on a resource says nothing about it."""
-    given_back: ClaimEnd[None] = ClaimEnd(operations.give_back)
     if fail_on_error and failures_in(error, refused_end):
-        return ClaimEnd(operations.fail, of_resource=given_back, reason=reason_of(error, refused_end))
+        return ClaimEnd(operations.fail, of_resource=_GIVEN_BACK, reason=reason_of(error, refused_end))
     if error is None or (isinstance(error, Exception) and not fail_on_error):
         return ClaimEnd(operations.release)
-    return given_back
+    return _GIVEN_BACK
 
 
 def failures_in(error: BaseException | None, refused_end: InvalidInput | None = None) -> list[Exception]:
@@ -488,6 +518,7 @@ def insisting(hold: LeaseHold, ending: ClaimEnd[T], lease: Lease) -> Flow[T]:
     until_ms = min(steady_ms() + INSIST_MS, hold.plan.lost_ms)
     for left in range(TRIES - 1, -1, -1):
         try:
+            yield from hold.send_noted(lease)
             return (yield from ending.of(lease))
         except Unavailable:
             if left == 0 or steady_ms() + PAUSE_MS >= until_ms:

@@ -169,7 +169,6 @@ class Heart:
         self.hold = hold
         self.transports = transports
         self._loop = loop
-        self._beating = threading.Lock()
         self._is_queued = False
 
     def look(self, threads: HeartThreads) -> None:
@@ -193,14 +192,13 @@ class Heart:
 
     def pass_time(self, ms: int) -> None:
         """Bring its deadline nearer, as time does. For tests whose clock was moved (`dibs.testing`)."""
-        with self._beating:
+        with self.hold.beating:
             self.hold.pass_time(ms)
         self.hold.lost()
 
     def beat(self) -> None:
         """Renew now, in the calling thread."""
-        with self._beating:
-            beat_once(self.hold, self.transports)
+        beat_once(self.hold, self.transports)
 
 
 class Grip:
@@ -223,16 +221,18 @@ class Grip:
 
 
 def beat_once(hold: Hold, transports: TransportPool) -> None:
-    if hold.lost() is not None:
-        return  # released, or expired while we waited for the lock
-    try:
-        with transports.one(hold.call_ms()) as transport:
-            drive(transport, hold.heartbeat())
-    except DibsError as error:  # no connection: the next attempt may have one
-        hold.failed(error.details)
-    except Exception as error:  # after an unexpected error, keep trying
-        log.exception("A renewal of %s failed in a way it should not.", hold.name)
-        hold.failed(f"{type(error).__name__}: {error}")
+    """Renew now, in the calling thread."""
+    with hold.beating:
+        if hold.lost() is not None:
+            return  # released, or expired while we waited for the lock
+        try:
+            with transports.one(hold.call_ms()) as transport:
+                drive(transport, hold.heartbeat())
+        except DibsError as error:  # no connection: the next attempt may have one
+            hold.failed(error.details)
+        except Exception as error:  # after an unexpected error, keep trying
+            log.exception("A renewal of %s failed in a way it should not.", hold.name)
+            hold.failed(f"{type(error).__name__}: {error}")
 
 
 class Watchdog:

@@ -5,8 +5,9 @@ deadline is counted from before the last successful request was sent, and is a l
 `check()` knows of a loss before anybody else can own the job. A failed renewal is repeated until the deadline, never
 after it. A lost hold is never claimed again here.
 
-A session has one heartbeat for all its claims, so it knows all of them, and the jobs that its blocks ask for. A claim
-that could not be withdrawn, because nobody answered, is withdrawn with the next heartbeat that succeeds.
+A session has one heartbeat for all its claims, so it knows all of them, and the jobs that its blocks ask for. Nothing
+that is claimed in it expires by itself. So what nobody answered is said again with each heartbeat until somebody does:
+that a claim is withdrawn, that a block ended and how, and what it noted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 
 from dibs.base.cheap import Any, Callable, Iterable, Sequence, ref
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput, JobHeld, LeaseLost
+from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost
 from dibs.base.ids import new_fraction
 from dibs.base.jsontext import Document
 from dibs.base.logger import log
@@ -49,6 +50,7 @@ class Hold:
         self.trouble: str | None = None  # why the last renewal did not succeed
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self.beating = threading.Lock()  # whose thread has it sends a heartbeat, so that no older one comes after it
         self._ended: str | None = None
         self._let_go = False
         self.ending = False  # we are releasing it, so a "not current" reply is no loss
@@ -212,12 +214,12 @@ class LeaseHold(Hold):
     shared_names: frozenset[str] = frozenset()  # those of its jobs that it shares
     whose: ref[Any] | None = None  # the thread or task that claimed it
 
-    def __init__(self, leases: tuple[Lease, ...], sent_ms: int) -> None:
+    def __init__(self, leases: tuple[Lease, ...], sent_ms: int, *, waited: bool = False) -> None:
         self.leases = leases
         first = self.leases[0]
         super().__init__(first.name, first.fencing_token, min([each.remaining_ms for each in leases]), sent_ms)
-        if first.ends_in_ms is not None or len(leases) > 1:
-            self._note_ceiling([each.ends_in_ms for each in leases], sent_ms)
+        if not waited and (first.ends_in_ms is not None or len(leases) > 1):  # else its next renewal says it better
+            self.note_ceiling([each.ends_in_ms for each in leases], sent_ms)
         self._blocks: dict[int, frozenset[str]] = {}  # the names that each block has
         self._news: News = {}  # checkpoint and metadata of a name that were not sent yet
         self.refused_news: str | None = None  # why the store refused the last ones
@@ -225,7 +227,7 @@ class LeaseHold(Hold):
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
         self.unsaid_ends: dict[tuple[str, str], dict[str, Any]] = {}  # of steps, by job and key (`effects.py`)
 
-    def _note_ceiling(self, ends: Iterable[int | None], sent_ms: int) -> None:
+    def note_ceiling(self, ends: Iterable[int | None], sent_ms: int) -> None:
         """An answer to a request of `sent_ms` says how long they may last. A later one is more precise."""
         ends_in_ms = min([each for each in ends if each is not None], default=None)
         if ends_in_ms is not None:
@@ -271,6 +273,28 @@ class LeaseHold(Hold):
                 return ended
         return ended if self.let_go() else ()
 
+    def give_up(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
+        """The block that has these is over. Returns those whose end is still to be said: if one was taken away, that of
+        the others that were claimed with it."""
+        if not self.was_lost:
+            return self.let_go_of(leases)
+        return tuple(leases) if len(self.leases) > 1 and steady_ms() < self.plan.lost_ms else ()
+
+    def say_later(self, say: Callable[[], Flow[bool]], error: DibsError) -> None:
+        """Nobody answered when the end of a lease was said: without a session it expires."""
+        log.warning("%s could not be released and will expire: %s", self.name, error.details)
+
+    def end_said(self, lease: Lease) -> None:
+        """The end of a lease that was given up was answered."""
+
+    def send_noted(self, lease: Lease) -> Flow[None]:
+        """Send what was noted and not sent yet, because the lease is about to end."""
+        said = {key: value for (name, key), value in self._news.items() if name == lease.name}
+        if said:
+            reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **said})
+            if reply.status < 300:
+                self._forget({(lease.name, key): value for key, value in said.items()})
+
     def check_alone(self, leases: Sequence[Lease]) -> None:
         """Raise InvalidInput if other blocks have these leases, too: they would lose them without being told."""
         blocks = self._blocks_with(leases)
@@ -303,7 +327,7 @@ class LeaseHold(Hold):
         if renewed is not None:
             self.trouble = None
             self.waiting = max([int(each.get("waiting", 0)) for each in renewed])
-            self._note_ceiling([each.get("ends_in_ms") for each in renewed], sent_ms)
+            self.note_ceiling([each.get("ends_in_ms") for each in renewed], sent_ms)
             # A time that the ceiling cuts is no shorter TTL: heartbeats keep their pace.
             lefts = [int(each["remaining_ms"]) for each in renewed if each["remaining_ms"] != each.get("ends_in_ms")]
             self.plan.kept(sent_ms, ttl_ms=min(lefts, default=None), jitter=new_fraction())
@@ -352,7 +376,9 @@ class SessionHold(Hold):
         self.session_id: str = session["session_id"]
         self._asked: dict[str, PendingClaim] = {}
         self._claims: list[SessionLeaseHold] = []
-        self._unanswered: list[PendingClaim] = []  # claims whose withdrawal got no answer
+        self._given_up: dict[str, str] = {}  # the jobs of leases, by id, whose block is over: they are nobody's here
+        self._ended_ids: set[str] = set()  # those of them whose end was answered
+        self._unsaid: list[Callable[[], Flow[bool]]] = []  # what nobody has answered yet
 
     def let_go(self) -> bool:
         """All its claims end, too."""
@@ -375,6 +401,23 @@ class SessionHold(Hold):
         """The request got its answer, or was given up: others may ask for its jobs."""
         with self._lock:
             self._asked = {name: by for name, by in self._asked.items() if by is not request}
+            self._forget_ended()
+
+    def give_up(self, leases: Iterable[Lease]) -> None:
+        """Their block is over. A claim of another block may still be answered with them, until their end is said."""
+        with self._lock:
+            self._given_up |= {lease.lease_id: lease.name for lease in leases}
+
+    def end_said(self, lease: Lease) -> None:
+        with self._lock:
+            self._ended_ids.add(lease.lease_id)
+            self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        """An answer on its way to a block that asks for the job may still name a lease that has ended."""
+        over = {id for id in self._ended_ids if self._given_up.get(id) not in self._asked}
+        self._ended_ids -= over
+        self._given_up = {id: name for id, name in self._given_up.items() if id not in over}
 
     def had(self, leases: Sequence[Lease]) -> list[str]:
         """Return which of these jobs a block of this session already has. A job that was taken away meanwhile does not
@@ -385,7 +428,7 @@ class SessionHold(Hold):
         twice = []
         for lease in leases:
             lease_id, claim = held.get(lease.name, ("", None))
-            if lease_id == lease.lease_id:
+            if lease.lease_id == lease_id or lease.lease_id in self._given_up:
                 twice.append(lease.name)
             elif claim is not None:
                 claim.end(_TAKEN)
@@ -400,19 +443,24 @@ class SessionHold(Hold):
             self._claims.append(claim)
         self.listen(lambda error: claim.end(error.why))
 
-    def withdraw_later(self, pending: PendingClaim) -> None:
-        """Nobody answered when a claim was withdrawn. The next heartbeat tries again, and is sent soon. Other claims of
-        the session need not wait for that: withdrawing one claim leaves what the store has granted to another."""
+    def say_later(self, say: Callable[[], Flow[bool]]) -> None:
+        """Nobody answered. The next heartbeat says it again, and is sent soon. Other claims of the session need not
+        wait for that: withdrawing one claim leaves what the store has granted to another."""
         with self._lock:
-            if pending not in self._unanswered:
-                self._unanswered.append(pending)
+            if say not in self._unsaid:
+                self._unsaid.append(say)
         self.plan.failed(steady_ms())
 
-    def withdraw_again(self) -> Flow[None]:
-        for pending in list(self._unanswered):
-            if (yield from pending.withdraw()):
+    def say_again(self) -> Flow[None]:
+        for say in list(self._unsaid):
+            if (yield from say()):
                 with self._lock:
-                    self._unanswered = [each for each in self._unanswered if each is not pending]
+                    self._unsaid = [each for each in self._unsaid if each != say]
+
+    def settle(self, names: Iterable[str]) -> Flow[None]:
+        """A block asks for these jobs: say first that an earlier one gave them up."""
+        if self._unsaid and not set(names).isdisjoint(self._given_up.values()):
+            yield from self.say_again()
 
     def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()
@@ -422,7 +470,7 @@ class SessionHold(Hold):
         self.trouble = None
         self.plan.kept(sent_ms, ttl_ms=int((reply.body or {})["remaining_ms"]), jitter=new_fraction())
         claims = self.claims()
-        yield from self.withdraw_again()
+        yield from self.say_again()
         if not claims:
             return
         # A single claim can be taken away (broken, handed on) while the session lives: check what it still has.
@@ -433,7 +481,7 @@ class SessionHold(Hold):
             for claim in claims:
                 ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
                 claim.waiting = max([int(found.get(each, {}).get("waiting", 0)) for each in ours])
-                claim._note_ceiling([found.get(each, {}).get("ends_in_ms") for each in ours], sent_ms)
+                claim.note_ceiling([found.get(each, {}).get("ends_in_ms") for each in ours], sent_ms)
                 if not claim.ending and not found.keys() >= ours:
                     claim.end(_TAKEN)
 
@@ -455,19 +503,41 @@ class SessionHold(Hold):
 class SessionLeaseHold(LeaseHold):
     """Leases inside a session: they need no renewals of their own, and their deadline is the session's."""
 
-    def __init__(self, leases: tuple[Lease, ...], sent_ms: int, session: SessionHold) -> None:
-        super().__init__(leases, sent_ms)
-        self.plan = session.plan
+    def __init__(self, leases: tuple[Lease, ...], sent_ms: int, session: SessionHold, *, waited: bool = False) -> None:
+        super().__init__(leases, sent_ms, waited=waited)
+        self.plan, self.beating, self._session = session.plan, session.beating, session
         session.adopt(self)
+
+    def give_up(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
+        self._session.give_up(leases)  # before the session forgets that a block of its own has them
+        ended = super().give_up(leases)
+        for lease in leases:
+            if lease not in ended:
+                self._session.end_said(lease)
+        return ended
+
+    def end_said(self, lease: Lease) -> None:
+        self._session.end_said(lease)
+
+    def say_later(self, say: Callable[[], Flow[bool]], error: DibsError) -> None:
+        log.warning("%s is released with the next heartbeat of its session: %s", self.name, error.details)
+        self._session.say_later(say)
 
     def heartbeat(self) -> Flow[None]:
         """Only to send what was noted: the session's own heart keeps it alive."""
         sent_ms = steady_ms()
         renewed = yield from self._renewed()
-        self._note_ceiling([each.get("ends_in_ms") for each in renewed or ()], sent_ms)
+        self.note_ceiling([each.get("ends_in_ms") for each in renewed or ()], sent_ms)
 
     def failed(self, trouble: str) -> None:
-        """Nothing is at stake: the session's own heart tries again."""
+        """No lease is at stake, only what was noted."""
+        if self._news:
+            self._session.say_later(self._noted_is_sent)
+
+    def _noted_is_sent(self) -> Flow[bool]:
+        if not self.is_over:
+            yield from self.heartbeat()
+        return self.is_over or not self._news
 
 
 def hold_in(session: SessionHold, leases: tuple[Lease, ...], request: PendingClaim) -> Flow[LeaseHold]:
@@ -475,7 +545,7 @@ def hold_in(session: SessionHold, leases: tuple[Lease, ...], request: PendingCla
     blocks would both believe that they own it, so the second is refused, and withdraws its claim of the other jobs."""
     twice = session.had(leases)
     if not twice:
-        return SessionLeaseHold(leases, request.sent_ms, session)
+        return SessionLeaseHold(leases, request.sent_ms, session, waited=bool(request.wait_ms))
     if len(twice) < len(leases) and not (yield from request.withdraw()):
-        session.withdraw_later(request)
+        session.say_later(request.withdraw)
     raise _already(twice)

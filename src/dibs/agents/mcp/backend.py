@@ -164,11 +164,12 @@ class ToolBackend:
         if self._session is None:
             return
         if self._session.joins is not None:  # it goes on, so each claim is given back, as the end of a session would do
-            own = [hold for name, hold in self._kept.items() if name not in self._elsewhere and hold.let_go()]
+            own = [hold for name, hold in self._kept.items() if name not in self._elsewhere]
             over = asyncio.CancelledError()
             ends = [
-                asyncio.create_task(drive(self.transport, release_at_exit(hold, hold.leases, over), LEAVING))
+                asyncio.create_task(drive(self.transport, release_at_exit(hold, left, over), LEAVING))
                 for hold in own
+                if (left := hold.give_up(hold.leases))
             ]
             if ends:
                 await asyncio.wait(ends, timeout=CLOSE_SECONDS_MAX)
@@ -399,11 +400,12 @@ class ToolBackend:
         return None if self._session is None else self._session.opened
 
     async def _settle(self) -> None:
-        """Withdraw the claims of calls that were given up when there was no answer. The session's heartbeat does
-        this, too; but the agent must not be told that a job is not its own while its session still holds it."""
+        """Say again what nobody answered, such as that the claim of a call given up is withdrawn. The session's
+        heartbeat does this, too; but the agent must not be told that a job is not its own while its session still holds
+        it."""
         if self._opened is not None:
             with suppress(DibsError):  # no answer
-                await self.run(self._opened.hold.withdraw_again())
+                await self.run(self._opened.hold.say_again())
 
     async def wanted(self) -> dict[str, int]:
         """Jobs of the caller for which somebody began to wait, and how many wait. Its call is a sign of life."""
