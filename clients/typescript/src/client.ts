@@ -1,7 +1,7 @@
 /** What a program uses: a client, its claims and its sessions. */
 
 import { pause, steadyMs } from "./clock.js";
-import { InvalidInput, InvalidName, InvalidTtl, LeaseLost, NotClaimed, RequestRefused, Unavailable, checkTexts } from "./errors.js";
+import { InvalidInput, InvalidName, InvalidTtl, LeaseLost, NotClaimed, RequestRefused, Unavailable, checkTexts, kindOf } from "./errors.js";
 import { Events } from "./events.js";
 import { LeaseHold, SessionHold, alreadyOurs } from "./hold.js";
 import { PendingClaim } from "./pending.js";
@@ -295,19 +295,35 @@ export class Claim {
     return this.leases.every((lease) => isResource(lease.name!)) ? alike(ending) : byKind(ending);
   }
 
-  /** At the end of a block. If nobody confirms the release, the claim expires. */
-  async #leave(ending: Ending): Promise<void> {
-    const lost = this.hold.lost();
-    if (lost !== undefined && !this.hold.isTold) throw lost;
-    if (!this.hold.letGo()) return;
-    for (const lease of this.leases) {
+  /** At the end of a block. If nobody confirms the release, its session says it again, or the claim expires. */
+  async #leave(ofWork: Ending): Promise<void> {
+    let lost = this.hold.lost();
+    const ending = lost === undefined ? ofWork : alike({ uncounted: true });
+    const isTold = lost === undefined || this.hold.isTold;
+    for (const lease of this.hold.giveUp()) {
       try {
         await this.#insist(lease, ending, "release");
       } catch (error) {
-        if (error instanceof LeaseLost) throw error;
-        this.way.warn(`${lease.name} could not be released and will expire: ${(error as Error).message}`);
+        if (error instanceof Unavailable) {
+          this.hold.sayLater(lease, (ms) => this.#said(lease, ending, ms), error.message);
+          continue;
+        }
+        if (error instanceof LeaseLost) lost ??= error;
+        else this.way.warn(`${lease.name} could not be released: ${(error as Error).message}`);
       }
+      this.hold.endSaid(lease);
     }
+    if (lost !== undefined && !(isTold && lost === this.hold.lost())) throw lost;
+  }
+
+  /** Say the end of a lease once more. False: nobody answered. */
+  async #said(lease: Acquired, ending: Ending, timeoutMs?: number): Promise<boolean> {
+    await this.hold.sendNoted(lease, timeoutMs);
+    const fields = isResource(lease.name!) ? ending.ofResource : ending.ofJob;
+    const reply = await this.way.ask({ verb: "release", name: lease.name!, document: { lease_id: lease.lease_id, ...fields } }, timeoutMs);
+    if (kindOf(reply) === "not_now") return false;
+    this.hold.endSaid(lease);
+    return true;
   }
 
   /** It counts as ended only when the store has confirmed it. */
@@ -379,6 +395,7 @@ export class Claim {
     const fields = isResource(lease.name!) ? ending.ofResource : ending.ofJob;
     const untilMs = Math.min(steadyMs() + INSIST_MS, this.hold.plan.lostMs);
     for (let left = INSIST_TRIES - 1; ; left--) {
+      if (verb !== "renew") await this.hold.sendNoted(lease);
       const document = { lease_id: lease.lease_id, ...fields };
       const reply = await this.way.ask({ verb, name: lease.name!, document });
       if (isOver(reply)) {
@@ -471,6 +488,7 @@ abstract class Claims {
     try {
       if (Number.isNaN(waitMs) || waitMs < 0) throw new InvalidInput("waitMs is a number of milliseconds, 0 or more.");
       session?.reserve(request);
+      await session?.settle(request.reserved);
       const reply = await request.claim((asked, by) => this.way.ask(asked, undefined, by), waitMs, signal);
       hold = await this.#held(granted(reply), request);
       const isCapped = hold.leases.some((each) => each.ends_in_ms !== undefined);
@@ -497,7 +515,7 @@ abstract class Claims {
 
   async #giveUp(request: PendingClaim): Promise<void> {
     const withdrawn = await request.withdraw((asked) => this.way.ask(asked, GIVE_UP_MS)).catch(() => false);
-    if (!withdrawn) this.within?.withdrawLater(request);
+    if (!withdrawn) this.within?.sayLater((ms) => request.withdraw((asked) => this.way.ask(asked, ms)));
   }
 }
 

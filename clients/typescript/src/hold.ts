@@ -198,6 +198,9 @@ abstract class Hold {
   }
 }
 
+/** Says something to the store. False: nobody answered. */
+type Say = (timeoutMs?: number) => Promise<boolean>;
+
 /** Leases that were claimed together and are renewed together. If one is lost, all count as lost. */
 export class LeaseHold extends Hold {
   waiting = 0; // how many waited for its jobs at the last heartbeat
@@ -240,6 +243,45 @@ export class LeaseHold extends Hold {
     this.#news = Object.fromEntries(Object.entries(this.#news).filter(([key, value]) => news[key] !== value));
   }
 
+  /** Send what was noted and not sent yet, because the lease is about to end. */
+  async sendNoted(lease: Acquired, timeoutMs?: number): Promise<void> {
+    const news = this.#news;
+    if (Object.keys(news).length === 0) return;
+    await this.way.ask({ verb: "renew", name: lease.name!, document: { lease_id: lease.lease_id, ...news } }, timeoutMs);
+  }
+
+  /** The block that has it is over. Returns the leases whose end is still to be said: if one was taken away, that of the
+   * others that were claimed with it. */
+  giveUp(): readonly Acquired[] {
+    this.session?.giveUp(this.leases); // before the session forgets that a claim of its own has them
+    const rest = this.lost() !== undefined && this.leases.length > 1 && steadyMs() < this.plan.lostMs;
+    const ended = this.letGo() || rest ? this.leases : [];
+    if (ended.length === 0) for (const lease of this.leases) this.endSaid(lease);
+    return ended;
+  }
+
+  /** The end of a lease that was given up was answered. */
+  endSaid(lease: Acquired): void {
+    this.session?.endSaid(lease);
+  }
+
+  /** Nobody answered when the end of a lease was said: its session says it again, or it expires. */
+  sayLater(lease: Acquired, say: Say, why: string): void {
+    const then = this.session === undefined ? "could not be released and will expire" : "is released with the next heartbeat of its session";
+    this.way.warn(`${lease.name} ${then}: ${why}`);
+    this.session?.sayLater(say);
+  }
+
+  override failed(why: string): void {
+    if (this.session === undefined) super.failed(why);
+    else if (Object.keys(this.#news).length > 0) this.session.sayLater(this.#notedIsSent); // no lease is at stake
+  }
+
+  #notedIsSent = async (): Promise<boolean> => {
+    if (!this.isOver) await this.beat();
+    return this.isOver || Object.keys(this.#news).length === 0;
+  };
+
   protected async heartbeat(timeoutMs: number): Promise<void> {
     const sentMs = steadyMs();
     let news = this.#news;
@@ -275,7 +317,9 @@ export class SessionHold extends Hold {
   readonly owner: string;
   #asked = new Map<string, PendingClaim>();
   #claims: LeaseHold[] = [];
-  #unanswered = new Set<PendingClaim>(); // claims whose withdrawal got no answer
+  #givenUp = new Map<string, string>(); // the jobs of leases, by id, whose block is over: they are nobody's here
+  #ended = new Set<string>(); // those of them whose end was answered
+  #unsaid = new Set<Say>(); // what nobody has answered yet
 
   constructor(session: SessionAnswer, way: Way, sentMs: number, stopMs?: number, private readonly onKept?: () => void) {
     super(`The session of ${session.owner}`, 0, way, [session.remaining_ms, sentMs, stopMs]);
@@ -307,6 +351,32 @@ export class SessionHold extends Hold {
 
   answered(request: PendingClaim): void {
     for (const [name, by] of this.#asked) if (by === request) this.#asked.delete(name);
+    this.#forgetEnded();
+  }
+
+  /** Their block is over. A claim of another block may still be answered with them, until their end is said. */
+  giveUp(leases: readonly Acquired[]): void {
+    for (const lease of leases) this.#givenUp.set(lease.lease_id!, lease.name!);
+  }
+
+  endSaid(lease: Acquired): void {
+    this.#ended.add(lease.lease_id!);
+    this.#forgetEnded();
+  }
+
+  /** An answer on its way to a block that asks for the job may still name a lease that has ended. */
+  #forgetEnded(): void {
+    for (const id of this.#ended) {
+      if (this.#asked.has(this.#givenUp.get(id)!)) continue;
+      this.#ended.delete(id);
+      this.#givenUp.delete(id);
+    }
+  }
+
+  /** A block asks for these jobs: say first that an earlier one gave them up. */
+  async settle(names: readonly string[]): Promise<void> {
+    const asked = new Set(names);
+    if (this.#unsaid.size > 0 && [...this.#givenUp.values()].some((name) => asked.has(name))) await this.sayAgain();
   }
 
   /** For the store, a session that claims a job again is the same owner. Here two would believe that they own it alone,
@@ -315,6 +385,7 @@ export class SessionHold extends Hold {
     this.#claims = this.#claims.filter((claim) => !claim.isOver);
     const twice: string[] = [];
     for (const lease of leases) {
+      if (this.#givenUp.has(lease.lease_id!)) twice.push(lease.name!);
       for (const claim of this.#claims) {
         const old = claim.leases.find((each) => each.name === lease.name);
         if (old?.lease_id === lease.lease_id) twice.push(lease.name!);
@@ -324,16 +395,14 @@ export class SessionHold extends Hold {
     return twice;
   }
 
-  /** Nobody answered when a claim was withdrawn. The next heartbeat, which is soon, tries again. */
-  withdrawLater(pending: PendingClaim): void {
-    this.#unanswered.add(pending);
+  /** Nobody answered. The next heartbeat, which is soon, says it again. */
+  sayLater(say: Say): void {
+    this.#unsaid.add(say);
     this.plan.failed();
   }
 
-  async withdrawAgain(timeoutMs?: number): Promise<void> {
-    for (const pending of [...this.#unanswered]) {
-      if (await pending.withdraw((asked) => this.way.ask(asked, timeoutMs))) this.#unanswered.delete(pending);
-    }
+  async sayAgain(timeoutMs?: number): Promise<void> {
+    for (const say of [...this.#unsaid]) if (await say(timeoutMs)) this.#unsaid.delete(say);
   }
 
   protected async heartbeat(timeoutMs: number): Promise<void> {
@@ -344,7 +413,7 @@ export class SessionHold extends Hold {
     this.plan.kept(sentMs, Number(reply.body["remaining_ms"]));
     this.onKept?.();
     const claims = this.#claims.filter((claim) => !claim.isOver);
-    await this.withdrawAgain(timeoutMs);
+    await this.sayAgain(timeoutMs);
     if (claims.length === 0) return;
     // A single claim can be taken away while the session lives: see what it still has.
     const shown = await this.way.ask({ verb: "session-show", name: this.id }, timeoutMs);

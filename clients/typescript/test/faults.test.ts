@@ -170,4 +170,52 @@ describe("when the server is killed or paused", { concurrency: 4 }, () => {
     await session.end();
     assert.equal((await server.client("bob").inspect("owed")).status, "free");
   });
+
+  test("a session says the end of a claim and a checkpoint until somebody answers", async () => {
+    await using server = await new Server().start();
+    const session = await server.client("ann", { timeoutMs: 500, warn: () => undefined }).session({ ttlMs: 20_000 * SLOWNESS });
+    const [over, kept] = [await session.claim("over"), await session.claim("kept")];
+    await server.kill();
+    await over[Symbol.asyncDispose]();
+    await kept.checkpoint("page 7");
+    await server.start();
+    const bob = server.client("bob");
+    await until("the job was released", async () => (await bob.inspect("over")).status === "free");
+    await until("the checkpoint was sent", async () => (await bob.inspect("kept")).checkpoint === "page 7");
+    kept.check();
+    await session.claim("over"); // it is anew, and not the lease that was given up
+    await session.end();
+  });
+});
+
+describe("several jobs", () => {
+  for (const inSession of [true, false]) {
+    test(`who lost one of them gives the others back${inSession ? ", in a session" : ""}`, async () => {
+      const ann = server.client("ann", { warn: () => undefined });
+      const session = await ann.session();
+      const jobs = ["a", "b", "c"].map((each) => `${each}-${inSession}`);
+      await assert.rejects(
+        (inSession ? session : ann).claimAll(jobs).then((claim) =>
+          claim.during(async () => {
+            await server.breaks(jobs[0]!);
+          }),
+        ),
+        LeaseLost,
+      );
+      for (const job of jobs) assert.equal((await server.client("bob").inspect(job)).status, "free");
+      await session.end();
+    });
+  }
+
+  test("no claim gets the lease that another one of its session is just releasing", () =>
+    proxied(async (proxy) => {
+      const session = await server.client("ann", { url: proxy.url }).session();
+      const first = await session.claim("passing");
+      const [, second] = await Promise.allSettled([first[Symbol.asyncDispose](), session.claim("passing")]);
+      if (second.status === "fulfilled") {
+        assert.ok(second.value.fencingToken > first.fencingToken);
+        assert.equal((await server.client("bob").inspect("passing")).status, "held");
+      } else assert.ok(second.reason instanceof JobHeld);
+      await session.end();
+    }));
 });

@@ -108,6 +108,13 @@ export class Server {
     return (await response.json()) as Record<string, unknown>;
   }
 
+  /** An operator takes the job away. */
+  async breaks(job: string): Promise<void> {
+    const headers = { Authorization: `Bearer ${this.token}`, "Content-Type": "application/json" };
+    const reply = await fetch(`${this.url}/locks/${job}/break`, { method: "POST", headers, body: '{"reason":"a test"}' });
+    if (!reply.ok) throw new Error(await reply.text());
+  }
+
   async waiting(job: string): Promise<number> {
     return (await this.client("looker").inspect(job)).waiting ?? 0;
   }
