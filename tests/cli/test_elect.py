@@ -67,6 +67,22 @@ def test_a_lost_leader_is_stopped_and_campaigns_again(machine: Machine) -> None:
     assert finished(again)[0] == 143
 
 
+@pytest.mark.fault("F-753")
+def test_a_candidate_that_campaigns_again_imports_nothing_from_the_folder_where_it_stands(
+    machine: Machine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    again = machine.start("elect", "cron", *SHORT, "--", "/bin/sh", "-c", f"{SAY}; exec sleep 600", cwd=folder)
+    assert first_line(again) == "cron 1 1"
+    (folder / "dibs").mkdir()
+    (folder / "dibs" / "__init__.py").write_text("raise SystemExit('not dibs')\n")
+    assert machine.run("break", JOB, "--reason", "stuck")[0] == 0
+    assert first_line(again) == "cron 2 2"
+    again.terminate()
+    assert finished(again)[0] == 143
+
+
 def test_once_ends_with_the_leadership(machine: Machine) -> None:
     once = machine.start("elect", "cron", *SHORT, "--once", "--", "/bin/sh", "-c", f"{SAY}; exec sleep 600")
     assert first_line(once) == "cron 1 1"

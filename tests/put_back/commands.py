@@ -18,6 +18,7 @@ LISTING = "src/dibs/cli/text/listing.py"
 NAMING = "src/dibs/client/naming.py"
 OCTOSTORE_DATABASE = "src/dibs/compat/octostore/database.py"
 ONCE = "src/dibs/cli/commands/once.py"
+OWN_PROGRAM = "src/dibs/base/own_program.py"
 PROCESS_SESSION = "src/dibs/cli/supervise/process_session.py"
 RELEASE = "src/dibs/cli/commands/release.py"
 STORE_ADMIN = "src/dibs/client/store_admin.py"
@@ -558,6 +559,11 @@ FAULTS = (
         "The draft of a file whose writer was killed stays, and a token without its server is not told of.",
         Change("src/dibs/cli/commands/token.py", "            forget_drafts(os.path.realpath(path))\n", ""),
         Change("src/dibs/cli/commands/config.py", "    if not origins:\n", "    if origins is not None:\n"),
+    ),
+    put_back(
+        "F-753",
+        "Python looks for dibs in the current folder first.",
+        Change(OWN_PROGRAM, 'return [sys.executable, "-P", "-m", module]', 'return [sys.executable, "-m", module]'),
     ),
     put_back(
         "F-761",

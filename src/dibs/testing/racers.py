@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.generators import run_generator
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
+from dibs.base.own_program import own_program
 from dibs.cli.text.words import plain
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import Ask, Transport
@@ -312,7 +312,7 @@ class CliTransport:
         ]
         jobs = asked.document.get("names") or [asked.name] * bool(asked.name)
         command = [*self._COMMANDS.get(asked.verb, (asked.verb,)), *jobs, *flags, *self._words, "--json"]
-        done = subprocess.run([sys.executable, "-m", "dibs", *command], env=self._env, capture_output=True, check=False)
+        done = subprocess.run([*own_program(), *command], env=self._env, capture_output=True, check=False)
         try:
             document = json.loads(done.stdout)
         except ValueError:

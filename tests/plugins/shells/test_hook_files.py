@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,6 +105,16 @@ def test_a_hooks_path_inside_the_repository_is_honoured(bare_clone: Clone) -> No
     bare_clone.held_by_another("path:a")
     bare_clone.stage("a")
     assert bare_clone.sh("git commit -qm one").exit == 1
+
+
+@pytest.mark.fault("F-753")
+def test_a_hook_of_a_dibs_that_is_no_program_of_the_path_imports_nothing_from_the_work_tree(bare_clone: Clone) -> None:
+    (bare_clone.shells.bin / "dibs").unlink()
+    bare_clone.must(f"{sys.executable} -m dibs hook install && git config dibs.policy require")
+    bare_clone.write("dibs/__init__.py", "raise SystemExit('not dibs')\n")
+    bare_clone.stage("a")
+    ran = bare_clone.sh("git commit -qm one")
+    assert (ran.exit, "not dibs" in ran.err, "does not run here" in ran.err) == (0, False, False)
 
 
 def test_a_hooks_path_outside_the_repository_is_refused(bare_clone: Clone) -> None:

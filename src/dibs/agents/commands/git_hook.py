@@ -10,6 +10,7 @@ from dibs.agents.repository.settings import not_heeded, policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.base.errors import FATE_UNKNOWN, HookRefused, InvalidInput
 from dibs.base.jsontext import Document
+from dibs.base.own_program import own_program
 from dibs.base.redact import without_secrets
 from dibs.cli.framework.context import Call, say_notices
 from dibs.cli.framework.flags import PROOF, TTL, proof, put, ttl_seconds
@@ -136,9 +137,12 @@ def _program(call: Call, hooks: str, common: str) -> str:
     if not os.path.realpath(hooks).startswith(os.path.realpath(common) + "/"):
         return "dibs"
     started = os.path.abspath(sys.argv[0])
+    words = [started]
     if os.path.basename(started) != "dibs" or not os.access(started, os.X_OK):
-        started = shutil.which("dibs", path=call.env.get("PATH")) or f"{sys.executable} -m dibs"
-    return "dibs" if " " in started.removesuffix(" -m dibs") else started
+        found = shutil.which("dibs", path=call.env.get("PATH"))
+        words = [found] if found else own_program()
+    # The hook parts its words at spaces.
+    return "dibs" if any(" " in word for word in words) else " ".join(words)
 
 
 COMMANDS = {

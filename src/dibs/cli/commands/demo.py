@@ -23,6 +23,7 @@ from zlib import crc32
 import dibs
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
+from dibs.base.own_program import own_program
 from dibs.base.redact import without_secrets
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count
@@ -161,7 +162,7 @@ class Play:
         started, shot = os.pipe()
         self._events, reports = os.pipe()
         for name in self.workers:
-            words = [sys.executable, "-P", "-m", "dibs.cli.commands.demo", name, self._folder]
+            words = [*own_program("dibs.cli.commands.demo"), name, self._folder]
             # In a group of its own: Ctrl-C reaches only the demo, which then ends the workers.
             self._processes[name] = subprocess.Popen(words, env=env, stdin=started, stdout=reports, process_group=0)
         os.close(started)

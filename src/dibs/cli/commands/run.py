@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from dibs.base.own_program import own_program
 from dibs.base.terminal import plain
 from dibs.cli.framework import flags
 from dibs.cli.framework.context import Call, Document
@@ -252,7 +253,7 @@ def _begin_again(call: Call) -> None:
     """In a fresh process image: the guards of the next command must be started before the store is opened."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, "-m", "dibs", *sys.argv[1:]], dict(call.env))
+    os.execve(sys.executable, [*own_program(), *sys.argv[1:]], dict(call.env))
 
 
 COMMANDS = {
