@@ -217,6 +217,20 @@ def test_a_wait_that_would_never_end_is_refused_with_the_circle_as_a_path(termin
     assert waiter.ran().exit == 0
 
 
+@pytest.mark.fault("F-754")
+def test_a_claim_of_any_job_is_refused_only_if_the_run_around_it_has_too_many_of_them(terminal: Terminal) -> None:
+    around = terminal.session("--owner", "around")
+    terminal.claim("a", "--session", around)
+    terminal.env["DIBS_OUTER_SESSIONS"] = around
+    assert terminal("claim-any", "a", "b", "--wait", "1s", "--json").data["name"] == "b"
+    ran = terminal("claim-any", "a", "c", "--count", "2", "--wait", "1s")
+    assert (ran.exit, "a is held by the `dibs run` around this command" in ran.err) == (3, True)
+    terminal.claim("c", "--session", around)
+    ran = terminal("claim-any", "a", "c", "--wait", "1s")
+    assert (ran.exit, "a, c are held by the `dibs run` around this command" in ran.err) == (3, True)
+    assert terminal("claim-any", "a", "c", "d", "--wait", "1s", "--json").data["name"] == "d"
+
+
 def test_a_job_that_too_many_lost_is_parked_until_somebody_frees_it(terminal: Terminal) -> None:
     for _ in range(2):
         terminal.claim("job", "--max-attempts", "2", "--ttl", "5s", "--owner", "agent-7")

@@ -22,6 +22,7 @@ OWN_PROGRAM = "src/dibs/base/own_program.py"
 PROCESS_SESSION = "src/dibs/cli/supervise/process_session.py"
 RELEASE = "src/dibs/cli/commands/release.py"
 STORE_ADMIN = "src/dibs/client/store_admin.py"
+WAIT = "src/dibs/cli/commands/wait.py"
 
 FAULTS = (
     put_back(
@@ -80,7 +81,7 @@ FAULTS = (
         "F-265",
         "An actor's session is not renewed while it waits.",
         Change(
-            "src/dibs/cli/commands/wait.py",
+            WAIT,
             'if meanwhile is None and "session_id" in document and is_actor(call):',
             "if False:",
         ),
@@ -93,7 +94,7 @@ FAULTS = (
     put_back(
         "F-294",
         "`dibs wait` waits for whoever has the job.",
-        Change("src/dibs/cli/commands/wait.py", "if taken and session is not None:", "if False:"),
+        Change(WAIT, "if taken and session is not None:", "if False:"),
     ),
     put_back(
         "F-300",
@@ -564,6 +565,11 @@ FAULTS = (
         "F-753",
         "Python looks for dibs in the current folder first.",
         Change(OWN_PROGRAM, 'return [sys.executable, "-P", "-m", module]', 'return [sys.executable, "-m", module]'),
+    ),
+    put_back(
+        "F-754",
+        "A claim of any job needs all that are named.",
+        Change(WAIT, 'document.get("count", 1) if verb == "acquire-any" else len(asked)', "len(asked)"),
     ),
     put_back(
         "F-761",

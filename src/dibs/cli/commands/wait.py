@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.base.cheap import Callable, Mapping
+from dibs.base.cheap import Callable, Mapping, Sequence
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import ACTOR, exit_code, is_actor, next_words, seconds, session_of
@@ -22,7 +22,7 @@ from dibs.core.names import DEFAULT_NAMESPACE, in_tree
 from dibs.core.overlap import overlaps
 from dibs.wire.codes import NO, TRY_LATER, YES
 from dibs.wire.documents import Reply
-from dibs.wire.sentences import closed, held
+from dibs.wire.sentences import closed, few, held
 
 Meanwhile = Callable[[Document | None], int]
 
@@ -217,30 +217,50 @@ def sessions_around(env: Mapping[str, str]) -> list[str]:
     return [*env.get(OUTER, "").split(), *env.get("DIBS_SESSION", "").split()]
 
 
-def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
-    """The refusal of a wait that cannot end, because an outer command has the job; None if it can end."""
-    if "slots" in document:
-        return None  # another slot may come free
-    asked = document.get("names", [name])
-    for session in sessions_around(call.env):
-        if session == document.get("session_id"):
-            continue  # the session's own holds do not block it
+def _kept_around(call: Call, sessions: Sequence[str], names: Sequence[str]) -> list[tuple[str, Document]]:
+    """Which of `names` commands around this one have until it has ended, each with the hold that is in its way."""
+    found: list[tuple[str, Document]] = []
+    for session in sessions:
         reply = call.ask("session-show", session, {})
         body: Document = reply.body or {}
         for hold in body.get("holds", ()) if reply.status < 300 else ():
-            shared = hold["mode"] == document.get("mode") == "shared"
-            if shared or "slot" in hold or not _is_ours(hold, call.settings.namespace):
-                continue  # another slot may come free
             ours = hold["name"]
-            if ours in asked or any(in_tree(each) and in_tree(ours) and overlaps(each, ours) for each in asked):
-                details = (
-                    f"{hold['name']} is held by the `dibs run` around this command, so waiting for it would never end. "
-                    "The job is already yours: do not claim it again."
-                )
-                return Reply(
-                    status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details}
-                )
-    return None
+            if _is_ours(hold, call.settings.namespace):
+                found += [(each, hold) for each in names if each == ours or _overlap(each, ours)]
+    return found
+
+
+def _overlap(one: str, other: str) -> bool:
+    return in_tree(one) and in_tree(other) and overlaps(one, other)
+
+
+def _claims_from_itself(call: Call, verb: str, name: str, document: Document) -> Reply | None:
+    """The refusal of a wait that cannot end, because an outer command has the job; None if it can end. Of any jobs it
+    can end if enough are left."""
+    if "slots" in document:
+        return None  # another slot may come free
+    asked = document.get("names", [name])
+    # The session's own holds do not block it.
+    sessions = [each for each in sessions_around(call.env) if each != document.get("session_id")]
+    kept = {
+        each: hold["name"]
+        for each, hold in _kept_around(call, sessions, asked)
+        if "slot" not in hold and not hold["mode"] == document.get("mode") == "shared"  # another slot may come free
+    }
+    needed = document.get("count", 1) if verb == "acquire-any" else len(asked)
+    if not kept or len(asked) - len(kept) >= needed:
+        return None
+    return _never(list(kept.values()))
+
+
+def _never(names: Sequence[str]) -> Reply:
+    names = list(dict.fromkeys(names))
+    held, it, job = ("is held", "it", "The job is") if len(names) == 1 else ("are held", "them", "The jobs are")
+    details = (
+        f"{few(names)} {held} by the `dibs run` around this command, so waiting for {it} would never end. "
+        f"{job} already yours: do not claim {it} again."
+    )
+    return Reply(status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details})
 
 
 def _is_ours(hold: Document, namespace: str | None) -> bool:
@@ -277,7 +297,7 @@ def wait_in_queue(
             raise UsageError("--keep-place needs --wait TIME.")
         return call.claim(verb, name, document)
     if wait_ms:
-        refusal = waits_for_itself(call, name, document)
+        refusal = _claims_from_itself(call, verb, name, document)
         if refusal is not None:
             return refusal
     own_key = call.values.get("request_key") is None
