@@ -231,6 +231,34 @@ def test_a_claim_of_any_job_is_refused_only_if_the_run_around_it_has_too_many_of
     assert terminal("claim-any", "a", "c", "d", "--wait", "1s", "--json").data["name"] == "d"
 
 
+@pytest.mark.fault("F-759")
+@pytest.mark.parametrize(("job", "waits_for"), [("a", ("a",)), ("a", ("b", "a")), ("path:src", ("path:src/b",))])
+@pytest.mark.parametrize("is_innermost", [True, False])
+def test_a_look_that_waits_for_the_run_around_it_is_refused(
+    terminal: Terminal, job: str, waits_for: tuple[str, ...], is_innermost: bool
+) -> None:
+    around = terminal.session("--owner", "around")
+    terminal.claim(job, "--session", around)
+    terminal.env |= {"DIBS_SESSION": around, "DIBS_JOB": job} if is_innermost else {"DIBS_OUTER_SESSIONS": around}
+    ran = terminal("wait", "--for", "1s", *waits_for)
+    assert (ran.exit, ran.out) == (3, "")
+    assert ran.err == (
+        f"dibs: {job} is held by the `dibs run` around this command, so waiting for it would never end. "
+        "The job is already yours: do not wait for it.\n"
+    )
+
+
+def test_a_look_waits_for_what_a_session_without_a_run_has_because_others_in_it_may_release_it(
+    terminal: Terminal,
+) -> None:
+    terminal.env["DIBS_SESSION"] = terminal.session("--owner", "ann")
+    terminal.claim("a")
+    assert terminal("wait", "a", "--for", "1s").exit == 1
+    terminal.claim("b")
+    terminal.env["DIBS_JOB"] = "b"
+    assert terminal("wait", "a", "--for", "1s").exit == 1
+
+
 def test_a_job_that_too_many_lost_is_parked_until_somebody_frees_it(terminal: Terminal) -> None:
     for _ in range(2):
         terminal.claim("job", "--max-attempts", "2", "--ttl", "5s", "--owner", "agent-7")

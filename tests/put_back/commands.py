@@ -572,6 +572,11 @@ FAULTS = (
         Change(WAIT, 'document.get("count", 1) if verb == "acquire-any" else len(asked)', "len(asked)"),
     ),
     put_back(
+        "F-759",
+        "A look does not ask what the run around it has.",
+        Change(WAIT, "if not is_checked and (refusal := ", "if is_checked and (refusal := "),
+    ),
+    put_back(
         "F-761",
         "What is wrong with a saved server is told without the next step, and not by the key in its file.",
         Change(

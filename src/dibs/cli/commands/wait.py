@@ -15,6 +15,7 @@ from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import WIDTH_DEFAULT, Paint, plain, shell_line, span, width_of
 from dibs.client.flow import StillWaiting, drive, patiently, status_of
+from dibs.client.naming import RUN_JOB
 from dibs.client.pending import PendingClaim
 from dibs.client.transport import Ask
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
@@ -38,7 +39,7 @@ def wait(call: Call) -> Answer:
     pause_ms = PAUSE_MS_MIN
     session = session_of(call) if is_actor(call) else None
     beat = None if session is None else _beats(call, session, due_ms=0)
-    is_begun = False
+    is_begun = is_checked = False
 
     def look(name: str) -> Document:
         """Return a job's state. A server that is away for a moment is waited for."""
@@ -58,6 +59,9 @@ def wait(call: Call) -> Answer:
                 body["name"] = name
             if not taken:
                 return _over(call, found, done_exit)
+            if not is_checked and (refusal := _looks_at_itself(call, session, [body["name"] for body in taken])):
+                return failure(refusal)
+            is_checked = True  # commands around this one have what they have since before it began
             if beat is not None:
                 beat(None)
             left_ms = None if until_ms is None else until_ms - steady_ms()
@@ -132,6 +136,7 @@ COMMANDS = {
         exits=(
             (0, "nobody has it"),
             (1, "somebody still has it at the end of --for"),
+            (3, "the `dibs run` around this command has it, so that the wait would never end"),
             (4, "with --done-exit-code 4: it is done"),
         ),
     ),
@@ -207,7 +212,7 @@ def watching(taken: list[Document]) -> str:
 
 
 # Sessions around this command. A `dibs run` inside another would wait for itself: the outer one keeps its job until
-# its command ends, and that command would wait for the job. Such a wait is refused.
+# its command ends, and that command would wait for the job. Such a wait is refused, of a claim and of a look.
 
 OUTER = "DIBS_OUTER_SESSIONS"
 
@@ -250,15 +255,25 @@ def _claims_from_itself(call: Call, verb: str, name: str, document: Document) ->
     needed = document.get("count", 1) if verb == "acquire-any" else len(asked)
     if not kept or len(asked) - len(kept) >= needed:
         return None
-    return _never(list(kept.values()))
+    return _never(list(kept.values()), "claim {} again")
 
 
-def _never(names: Sequence[str]) -> Reply:
+def _looks_at_itself(call: Call, own: str | None, names: Sequence[str]) -> Reply | None:
+    """The refusal of a look that cannot end, because an outer command has one of the jobs; None if it can end. What
+    else the session of the run around it has may be released meanwhile, by another process in it."""
+    outer, inner, job = call.env.get(OUTER, "").split(), call.env.get("DIBS_SESSION", "").split(), call.env.get(RUN_JOB)
+    kept = _kept_around(call, [each for each in outer if each != own], names)
+    if job is not None:  # of `dibs run`: it has this job until its command has ended
+        kept += [(name, hold) for name, hold in _kept_around(call, inner, names) if hold["name"] == job]
+    return _never([hold["name"] for _, hold in kept], "wait for {}") if kept else None
+
+
+def _never(names: Sequence[str], what: str) -> Reply:
     names = list(dict.fromkeys(names))
     held, it, job = ("is held", "it", "The job is") if len(names) == 1 else ("are held", "them", "The jobs are")
     details = (
         f"{few(names)} {held} by the `dibs run` around this command, so waiting for {it} would never end. "
-        f"{job} already yours: do not claim {it} again."
+        f"{job} already yours: do not {what.format(it)}."
     )
     return Reply(status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details})
 
