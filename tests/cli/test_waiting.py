@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import threading
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from dibs.base.errors import ServerUnreachable, StoreUnavailable
 from dibs.cli.commands import wait as queue_text
 from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.context import Call
+from dibs.cli.framework.flags import CLAIM_OWNER, CLAIM_TERMS, REPLACES
 from dibs.cli.text.claim import refusal
 from dibs.cli.text.words import Paint
 from dibs.client import pending as places
@@ -51,6 +53,62 @@ def test_a_kept_place_is_gone_on_from_with_its_ticket(terminal: Terminal) -> Non
     assert f"--ticket {ticket}" in terminal("claim", "job", "--ticket", ticket).out
     terminal("release", "job", "--lease", lease)
     assert terminal("claim", "job", "--ticket", ticket, "--wait", "5s", "--json").data["owner"] == "bob"
+
+
+UNITS_TERMS = ("--slots", "2", "--units", "2")
+
+
+def continued(terminal: Terminal, *words: str, stdin: bytes = b"") -> list[str]:
+    """The words after `dibs` that a wait which kept its place says to go on with."""
+    ran = terminal(*words, "--wait", "1s", "--keep-place", stdin=stdin)
+    _, _, line = ran.out.partition("To continue:  dibs ")
+    assert (ran.exit, bool(line)) == (1, True)
+    return shlex.split(line.splitlines()[0])
+
+
+@pytest.mark.fault("F-755")
+@pytest.mark.parametrize(
+    ("held", "words", "stdin"),
+    [
+        ((), ("claim", "m1", "--shared"), b""),
+        (UNITS_TERMS, ("claim", "m1", *UNITS_TERMS), b""),
+        ((), ("claim-all", "m1", "m2", "--shared"), b""),
+        ((), ("claim-all",), b"m1\nm2\n"),
+    ],
+    ids=str,
+)
+def test_the_line_that_goes_on_with_a_kept_place_gets_what_was_asked_for(
+    terminal: Terminal, held: tuple[str, ...], words: tuple[str, ...], stdin: bytes
+) -> None:
+    lease = terminal.claim("m1", "--owner", "a", *held)
+    command, *line = continued(terminal, *words, "--owner", "b", stdin=stdin)
+    terminal("release", "m1", "--lease", lease)
+    got = terminal(command, "--json", *line).data
+    assert {each["owner"] for each in got.get("leases", [got])} == {"b"}
+    assert terminal("owner", "m1", "--json").everything["waiting"] == 0
+
+
+@pytest.mark.fault("F-755")
+def test_the_line_that_goes_on_with_a_kept_place_has_every_term_of_the_claim(terminal: Terminal) -> None:
+    terminal.claim("job", "--owner", "a", *UNITS_TERMS)
+    terms = {
+        "--ttl": "90s",
+        "--owner": "b",
+        "--metadata": "of a b",
+        "--replaces": "main",
+        "--slots": "2",
+        "--units": "2",
+        "--max-attempts": "3",
+        "--lock-delay": "5s",
+        "--request-key": "key-1",
+        "--max-hold": "2h",
+    }
+    line = continued(terminal, "claim", "job", *[word for term in terms.items() for word in term], "--again")
+    flags = [option for option in (*CLAIM_OWNER, REPLACES, *CLAIM_TERMS) if option.flag in line]
+    assert {option.flag: line[line.index(option.flag) + 1] for option in flags if option.value} == terms
+    assert [option.flag for option in flags if not option.value] == ["--again"]
+    left = {option.flag for option in (*CLAIM_OWNER, REPLACES, *CLAIM_TERMS)} - {option.flag for option in flags}
+    assert left == {"--session", "--actor", "--shared", "--exclusive"}  # none of which goes with the others
 
 
 @pytest.mark.promise("queue:no-dead-grant")

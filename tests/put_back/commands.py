@@ -11,6 +11,7 @@ COMPLETION = "src/dibs/cli/commands/completion.py"
 CONFIG = "src/dibs/cli/commands/config.py"
 CONTEXTS = "src/dibs/client/contexts.py"
 EFFECTS = "src/dibs/core/claims/effects.py"
+FLAGS = "src/dibs/cli/framework/flags.py"
 INSPECT = "src/dibs/core/claims/inspect.py"
 JOB_NAMES = "src/dibs/cli/framework/job_names.py"
 LEASES = "src/dibs/core/claims/leases.py"
@@ -196,7 +197,7 @@ FAULTS = (
         "F-365",
         "An actor's session is asked for once.",
         Change(
-            "src/dibs/cli/framework/flags.py",
+            FLAGS,
             "patiently(Work(ask), began_ms + wait_ms)",
             "patiently(Work(ask), began_ms)",
         ),
@@ -280,7 +281,7 @@ FAULTS = (
         "F-498",
         "A flag has bounds of its own.",
         Change(
-            "src/dibs/cli/framework/flags.py",
+            FLAGS,
             "    least, most = NUMBERS[field]\n",
             "    least, most = 1, 1_000_000 + len(NUMBERS[field])\n",
         ),
@@ -545,7 +546,7 @@ FAULTS = (
         "F-750",
         "Of claims that were typed at a terminal, one at a time can be proved.",
         Change(
-            "src/dibs/cli/framework/flags.py",
+            FLAGS,
             "    if not known:\n        return None\n",
             "    if not known or len(names) > 1:\n        return None\n",
         ),
@@ -570,6 +571,11 @@ FAULTS = (
         "F-754",
         "A claim of any job needs all that are named.",
         Change(WAIT, 'document.get("count", 1) if verb == "acquire-any" else len(asked)', "len(asked)"),
+    ),
+    put_back(
+        "F-755",
+        "Who goes on with a place names who it is, and no other term of its claim.",
+        Change(FLAGS, "(EXACT, STAGED, *CLAIM_OWNER, REPLACES, *CLAIM_TERMS, *CLAIM_KEEP)", "(SESSION, TTL, OWNER)"),
     ),
     put_back(
         "F-759",

@@ -9,7 +9,7 @@ from dibs.cli.framework import flags
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted, no, refusal_exit, yes
-from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
+from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command
 from dibs.cli.text import claim as claim_text
 from dibs.core.limits import ACTOR_TTL_MS
 from dibs.wire.documents import Reply
@@ -138,7 +138,7 @@ COMMANDS = {
         *flags.CLAIM_OWNER,
         *flags.CLAIM_WAIT,
         *flags.CLAIM_TERMS,
-        Option("--staged", "claim the path: of every file staged in git, instead of a JOB"),
+        flags.STAGED,
         *flags.CLAIM_KEEP,
         usual=("--actor", "--ttl", "--metadata", "--wait", "--shared", "--again"),
         several=(("claim-all", "all or none"), ("claim-any", "the first free one")),

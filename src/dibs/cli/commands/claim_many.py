@@ -120,6 +120,7 @@ def _names(call: Call, most: int) -> list[str]:
         raise InvalidInput("Standard input holds no names: it was empty.")
     names = one_names(call, names)
     settle(call, names)
+    call.values = {**call.values, "name": names}  # a command that goes on with this claim has them as arguments
     return [check_name(name) for name in names]
 
 

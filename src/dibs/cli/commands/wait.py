@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.cheap import Callable, Mapping, Sequence
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import ACTOR, exit_code, is_actor, next_words, seconds, session_of
+from dibs.cli.framework.flags import ACTOR, claim_words, exit_code, is_actor, seconds, session_of
 from dibs.cli.framework.job_names import or_in_checkout
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, failure, no, yes
@@ -365,10 +365,10 @@ def time_is_over(call: Call, body: Document) -> Answer:
     message = f"{sentence(body)} {kept}"
     lines = [f"{call.paint.wait('Not yet:')} {message}", *hold_fields(body)]
     if ticket is not None:
-        flags = next_words(call, ("url", "namespace", "session", "ttl", "owner"))
-        names = call.values.get("name") or [call.values["job"]]
         wait = ["--wait", call.values.get("wait") or "5m", "--ticket", ticket]
-        lines.append(f"To continue:  {shell_line(['dibs', call.command, *flags, *wait, '--', *names])}")
+        line = ["dibs", call.command, *claim_words(call), *wait]
+        names = call.values.get("name") or [call.values.get("job")]
+        lines.append(f"To continue:  {shell_line(line if call.values.get('staged') else [*line, '--', *names])}")
     # As without a wait. Of several jobs, one that is closed is one that is not available.
     exits = TRY_LATER if "closed" in body and call.command != "claim-all" else NO
     return no(exits, body, "\n".join(lines), code="queued", message=message, quiet=plain(ticket or ""))

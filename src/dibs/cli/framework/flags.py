@@ -12,7 +12,7 @@ from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS
-from dibs.cli.framework.spec import Option
+from dibs.cli.framework.spec import EXACT, Option
 from dibs.core import limits
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.names import is_resource
@@ -150,6 +150,7 @@ NO_WAIT = Option("-n, --no-wait", "do not wait (the default)")
 TICKET = Option("--ticket TICKET", field="acquire.ticket")
 REPLACES = Option("--replaces GROUP", field="acquire.replaces")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
+STAGED = Option("--staged", "claim the path: of every file staged in git, instead of a JOB")
 KEEP = Option("--keep", "start a background process that sends heartbeats, and releases when the calling process ends")
 KEEP_FOR = Option("--keep-for PID", "like --keep, until this process ends (default: the parent of dibs)")
 _TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/tracked_claim.py`)
@@ -420,6 +421,16 @@ def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "sessio
         elif flag == "url" and (context := call.values.get("context")) is not None:
             flag, value = "context", context
         words += [f"--{flag}", value] if value else []
+    return words
+
+
+def claim_words(call: Call) -> list[str]:
+    """The flags with which the same claim is made once more, as with its ticket: the place is kept for these terms."""
+    words = next_words(call, ("url", "namespace"))
+    for option in (EXACT, STAGED, *CLAIM_OWNER, REPLACES, *CLAIM_TERMS, *CLAIM_KEEP):
+        given = call.values.get(option.key)
+        if given:
+            words += [option.flag] if option.value is None else [option.flag, given]
     return words
 
 
