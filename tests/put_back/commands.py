@@ -578,6 +578,13 @@ FAULTS = (
         Change(FLAGS, "(EXACT, STAGED, *CLAIM_OWNER, REPLACES, *CLAIM_TERMS, *CLAIM_KEEP)", "(SESSION, TTL, OWNER)"),
     ),
     put_back(
+        "F-756",
+        "A lease that could not be renewed at once is kept, though nobody is told of it.",
+        Change(
+            "src/dibs/contrib/tooz.py", "            with suppress(ToozError):\n                self.drop(lease)\n", ""
+        ),
+    ),
+    put_back(
         "F-759",
         "A look does not ask what the run around it has.",
         Change(WAIT, "if not is_checked and (refusal := ", "if is_checked and (refusal := "),

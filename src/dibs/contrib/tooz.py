@@ -14,7 +14,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
@@ -64,10 +64,14 @@ class KeptLeases:
                 return None
         with self._guard:
             self._leases[lease.lease_id] = lease, sent_ms + round(ttl * 1000)
-        # Its time is counted from before the wait, so a lease that was waited for is renewed at once.
-        if steady_ms() > sent_ms + ttl * 500 and not self.renew(lease):
-            return None
-        return lease
+        try:
+            # Its time is counted from before the wait, so a lease that was waited for is renewed at once.
+            is_ours = steady_ms() <= sent_ms + ttl * 500 or self.renew(lease)
+        except BaseException:  # nobody is told of it, so nobody would give it back, and it would be renewed for ever
+            with suppress(ToozError):
+                self.drop(lease)
+            raise
+        return lease if is_ours else None
 
     def _forget(self, lease: Lease) -> bool:
         with self._guard:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tooz import ToozError, coordination
 
+import dibs
+from dibs.base.clock import steady_ms
 from dibs.contrib.tooz import DibsLock
 from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, clean_env, start_program, wait_until, wait_until_stopped
 
@@ -119,6 +122,26 @@ def test_a_store_that_is_away_is_a_connection_error_and_the_leases_are_tried_aga
         with pytest.raises(coordination.ToozConnectionError):
             lock.is_still_owner()
         one.stop()
+
+
+@pytest.mark.fault("F-756")
+@pytest.mark.parametrize("error", [dibs.Unavailable("gone"), KeyboardInterrupt()], ids=repr)
+def test_a_lock_whose_acquire_raises_is_not_held(
+    coordinator: Coordinators, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    lock = coordinator(b"one").get_lock(b"job")
+    assert isinstance(lock, DibsLock)
+
+    def renew(*_: object, **__: object) -> dibs.Lease:
+        raise error
+
+    later_ms = itertools.count(steady_ms(), 60_000)
+    with monkeypatch.context() as patch:
+        patch.setattr("dibs.contrib.tooz.steady_ms", lambda: next(later_ms))  # as if it had been waited for
+        patch.setattr(dibs.Client, "renew", renew)
+        with pytest.raises((coordination.ToozConnectionError, KeyboardInterrupt)):
+            lock.acquire()
+    assert coordinator(b"two").get_lock(b"job").acquire(blocking=False)
 
 
 def hold(folder: Path, what: str, *, timeout: int) -> subprocess.Popen[str]:
