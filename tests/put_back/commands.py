@@ -585,6 +585,11 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-757",
+        "A run that failed has a result, also where no run is done.",
+        Change("src/dibs/contrib/apscheduler.py", "if failed and self._done is False:", "if self._done is None:"),
+    ),
+    put_back(
         "F-759",
         "A look does not ask what the run around it has.",
         Change(WAIT, "if not is_checked and (refusal := ", "if is_checked and (refusal := "),

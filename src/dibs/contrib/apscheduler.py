@@ -91,5 +91,8 @@ class OneOwnerExecutor(ThreadPoolExecutor):
             claim.release()
             return
         failed = [event for event in events if event.code == EVENT_JOB_ERROR]
-        result = reason_of(failed[0].exception) if failed else None
-        claim.done(result, done=self._done)
+        reason = reason_of(failed[0].exception) if failed else None
+        if failed and self._done is False:  # nobody will be shown a result
+            claim.fail(reason)
+        else:
+            claim.done(reason, done=self._done)

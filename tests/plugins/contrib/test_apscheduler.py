@@ -93,6 +93,25 @@ def test_a_run_that_fails_is_over_too_and_its_error_reaches_the_scheduler(schedu
     assert [type(event.exception) for event in events] == [ValueError]
 
 
+@pytest.mark.fault("F-757")
+def test_a_run_that_fails_and_is_never_done_is_a_failure_and_its_error_reaches_the_scheduler(
+    scheduler: Start, url: str
+) -> None:
+    def fail() -> None:
+        raise ValueError("a secret")
+
+    events: list[Any] = []
+    at = datetime.now(UTC)
+    scheduler(events, done=False).add_job(fail, "date", run_date=at, id="report", misfire_grace_time=None)
+    wait_until(lambda: events, "the run has failed")
+    assert [type(event.exception) for event in events] == [ValueError]
+    with dibs.connect(url) as client:
+        status = client.owner(f"apscheduler report {at.isoformat()}")
+    assert status.status == "free"
+    assert status.previous is not None
+    assert (status.previous.how, status.previous.reason) == ("failed", "raised ValueError")
+
+
 def test_without_a_store_nothing_runs_and_the_scheduler_says_so(scheduler: Start) -> None:
     ran: list[int] = []
     events: list[Any] = []
