@@ -40,6 +40,15 @@ def test_any_refused_says_of_each_who_has_it(terminal: Terminal) -> None:
     assert terminal("claim-any", "-q", "a").out == ""
 
 
+@pytest.mark.fault("F-758")
+def test_a_job_that_is_closed_itself_is_not_said_to_be_closed_with_another(terminal: Terminal) -> None:
+    terminal("close", "a", "--for", "2h", "--reason", "migration")
+    terminal("close", "deploy/", "--for", "2h", "--reason", "migration")
+    _, itself, below = terminal("claim-any", "a", "deploy/web").out.splitlines()
+    assert itself.startswith("  a           it is closed for another 2h, until ")
+    assert below.startswith("  deploy/web  it is closed, with deploy/, for another 2h, until ")
+
+
 @pytest.mark.parametrize("words", [(), ("-",)])
 def test_names_may_come_from_stdin_one_a_line(terminal: Terminal, words: tuple[str, ...]) -> None:
     terminal.claim("a")

@@ -188,6 +188,14 @@ def test_the_line_says_who_is_in_the_way(change: dict[str, object], says: str) -
     assert says in queue_text.waiting(queued | change, 1_000, 60_000)
 
 
+@pytest.mark.fault("F-758")
+@pytest.mark.parametrize(("within", "says"), [("job/a", "it is closed for"), ("job/", "it is closed, with job/, for")])
+def test_the_line_says_what_is_closed(within: str, says: str) -> None:
+    closure = {"name": within, "by": "ann", "reason": "migration", "until": "2026-11-19T18:00:00.000Z"}
+    queued = {"name": "job/a", "position": 1, "owner": None, "closed": closure | {"remaining_ms": 30_000}}
+    assert f"next in line: {says} another 30s" in queue_text.waiting(queued, 1_000, 60_000)
+
+
 def flaky(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, after: int, count: int) -> None:
     """The `after`th ask of a place and the following are not answered, `count` of them."""
     asked = iter(range(1_000))

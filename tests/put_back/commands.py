@@ -590,6 +590,15 @@ FAULTS = (
         Change("src/dibs/contrib/apscheduler.py", "if failed and self._done is False:", "if self._done is None:"),
     ),
     put_back(
+        "F-758",
+        "A job that is called `it` is another one than the job that is closed.",
+        Change(
+            "src/dibs/wire/sentences.py",
+            'if document.get("closed") and document["closed"]["name"] == name:',
+            'if document.get("closed") and document["closed"]["name"] == it:',
+        ),
+    ),
+    put_back(
         "F-759",
         "A look does not ask what the run around it has.",
         Change(WAIT, "if not is_checked and (refusal := ", "if is_checked and (refusal := "),

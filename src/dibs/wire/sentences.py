@@ -54,6 +54,17 @@ def readable(document: Document) -> Document:
     return changed
 
 
+def as_it(document: Document) -> Document:
+    """A document about a job whose name was said before: sentences call the job `it`, wherever it is named."""
+    name, it = document.get("name"), {"name": "it"}
+    changed = {**document, **it}
+    if document.get("closed") and document["closed"]["name"] == name:
+        changed["closed"] = {**document["closed"], **it}
+    if document.get("holders"):
+        changed["holders"] = [{**each, **it} if each.get("name") == name else each for each in document["holders"]]
+    return changed
+
+
 def sentence(document: Document) -> str:
     """Return why a job was not granted, or its state. For an error, its own sentence."""
     document = readable(document)

@@ -17,7 +17,7 @@ from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.core.names import check_name
 from dibs.wire.codes import NO
 from dibs.wire.documents import Reply
-from dibs.wire.sentences import several, still_held
+from dibs.wire.sentences import as_it, several, still_held
 
 # Texts for claims of several jobs. Pure.
 
@@ -47,7 +47,7 @@ def _name(entry: Document) -> str:
 
 
 def _why(entry: Document) -> str:
-    return sentence({**entry, "name": "it"})  # the table has the name in its first column
+    return sentence(as_it(entry))  # the table has the name in its first column
 
 
 def claim_any(call: Call) -> Answer:

@@ -23,7 +23,7 @@ from dibs.core.names import DEFAULT_NAMESPACE, in_tree
 from dibs.core.overlap import overlaps
 from dibs.wire.codes import NO, TRY_LATER, YES
 from dibs.wire.documents import Reply
-from dibs.wire.sentences import closed, few, held
+from dibs.wire.sentences import as_it, closed, few, held
 
 Meanwhile = Callable[[Document | None], int]
 
@@ -192,9 +192,9 @@ def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
         return f"Still waiting, but: {plain(document.get('details', 'no answer'))}"
     blocker = "it is delayed, or others come first"
     if document.get("closed"):
-        blocker = plain(closed({**document, "name": "it"})).rstrip(".")
+        blocker = plain(closed(as_it(document))).rstrip(".")
     elif document["owner"] is not None:
-        blocker = plain(held({**document, "name": "it"})).rstrip(".")
+        blocker = plain(held(as_it(document))).rstrip(".")
     return f"Waiting for {plain(document['name'])}, {_place(document)}: {blocker} {time}"
 
 
