@@ -49,6 +49,30 @@ def test_a_job_that_is_closed_itself_is_not_said_to_be_closed_with_another(termi
     assert below.startswith("  deploy/web  it is closed, with deploy/, for another 2h, until ")
 
 
+@pytest.mark.fault("F-763")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("claim-all", "x", "y", "--units", "2"), "conflict"),
+        (("claim-all", "x", "pool", "--units", "2"), "conflict"),
+        (("claim-any", "x", "y", "--units", "2"), "conflict"),
+        (("claim-any", "x", "pool", "--units", "2"), "held"),
+        (("claim-any", "x", "pool", "--units", "2", "--count", "2"), "conflict"),
+    ],
+    ids=str,
+)
+def test_what_no_wait_would_bring_is_refused_as_a_claim_of_one_job_is(
+    terminal: Terminal, words: tuple[str, ...], code: str
+) -> None:
+    terminal("pool", "set", "pool", "--slots", "2")
+    terminal.claim("pool", "--units", "2")
+    ran = terminal(*words, "--json")
+    one = terminal("claim", "x" if code == "conflict" else "pool", "--units", "2", "--json")
+    assert (ran.exit, ran.error["code"]) == (one.exit, one.error["code"]) == ({"conflict": 2, "held": 1}[code], code)
+    assert ("retry_after_ms" in ran.error["details"]) is (code == "held")
+    assert ran.error["details"]["status"] == code
+
+
 @pytest.mark.parametrize("words", [(), ("-",)])
 def test_names_may_come_from_stdin_one_a_line(terminal: Terminal, words: tuple[str, ...]) -> None:
     terminal.claim("a")

@@ -7,6 +7,7 @@ from tests.put_back.fault import Change, put_back
 ACTOR = "src/dibs/cli/framework/actor_session.py"
 ADMIN = "src/dibs/cli/commands/admin.py"
 CHILD = "src/dibs/cli/supervise/child.py"
+CLAIM_MANY = "src/dibs/cli/commands/claim_many.py"
 COMPLETION = "src/dibs/cli/commands/completion.py"
 CONFIG = "src/dibs/cli/commands/config.py"
 CONTEXTS = "src/dibs/client/contexts.py"
@@ -618,6 +619,15 @@ FAULTS = (
         "`help` and `-o` are words like any other.",
         Change(COMPLETION, 'if word == "help" and self.family is None and not self.is_help:', "if False:"),
         Change(COMPLETION, "elif word == _OUTPUT.flag:", "elif word is None:"),
+    ),
+    put_back(
+        "F-763",
+        "Of several jobs nothing is refused for good.",
+        Change(
+            CLAIM_MANY,
+            "if (never := _never(body, asked, needed)) is not None:",
+            "if (never := _never(body, asked, 0)):",
+        ),
     ),
     put_back(
         "F-780",

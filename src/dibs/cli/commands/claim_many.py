@@ -15,7 +15,7 @@ from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.words import plain, table
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.core.names import check_name
-from dibs.wire.codes import NO
+from dibs.wire.codes import CODES, NEVER_LIKE_THIS, NO, CodeRow
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import as_it, several, still_held
 
@@ -72,7 +72,8 @@ def granted_any(call: Call, body: Document, document: Document, title: str = "")
 def refused_any(call: Call, reply: Reply, document: Document) -> Answer:
     free = (reply.body or {}).get("free")
     some = f"only {free}" if free else "none"
-    return _refused(call, reply, document, NOT_ANY if free is None else NOT_SO_MANY.format(document["count"], some))
+    not_claimed = NOT_ANY if free is None else NOT_SO_MANY.format(document["count"], some)
+    return _refused(call, reply, document, not_claimed, document.get("count", 1))
 
 
 def claim_all(call: Call) -> Answer:
@@ -84,7 +85,7 @@ def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
     document = {"names": names, **claim_document(call)}
     reply = ask(call, "acquire-all", "", document)
     if not is_granted(reply):
-        return _refused(call, reply, document, NOT_ALL), document
+        return _refused(call, reply, document, NOT_ALL, len(names)), document
     return _granted_all(call, reply, document), document
 
 
@@ -93,7 +94,7 @@ def _granted_all(call: Call, reply: Reply, document: Document) -> Answer:
     return yes(body, granted(call, body, document), quiet="\n".join(pair(lease) for lease in body["leases"]))
 
 
-def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str) -> Answer:
+def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str, needed: int) -> Answer:
     body: Document = reply.body or {}
     if "refused" not in body:
         return refused(call, reply, asked["request_key"])
@@ -103,7 +104,20 @@ def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str) -> Ans
     lead, message = call.paint.wait(f"{not_claimed}."), plain(f"{not_claimed}: {several(body['refused'])}.")
     if status == "done":
         lead, message = call.paint.good(ALL_DONE), ALL_DONE
-    return no(refusal_exit(reply) or NO, body, "\n".join([lead, *reasons]), code=status, message=message)
+    text, exits = "\n".join([lead, *reasons]), refusal_exit(reply) or NO
+    if (never := _never(body, asked, needed)) is not None:
+        body = {key: value for key, value in body.items() if key != "retry_after_ms"} | {"status": never.word}
+        status, exits = never.word, never.exit
+    return no(exits, body, text, code=status, message=message)
+
+
+def _never(body: Document, asked: Document, needed: int) -> CodeRow | None:
+    """The row of a refusal that no wait changes, as of units of jobs that are no pool: that of a claim of one job.
+    None if so many jobs are left that the claim can succeed later."""
+    rows = [CODES[each["code"]] for each in body["refused"] if each.get("code") in CODES]
+    never = [row for row in rows if row.kind == NEVER_LIKE_THIS]
+    can_succeed = len(asked.get("names", ())) - len(never) >= needed
+    return never[0] if never and body["status"] == "held" and not can_succeed else None
 
 
 def _names(call: Call, most: int) -> list[str]:
@@ -151,7 +165,7 @@ COMMANDS = {
         exits=(
             (0, "one of the jobs is yours, or --count of them"),
             (1, "none of the jobs is available, or became available during the wait; with --count, too few"),
-            (2, "the request key or the session has ended"),
+            flags.ALL_EXITS[0],
             (4, "all of the jobs are done"),
             (64, f"no names, a name twice, or more than {NAMES_MAX} names"),
         ),
