@@ -41,7 +41,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "RateLimited": ("no", 500),
     "OctoStoreRefusal": ("conflict", "no"),
 }
-IN_ONE_PROCESS = {"RequestFailed"}  # ends a command, and has its reply
+IN_ONE_PROCESS = {"RequestFailed"}  # ends a request, and has its reply
 
 
 def every_kind() -> list[type[errors.DibsError]]:

@@ -10,7 +10,7 @@ from dibs.base import errors
 from dibs.base.reply import Reply
 from dibs.core import lease_outcomes, outcomes, session_outcomes
 from dibs.wire import codes
-from dibs.wire.documents import reply_for_error
+from dibs.wire.documents import expected, reply_for_error, reply_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,7 @@ def test_every_outcome_has_a_row_and_every_row_an_outcome() -> None:
 
 
 REFUSALS = set(tree(errors.NotClaimed))
+WITH_WORDS = set(tree(errors.DibsError)) - {errors.RequestFailed}  # that one has its reply
 
 
 @pytest.mark.parametrize("error", sorted(REFUSALS, key=str))
@@ -60,7 +61,7 @@ def test_what_the_sdk_raises_for_a_refusal_is_the_outcome_by_its_word(error: typ
     assert row.word == error.code
 
 
-@pytest.mark.parametrize("error", sorted(set(tree(errors.DibsError)) - REFUSALS, key=str))
+@pytest.mark.parametrize("error", sorted(WITH_WORDS - REFUSALS, key=str))
 def test_every_error_has_a_code_of_the_closed_set(error: type[errors.DibsError]) -> None:
     assert error.code in codes.CODES
     made = error.__new__(error)
@@ -69,6 +70,15 @@ def test_every_error_has_a_code_of_the_closed_set(error: type[errors.DibsError])
     assert row.http >= 400
     assert row.exit in EXITS - {0, 1}
     assert reply_for_error(made).body == {"error": row.title, "code": error.code, "details": "why"}
+
+
+def test_an_outcome_that_nobody_expected_is_raised_as_its_own_reply() -> None:
+    held, parked = outcomes.Held(now_ms=0, name="a"), outcomes.Parked(now_ms=0, name="a", failures=3)
+    assert expected(held, outcomes.Granted, outcomes.Held) is held
+    with pytest.raises(errors.RequestFailed) as raised:
+        expected(parked, outcomes.Granted, outcomes.Held)
+    assert raised.value.code == "parked"
+    assert reply_for_error(raised.value).body == reply_to("", parked).body
 
 
 def test_the_codes_of_the_contract_have_its_status_and_words() -> None:
@@ -108,7 +118,7 @@ def test_a_word_has_one_kind_so_that_a_client_needs_nothing_else() -> None:
         assert codes.kind_of_word(word) == kind
 
 
-@pytest.mark.parametrize("error", sorted(set(tree(errors.DibsError)), key=str))
+@pytest.mark.parametrize("error", sorted(WITH_WORDS, key=str))
 def test_every_error_has_a_kind_and_its_reply_the_same(error: type[errors.DibsError]) -> None:
     made = error.__new__(error)
     errors.DibsError.__init__(made, "why")

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from dibs.base.cheap import Any, Callable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.base.reply import Reply
+
 # In the details of an error after a request without an answer: it may have been carried out or not.
 FATE_UNKNOWN = "Whether it was carried out is not known."
 NOTHING_HERE = "There is nothing at this address."  # what a request without a route is answered
@@ -356,3 +360,13 @@ class RequestRefused(DibsError):
     def __init__(self, details: str, code: str) -> None:
         super().__init__(details)
         self.code = code
+
+
+class RequestFailed(RequestRefused):
+    """What was asked for was answered with a no that whoever asked cannot turn into an answer of its own. `reply` has
+    it, and is what the next one is answered."""
+
+    def __init__(self, reply: Reply) -> None:
+        body = reply.body or {}
+        super().__init__(str(body.get("details") or body.get("error")), str(body.get("code") or body.get("status")))
+        self.reply = reply

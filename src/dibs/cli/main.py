@@ -8,13 +8,13 @@ import sys
 from io import StringIO
 
 from dibs.base.cheap import BinaryIO, Mapping, Sequence, TextIO
-from dibs.base.errors import DibsError
+from dibs.base.errors import DibsError, RequestFailed
 from dibs.base.files import config_path
 from dibs.base.terminal import harmless
 from dibs.cli.framework.context import Call, Opener
 from dibs.cli.framework.parse import UsageError, parse, spelled_out, split_command, wants
 from dibs.cli.framework.registry import AGENT_SIGNS, ALIASES, family_of, load
-from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
+from dibs.cli.framework.result import Answer, failure, yes
 from dibs.cli.framework.spec import Command
 from dibs.cli.signals import UnconfirmedClaims
 from dibs.cli.text.words import Paint, paint_for, width_of

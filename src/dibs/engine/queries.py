@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dibs.base.cheap import TypeVar
-from dibs.base.errors import Unavailable
 from dibs.base.jsontext import Document
 from dibs.base.record import Record
 from dibs.core import limits, records
@@ -21,7 +20,7 @@ from dibs.core.holds.exclusion import blockers
 from dibs.core.holds.expiry import ticket_over
 from dibs.core.holds.proof import may_use
 from dibs.core.holds.quota import payer_of
-from dibs.core.lease_outcomes import TicketPage, TicketState
+from dibs.core.lease_outcomes import Frozen, TicketPage, TicketState
 from dibs.core.records import Stored
 from dibs.core.service.credentials import Usage
 from dibs.core.session_outcomes import SessionState
@@ -31,7 +30,7 @@ from dibs.engine.coordinator import run_all, run_one
 from dibs.engine.event_log import fitting
 from dibs.stores.port import RecordCorrupt, Store
 from dibs.wire.agent_documents import agents_document, listed_agents, page_of
-from dibs.wire.refusals import INCOMPLETE
+from dibs.wire.documents import failed
 
 Answer = TypeVar("Answer")
 
@@ -55,7 +54,7 @@ def _begun(store: Store) -> tuple[int, records.Meta]:
     meta = found.records[records.META_KEY].record
     meta = meta if isinstance(meta, records.Meta) else records.Meta()
     if meta.frozen is not None and meta.frozen.incomplete:
-        raise Unavailable(INCOMPLETE)
+        raise failed(Frozen(now_ms=found.now_ms, mark=meta.frozen))
     return found.now_ms, meta
 
 

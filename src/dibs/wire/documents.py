@@ -6,8 +6,8 @@ people and logs; clients use `remaining_ms`, `renew_after_ms` and `retry_after_m
 
 from __future__ import annotations
 
-from dibs.base.cheap import Any, Callable, Sequence
-from dibs.base.errors import FATE_UNKNOWN
+from dibs.base.cheap import Any, Callable, Sequence, TypeVar
+from dibs.base.errors import FATE_UNKNOWN, RequestFailed
 from dibs.base.jsontext import Document
 from dibs.base.reply import Reply
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
@@ -26,7 +26,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core import outcomes
 
-__all__ = ["Reply", "refused_document", "reply_for_error", "reply_to"]
+__all__ = ["Reply", "expected", "failed", "refused_document", "reply_for_error", "reply_to"]
+
+Known = TypeVar("Known")
 
 
 def reply_to(verb: str, outcome: outcomes.Outcome) -> Reply:
@@ -73,8 +75,22 @@ def _reply_for(outcome: outcomes.Outcome) -> Reply:
     return Reply(status, body)
 
 
+def expected(outcome: outcomes.Outcome, *kinds: type[Known]) -> Known:
+    """Return an outcome that whoever asked knows: it is of one of these kinds. Raises any other as the refusal that it
+    is. Else it would be taken for one of those: of a frozen store, for a session that is not there."""
+    if isinstance(outcome, kinds):
+        return outcome
+    raise failed(outcome)
+
+
+def failed(outcome: outcomes.Outcome) -> RequestFailed:
+    return RequestFailed(reply_to("", outcome))
+
+
 def reply_for_error(error: BaseException, *, sent: bool = True) -> Reply:
     """The reply for an exception. An unexpected one is an internal error without details."""
+    if isinstance(error, RequestFailed):
+        return error.reply
     row = row_of_error(error)
     details = getattr(error, "details", None) or "dibs failed in a way it should not; the server's log says more."
     if getattr(error, "unknown", False):

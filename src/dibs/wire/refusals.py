@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dibs.base.errors import Unavailable
 from dibs.base.record import Record
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.claims import effects
@@ -25,13 +24,6 @@ _SENTENCES: dict[type[Record], str] = {
     outcomes.QuotaExceeded: "This token holds as many jobs as it may. Release some, or ask the operator for more.",
     outcomes.SessionUnknown: "There is no such session under this token. Open a new one.",
 }
-
-
-def looked(outcome: Outcome) -> Outcome:
-    """Return what a look saw. Raises Unavailable if nothing is shown, because an import is not complete."""
-    if isinstance(outcome, lease_outcomes.Frozen):
-        raise Unavailable(INCOMPLETE)
-    return outcome
 
 
 _EFFECT_REFUSALS = {

@@ -7,12 +7,13 @@ from time import sleep
 from dibs.base.cheap import Any, Callable
 from dibs.base.checkout import current_folder, root_around
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.errors import RequestFailed
 from dibs.base.plugins import PARTS, plugin
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, RequestFailed, body_of, failure, yes
+from dibs.cli.framework.result import Answer, body_of, failure, yes
 from dibs.cli.framework.spec import MAYBE, WIDE, Argument, Command, Option
 from dibs.cli.signals import StopSignals
 from dibs.cli.text import listing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from dibs.base.cheap import Any, Sequence
-from dibs.base.errors import InvalidInput, InvalidTtl
+from dibs.base.errors import InvalidInput, InvalidTtl, RequestFailed
 from dibs.base.ids import is_id, new_id
 from dibs.base.jsontext import is_unicode
 from dibs.base.terminal import plain
@@ -222,7 +222,7 @@ def claim_document(call: Call) -> Document:
 def _opened(call: Call, actor: Any, ttl_ms: int) -> str:
     """Open the actor's session. With --wait, try again while no server can open it."""
     from dibs.base.clock import steady_ms
-    from dibs.cli.framework.result import RequestFailed, body_of
+    from dibs.cli.framework.result import body_of
     from dibs.client.flow import Work, drive, patiently
     from dibs.wire.documents import Reply
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.base.errors import RequestRefused
+from dibs.base.errors import RequestFailed
 from dibs.base.jsontext import Document
 from dibs.base.terminal import plain
 from dibs.core.durations import format_duration
@@ -101,15 +101,6 @@ def is_failure(reply: Reply) -> bool:
 def is_granted(reply: Reply) -> bool:
     """Tell whether a claim succeeded: it was neither refused nor an error."""
     return reply.status < 400 and refusal_exit(reply) is None
-
-
-class RequestFailed(RequestRefused):
-    """A request was answered with an error, which ends the command. `reply` has it."""
-
-    def __init__(self, reply: Reply) -> None:
-        body = reply.body or {}
-        super().__init__(str(body.get("details") or body.get("error")), str(body.get("code")))
-        self.reply = reply
 
 
 def body_of(reply: Reply) -> Document:

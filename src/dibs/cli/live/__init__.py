@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.errors import RequestFailed
 from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import given_ms
-from dibs.cli.framework.result import Answer, RequestFailed, failure
+from dibs.cli.framework.result import Answer, failure
 from dibs.cli.live import screen as keys
 from dibs.cli.live.screen import LiveScreen, keys_of
 from dibs.cli.text import listing as board

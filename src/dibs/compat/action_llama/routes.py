@@ -27,6 +27,8 @@ from dibs.compat.action_llama.protocol import Asking, Rejected, Said
 from dibs.core import limits
 from dibs.core.commands import Command, InspectSession, KeepSession
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
+from dibs.core.outcomes import SessionUnknown
+from dibs.core.session_outcomes import SessionState
 from dibs.engine.queries import claimed, open_sessions
 from dibs.sdk.async_transport import connected
 from dibs.server.handlers import Api
@@ -36,9 +38,8 @@ from dibs.server.http.response import ClientGone, answer_document, answer_for_er
 from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Table
 from dibs.wire.answer_fields import flag, number, text, texts
-from dibs.wire.documents import reply_to
+from dibs.wire.documents import expected, reply_to
 from dibs.wire.operations import NAMESPACE, OTHERWISE, Operation, Parameter, Schema, by_id, in_path, in_query
-from dibs.wire.refusals import looked
 from dibs.wire.requests import command_for, shape
 
 Handler = Callable[[HttpRequest], Awaitable[Reply]]
@@ -436,7 +437,8 @@ class Gateway:
     async def _inspect(self, secret: str) -> Any:
         # No secret is that long, so there is no need to digest a megabyte.
         session = runs.session_of(secret[: limits.RUN_SECRET_CHARS_MAX + 1])
-        return looked(await self._batcher.submit(InspectSession(session=session, principal=None)))
+        found = await self._batcher.submit(InspectSession(session=session, principal=None))
+        return expected(found, SessionState, SessionUnknown)
 
     async def _run(self, state: Any) -> runs.Run:
         run = runs.run_of(state)

@@ -29,11 +29,11 @@ from dibs.core import limits
 from dibs.core.caller_rights import LOCAL, Caller, require
 from dibs.core.commands import Command, EndSession, InspectSession, KeepSession, OpenSession
 from dibs.core.names import check_namespace
+from dibs.core.outcomes import SessionUnknown
 from dibs.core.session_outcomes import SessionState
 from dibs.engine.queries import open_sessions
-from dibs.wire.documents import Reply, reply_for_error
+from dibs.wire.documents import Reply, expected, reply_for_error
 from dibs.wire.parts import timestamp
-from dibs.wire.refusals import looked
 
 # run-secret create, list, end: secrets that identify the runs of agents to `rlock` and the gateway.
 
@@ -239,7 +239,8 @@ def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) ->
 def as_run(transport: EmbeddedTransport, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedTransport] | None:
     """The run of a secret, and a transport to the same store that acts as that run. None: no such run, or it has ended.
     With `audited` the history records the run's requests. Raises the store's errors."""
-    run = run_of(looked(transport.coordinator().one(InspectSession(session=session_of(secret), principal=None))))
+    found = transport.coordinator().one(InspectSession(session=session_of(secret), principal=None))
+    run = run_of(expected(found, SessionState, SessionUnknown))
     if run is None:
         return None
     if run.stale:

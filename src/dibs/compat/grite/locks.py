@@ -9,14 +9,14 @@ from __future__ import annotations
 from dibs.agents.shell_actor import Actor, Entry, RememberedLeases, actor_of, may_end, may_keep, session_of, took_it
 from dibs.base.cheap import Callable
 from dibs.base.clock import wall_ms
-from dibs.base.errors import DibsError, InvalidInput
+from dibs.base.errors import DibsError, InvalidInput, RequestFailed
 from dibs.base.ids import new_id
 from dibs.base.jsontext import Document
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.flags import LEASE, SESSION, claim_document, put, session_id, ttl_seconds
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, RequestFailed, failure, is_failure, refusal_exit, yes
+from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
 from dibs.cli.framework.spec import DATA_DIR, LOCK_ACTOR, MAYBE, NO_DAEMON, Argument, Command, Option
 from dibs.client.flow import all_pages, drive
 from dibs.client.urls import is_server

@@ -23,9 +23,9 @@ from dibs.engine.queries import claimed
 from dibs.server.http.parse import parse_query
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import answer_document, answer_for
+from dibs.wire.documents import expected
 from dibs.wire.lease_documents import acl_document
 from dibs.wire.parts import timestamp
-from dibs.wire.refusals import looked
 
 # What OctoStore answers about locks, made from dibs' outcomes and records. Pure.
 
@@ -206,7 +206,8 @@ class Locks(Handlers):
         return outcome
 
     async def _check_session(self, session: str, user: User) -> None:
-        found = looked(await self._submit(InspectSession(session=session, principal=user.principal)))
+        looked = await self._submit(InspectSession(session=session, principal=user.principal))
+        found = expected(looked, SessionState, outcomes.SessionUnknown)
         if not isinstance(found, SessionState) or not user.has(found.session):
             raise bodies.no_session()
         if not found.live:

@@ -28,7 +28,7 @@ from dibs.core.caller_rights import AGENT, Caller
 from dibs.core.commands import Acquire, Command, EndSession, Inspect, InspectSession, KeepSession, OpenSession
 from dibs.core.lease_outcomes import Released
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.core.outcomes import NotCurrent, Outcome, QuotaExceeded, SessionOver, Status
+from dibs.core.outcomes import NotCurrent, Outcome, QuotaExceeded, SessionOver, SessionUnknown, Status
 from dibs.core.records import RELEASED
 from dibs.core.service.webhooks import EVERY, Webhook
 from dibs.core.session_outcomes import SessionState
@@ -37,8 +37,8 @@ from dibs.server.http.parse import decode_name
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import NO_CONTENT, answer_document, answer_for
 from dibs.server.routes.jobs import CREATE, REMOVE
+from dibs.wire.documents import expected
 from dibs.wire.parts import timestamp
-from dibs.wire.refusals import looked
 from dibs.wire.webhooks import webhook_document
 
 FULL_RETRY_S = 30
@@ -104,7 +104,8 @@ class Sessions(Handlers):
 
     async def _look(self, session_id: str, user: User) -> SessionState:
         """The session, if it has not ended: one that has is unknown."""
-        found = looked(await self._submit(InspectSession(session=session_id, principal=user.principal)))
+        looked = await self._submit(InspectSession(session=session_id, principal=user.principal))
+        found = expected(looked, SessionState, SessionUnknown)
         if not isinstance(found, SessionState) or not user.has(found.session) or found.session.ended_ms:
             raise bodies.no_session()
         return found

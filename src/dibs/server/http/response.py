@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import FATE_UNKNOWN, DibsError
+from dibs.base.errors import FATE_UNKNOWN, DibsError, RequestFailed
 from dibs.base.ids import new_request_id
 from dibs.base.logger import log
 from dibs.base.reply import NO_HEADERS, Reply
@@ -73,16 +73,19 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> Reply:
     if isinstance(result, BaseException):
         return answer_for_error(result)
     try:
-        reply = reply_to(verb, result)
-        document = reply.body
-        if reply.status == 200:  # as most are
-            reply.content = encode(document)
-            return reply
-        if document is not None and "error" in document:
-            document["request_id"] = new_request_id()
-        return encoded(reply)
+        return _answer_with(reply_to(verb, result))
     except Exception as error:
         return answer_for_error(error)
+
+
+def _answer_with(reply: Reply) -> Reply:
+    document = reply.body
+    if reply.status == 200:  # as most are
+        reply.content = encode(document)
+        return reply
+    if document is not None and "error" in document:
+        document["request_id"] = new_request_id()
+    return encoded(reply)
 
 
 class TroubleLog:
@@ -111,6 +114,9 @@ def public_reply(error: BaseException) -> Reply:
 
 def answer_for_error(error: BaseException) -> Reply:
     """The answer for an error, which is counted, and logged if it is a bug."""
+    if isinstance(error, RequestFailed):
+        note(outcome=error.code)
+        return _answer_with(error.reply)
     request_id = new_request_id()
     if isinstance(error, HttpError):
         document = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
