@@ -41,7 +41,7 @@ FAULTS = (
     put_back(
         "F-088",
         "An admin of one namespace is shown a token of another, whose hash it sends.",
-        Change(CREDENTIALS, 'if self._caller.namespace not in (None, reply.body["namespace"]):', "if False:"),
+        Change(CREDENTIALS, 'if self._caller.namespace not in (None, made["namespace"]):', "if False:"),
     ),
     put_back(
         "F-090",
@@ -430,6 +430,16 @@ FAULTS = (
             INTRODUCTION,
             'return plugin(PARTS, "shipped-files") if api.settings.contract is None else None',
             'return plugin(PARTS, "shipped-files")',
+        ),
+    ),
+    put_back(
+        "F-764",
+        "A new token is told whatever the store said to it.",
+        Change(CREDENTIALS, "        self._run(rules.CreateToken(", "        run_one(self._store, rules.CreateToken("),
+        Change(
+            CREDENTIALS,
+            "        self._run(rules.RotateToken(digest=digest, fresh_digest=fresh,",
+            "        run_one(self._store, rules.RotateToken(digest=digest, fresh_digest=fresh,",
         ),
     ),
 )

@@ -32,7 +32,7 @@ from dibs.engine.queries import recount, scan_records
 from dibs.engine.thread import EngineThread
 from dibs.stores.port import RecordCorrupt, Store
 from dibs.wire import credentials as wire
-from dibs.wire.documents import Reply, reply_to
+from dibs.wire.documents import Reply, expected
 from dibs.wire.lease_documents import gap_document, named_event
 from dibs.wire.requests import shape
 
@@ -92,15 +92,12 @@ class CredentialAdmin:
     def _create(self, document: Document) -> Reply:
         token = new_secret()
         command = wire.create_command(document, self._caller, wire.digest_of(token))
-        reply = self._run(command)
-        if reply.status != 200 or reply.body is None:
-            return reply
-        if self._caller.namespace not in (None, reply.body["namespace"]):  # a token that was on record before
+        made = self._run(command)
+        if self._caller.namespace not in (None, made["namespace"]):  # a token that was on record before
             raise errors.RequestRefused(OF_ANOTHER, "conflict")
         if "sha256" not in document:
-            reply.body["token"] = token
-        reply.status = 201
-        return reply
+            made["token"] = token
+        return Reply(status=201, body=made)
 
     def _rotate(self, name: str, wanted_id: str, document: Document) -> Reply:
         live = self._live(name, wanted_id)
@@ -116,12 +113,8 @@ class CredentialAdmin:
             grace_ms=grace_ms,
             life_ms=wire.life_ms_of(document),
         )
-        reply = self._run(command)
-        if reply.status != 200 or reply.body is None:
-            return reply
         replaced = {"id": live[0].id, "grace_seconds": grace_ms // 1000}
-        reply.body |= {"token": token, "replaces": replaced}
-        return reply
+        return Reply(status=200, body={**self._run(command), "token": token, "replaces": replaced})
 
     def replace_own(self, digest: str) -> str:
         """Replace the caller's own token by a new one, which ends when the old one would have. The old one ends at
@@ -135,12 +128,7 @@ class CredentialAdmin:
         return token
 
     def _each(self, field: str, name: str, wanted_id: str, command: Any) -> Reply:
-        changed: list[Document] = []
-        for each in self._live(name, wanted_id):
-            reply = self._run(command(each))
-            if reply.status != 200 or reply.body is None:
-                return reply
-            changed.append(reply.body)
+        changed = [self._run(command(each)) for each in self._live(name, wanted_id)]
         return Reply(status=200, body={field: changed})
 
     def _is_ours(self, credential: rules.Credential) -> bool:
@@ -160,17 +148,15 @@ class CredentialAdmin:
             )
         return found
 
-    def _run(self, command: PlainCommand) -> Reply:
-        outcome = run_one(self._store, command)
-        if not isinstance(outcome, rules.TokenState):  # the store is being moved to another one
-            return reply_to("", outcome)
+    def _run(self, command: PlainCommand) -> Document:
+        outcome = expected(run_one(self._store, command), rules.TokenState)
         if outcome.credential is None:
             raise errors.NotOnRecord("This token is over. Make a new one.")
         found = outcome.credential
         payer = Caller(principal=found.name, namespace=found.namespace, limits=found.limits).payer
         if payer is not None and isinstance(command, rules.CreateToken | rules.LimitToken):
             recount(self._store, payer)  # what it holds already; new holds count without this
-        return Reply(status=200, body=wire.credential_document(found, outcome.now_ms))
+        return wire.credential_document(found, outcome.now_ms)
 
 
 class TokensUnchecked(errors.StoreUnavailable):

@@ -11,8 +11,10 @@ import pytest
 from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.admin import MinuteSeries
 from dibs.compat.octostore.callers import fixed_callers
+from dibs.core.commands import Freeze, Thaw
 from dibs.core.limits import ADMIN_GUESSES_MAX, MINUTES_KEPT, REGISTRATIONS_MAX
 from dibs.engine.auth import TokenGuard, ensure_token_file
+from dibs.engine.coordinator import run_one
 from dibs.engine.tally import Tally
 from dibs.server.http.listen import parse_bind
 from dibs.server.run import open_guard
@@ -123,6 +125,24 @@ def test_a_token_replaces_itself_at_once(open_house: Server, name: str) -> None:
     assert open_house.ask("GET", "/locks", who=old["token"]).status == 401
     assert open_house.ask("GET", "/locks", who=new["token"]).status == 200
     assert open_house.ask("POST", "/auth/token/rotate", who=old["token"]).status == 401
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-764")
+@pytest.mark.parametrize("incomplete", [False, True])
+def test_a_frozen_store_makes_no_token_and_the_old_one_stays(tmp_path: Path, incomplete: bool) -> None:
+    with running(tmp_path, settings=ServerSettings(local_registration=True)) as server:
+        server.guard.fixed = fixed_callers([("alice", "tok-a")], None)
+        old = register(server, "carol").json["token"]
+        run_one(server.store, Freeze(id="move", incomplete=incomplete))
+        for who in (old, "tok-a"):
+            reply = server.ask("POST", "/auth/token/rotate", who=who)
+            assert (reply.status, reply.json["code"]) == (503, "upstream_unavailable")
+        assert register(server, "dave").status == 503
+        run_one(server.store, Thaw(id="move"))
+        assert server.ask("GET", "/locks", who=old).status == 200
+        assert server.ask("GET", "/locks", who="tok-a").status == 200
+        assert server.ask("POST", "/auth/token/rotate", who=old).status == 200
 
 
 @pytest.mark.fault("F-325")
