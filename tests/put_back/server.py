@@ -22,6 +22,7 @@ OCTOSTORE_ROUTES = "src/dibs/compat/octostore/routes.py"
 OIDC_TOKENS = "src/dibs/oidc/tokens.py"
 PARSE = "src/dibs/server/http/parse.py"
 VALUES = "src/dibs/wire/values.py"
+WEBHOOKS = "src/dibs/engine/webhooks/__init__.py"
 
 FAULTS = (
     put_back(
@@ -440,6 +441,26 @@ FAULTS = (
             CREDENTIALS,
             "        self._run(rules.RotateToken(digest=digest, fresh_digest=fresh,",
             "        run_one(self._store, rules.RotateToken(digest=digest, fresh_digest=fresh,",
+        ),
+    ),
+    put_back(
+        "F-765",
+        "Whatever is not a session is a session that is not there.",
+        Change(
+            OCTOSTORE_ROUTES,
+            "    if isinstance(outcome, SessionOver | SessionUnknown):\n",
+            "    if not isinstance(outcome, SessionState):\n",
+        ),
+    ),
+    put_back(
+        "F-766",
+        "A webhook is removed, whatever the store said to it.",
+        Change(
+            WEBHOOKS,
+            "        outcome = expected(run_one(self._store, command), rules.WebhookState)\n",
+            "        outcome = run_one(self._store, command)\n"
+            "        if not isinstance(outcome, rules.WebhookState):\n"
+            "            return Reply(status=503)\n",
         ),
     ),
 )

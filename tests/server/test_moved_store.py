@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.client.store_admin import thaw
-from dibs.core.commands import Identify
+from dibs.core.commands import Freeze, Identify, Thaw
+from dibs.core.service.webhooks import CreateWebhook, Webhook
 from dibs.engine.archive import export
 from dibs.engine.archive_import import import_archive
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator, run_one
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.programs import wait_until
@@ -99,3 +100,20 @@ def test_a_stranger_does_not_make_the_server_ask_its_store_for_its_name(tmp_path
         headers = {"X-Dibs-Store": "another"}
         assert server.ask("POST", "/locks/job/acquire", {}, who=None, headers=headers).status == 401
         assert asked == []
+
+
+NOT_THERE = "00000000-0000-4000-8000-000000000001"
+HOOK = Webhook(id=NOT_THERE, ns="default", principal="agent", url="https://hooks.example.com/x", since_ms=0)
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-766")
+@pytest.mark.parametrize("incomplete", [False, True])
+def test_a_webhook_that_was_not_removed_is_not_said_to_be(tmp_path: Path, incomplete: bool) -> None:
+    with running(tmp_path) as server:
+        run_one(server.store, CreateWebhook(webhook=HOOK, at=0))
+        run_one(server.store, Freeze(id="move", incomplete=incomplete))
+        assert server.ask("DELETE", f"/webhooks/{HOOK.id}").status == 503
+        run_one(server.store, Thaw(id="move"))
+        assert [each["id"] for each in server.ask("GET", "/webhooks").json] == [HOOK.id]
+        assert server.ask("DELETE", f"/webhooks/{HOOK.id}").status == 204

@@ -300,6 +300,37 @@ def test_no_session_is_unknown_while_an_import_is_not_complete(two_bobs: Server)
     assert two_bobs.ask("GET", f"/sessions/{session}", who="bob-a").status == 404
 
 
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-765")
+def test_no_change_of_a_frozen_store_is_refused_as_if_what_it_changes_were_gone(two_bobs: Server) -> None:
+    hook = {"url": "https://hooks.example.com/x"}
+    session = two_bobs.ask("POST", "/sessions", {}, who="bob-a").json["session_id"]
+    acquire(two_bobs, "team-a.job", "bob-a")
+    run_one(two_bobs.store, Freeze(id="move"))
+    assert two_bobs.ask("GET", f"/sessions/{session}", who="bob-a").status == 200
+    for method, path, body in (
+        ("POST", "/sessions", {}),
+        ("POST", f"/sessions/{session}/keepalive", {}),
+        ("DELETE", f"/sessions/{session}", None),
+        ("PUT", "/locks/team-a.job/acl", {"acl": {"acquire": ["user:bob"]}}),
+        ("POST", "/webhooks", hook),
+    ):
+        reply = two_bobs.ask(method, path, body, who="bob-a")
+        assert (method, path, reply.status, reply.json["code"]) == (method, path, 503, "upstream_unavailable")
+        assert "frozen" in reply.json["details"]
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-766")
+@pytest.mark.parametrize("incomplete", [False, True])
+def test_a_webhook_that_was_not_removed_is_not_said_to_be(two_bobs: Server, incomplete: bool) -> None:
+    made = two_bobs.ask("POST", "/webhooks", {"url": "https://hooks.example.com/x"}, who="bob-a").json
+    run_one(two_bobs.store, Freeze(id="move", incomplete=incomplete))
+    assert two_bobs.ask("DELETE", f"/webhooks/{made['id']}", who="bob-a").status == 503
+    run_one(two_bobs.store, Thaw(id="move"))
+    assert two_bobs.ask("DELETE", f"/webhooks/{made['id']}", who="bob-a").status == 204
+
+
 @pytest.mark.promise("session")
 @pytest.mark.fault("F-092")
 def test_a_namesake_in_another_namespace_neither_sees_nor_ends_a_session(two_bobs: Server) -> None:

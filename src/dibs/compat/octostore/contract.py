@@ -17,7 +17,7 @@ from dibs.compat.octostore import bodies, locks, routes
 from dibs.compat.octostore.admin import user_names
 from dibs.compat.octostore.bodies import PlainStream, answer_refusal, unsupported
 from dibs.compat.octostore.callers import UserDirectory, fixed_callers
-from dibs.compat.octostore.locks import Locks, UnknownOutcome, own_end_ms
+from dibs.compat.octostore.locks import Locks, own_end_ms
 from dibs.compat.octostore.routes import Elections, Sessions, Webhooks
 from dibs.core import events
 from dibs.core.caller_rights import Caller
@@ -36,6 +36,7 @@ from dibs.server.routes.table import Handler, Table
 from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
 from dibs.wire.answer_fields import ANSWERS, flag, number, part, parts, text, texts
+from dibs.wire.documents import expected
 from dibs.wire.lease_documents import frame, lock_snapshot
 from dibs.wire.operations import ID_PATTERN, JOB, OTHERWISE, Operation, Schema, in_path
 from dibs.wire.parts import timestamp
@@ -231,9 +232,8 @@ class OctoStoreRoutes:
         self._api.streams.check_room(client)
         feed = self._api.engine.feed
         at = await feed.position_now()
-        state = await self._api.engine.batcher.submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
-        if not isinstance(state, Status):
-            raise locks.refusal_of(state)
+        looked = await self._api.engine.batcher.submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
+        state = expected(looked, Status)
         shown: dict[str, Any] = {"status": "free"}
         if state.lock.holders:
             holder = state.lock.holders[0]
@@ -276,8 +276,6 @@ def _in_its_words(handler: Handler, admit: Callable[[HttpRequest], None] | None)
             return answer
         except ClientGone:
             raise
-        except UnknownOutcome as unknown:
-            return unknown.answer
         except Exception as error:
             return answer_refusal(error)
 

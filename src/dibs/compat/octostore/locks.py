@@ -14,7 +14,7 @@ from dibs.compat.octostore.callers import Handlers, User, internal_id
 from dibs.core import outcomes
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
 from dibs.core.holds.max_hold import capped_ms
-from dibs.core.lease_outcomes import AclSet, Released, Renewed
+from dibs.core.lease_outcomes import AclSet, NotFound, Released, Renewed
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
 from dibs.core.records import EXPIRED, META_KEY, Holder, LockRecord, Meta
@@ -22,8 +22,8 @@ from dibs.core.session_outcomes import SessionState
 from dibs.engine.queries import claimed
 from dibs.server.http.parse import parse_query
 from dibs.server.http.request import HttpRequest
-from dibs.server.http.response import answer_document, answer_for
-from dibs.wire.documents import expected
+from dibs.server.http.response import answer_document
+from dibs.wire.documents import expected, failed
 from dibs.wire.lease_documents import acl_document
 from dibs.wire.parts import timestamp
 
@@ -88,15 +88,7 @@ def refusal_of(outcome: outcomes.Outcome) -> Exception:
         return bodies.no_session()
     if isinstance(outcome, outcomes.SessionOver):
         return bodies.session_over()
-    return UnknownOutcome(outcome)
-
-
-class UnknownOutcome(Exception):
-    """An outcome that OctoStore has no word for, such as a parked job: another client's routes made it."""
-
-    def __init__(self, outcome: outcomes.Outcome) -> None:
-        super().__init__(type(outcome).__name__)
-        self.answer = answer_for(outcome)
+    return failed(outcome)  # OctoStore has no word for it, such as a parked job: another client's routes made it
 
 
 def lock_document(lock: LockRecord) -> Document:
@@ -200,7 +192,8 @@ class Locks(Handlers):
         )
         outcome = await self._submit(renew)
         if command.acl is not None and not state.lock.acl and isinstance(outcome, Renewed):
-            await self._submit(SetAcl(ns=command.ns, name=command.name, principal=command.principal, acl=command.acl))
+            listing = SetAcl(ns=command.ns, name=command.name, principal=command.principal, acl=command.acl)
+            expected(await self._submit(listing), AclSet)
         if isinstance(outcome, Renewed):
             return outcomes.Granted(now_ms=outcome.now_ms, name=command.name, lease=outcome.lease)
         return outcome
@@ -308,9 +301,12 @@ class Locks(Handlers):
                 ahead=user.is_admin,
             )
         )
-        if isinstance(outcome, AclSet):
-            return answer_document({"name": name, "acl": acl_document(entries)})
-        raise not_holder if isinstance(outcome, outcomes.Forbidden) else missing
+        if isinstance(outcome, outcomes.Forbidden):
+            raise not_holder
+        if isinstance(outcome, NotFound):
+            raise missing
+        expected(outcome, AclSet)
+        return answer_document({"name": name, "acl": acl_document(entries)})
 
     async def _asked(self, verb: str, call: HttpRequest, *, anywhere: bool = False) -> tuple[Document, User, str]:
         document = await bodies.read_body(call, self._api.caller_of, FIELDS[verb])
@@ -318,10 +314,7 @@ class Locks(Handlers):
         return document, user, self._callers.lock_name(call, user, anywhere=anywhere)
 
     async def _look(self, name: str) -> outcomes.Status:
-        state = await self._submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
-        if not isinstance(state, outcomes.Status):
-            raise refusal_of(state)
-        return state
+        return expected(await self._submit(Inspect(ns=DEFAULT_NAMESPACE, name=name)), outcomes.Status)
 
 
 def _holder_of(command: Acquire, user: User) -> str | None:

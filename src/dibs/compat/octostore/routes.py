@@ -97,8 +97,8 @@ class Sessions(Handlers):
     async def end(self, call: HttpRequest) -> Reply:
         session_id, user = _id_in(call), self._callers.user("session-end", call)
         await self._look(session_id, user)
-        outcome = await self._submit(EndSession(session=session_id, principal=user.principal, bound=user.scope))
-        if not isinstance(outcome, SessionState | SessionOver):
+        ended = await self._submit(EndSession(session=session_id, principal=user.principal, bound=user.scope))
+        if isinstance(expected(ended, SessionState, SessionOver, SessionUnknown), SessionUnknown):
             raise bodies.no_session()
         return Reply(NO_CONTENT)
 
@@ -112,11 +112,11 @@ class Sessions(Handlers):
 
 
 def _opened(outcome: Outcome) -> SessionState:
-    if isinstance(outcome, SessionState):
-        return outcome
     if isinstance(outcome, SessionOver) and outcome.session.how != RELEASED:
         raise bodies.session_over()
-    raise bodies.no_session()
+    if isinstance(outcome, SessionOver | SessionUnknown):
+        raise bodies.no_session()
+    return expected(outcome, SessionState)
 
 
 def _id_in(call: HttpRequest) -> str:
@@ -189,7 +189,7 @@ class Elections(ElectionRoutes):
             raise bodies.not_current(is_held=bool(outcome.holders))
         if isinstance(outcome, Released) and outcome.again:
             state = await self._api.engine.batcher.submit(Inspect(ns=PUBLIC_NAMESPACE, name=outcome.name))
-            raise bodies.not_current(is_held=isinstance(state, Status) and bool(state.lock.holders))
+            raise bodies.not_current(is_held=bool(expected(state, Status).lock.holders))
         document = election_document(room, outcome)
         return answer_for(outcome) if document is None else answer_document(document)
 

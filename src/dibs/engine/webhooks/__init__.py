@@ -19,7 +19,7 @@ from dibs.core.records import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_k
 from dibs.core.service import webhooks as rules
 from dibs.engine.coordinator import run_one
 from dibs.stores.port import Store
-from dibs.wire.documents import Reply, reply_to
+from dibs.wire.documents import Reply, expected
 from dibs.wire.requests import shape
 from dibs.wire.webhooks import deliveries_document, standing_document, webhook_document, webhook_of
 
@@ -209,10 +209,7 @@ class WebhookAdmin:
     def _create(self, document: Document) -> Reply:
         parse_target(document["url"], self._policy)
         webhook = webhook_of(document, self._ns, self._caller, new_id(), own=self._own)
-        reply = self._run(rules.CreateWebhook(webhook=webhook, at=self._store.newest_seq()))
-        if reply.status == 200:
-            reply.status = 201
-        return reply
+        return self._run(rules.CreateWebhook(webhook=webhook, at=self._store.newest_seq()), status=201)
 
     def _shown(self, verb: str, webhook: rules.Webhook) -> Reply:
         keys = (progress_key(webhook.id), dead_letters_key(webhook.id))
@@ -227,12 +224,10 @@ class WebhookAdmin:
         behind = max(self._store.newest_seq() - following[0].seq + 1, 0) if following else 0
         return Reply(status=200, body=standing_document(webhook, progress, len(letters), behind))
 
-    def _run(self, command: PlainCommand) -> Reply:
-        outcome = run_one(self._store, command)
-        if not isinstance(outcome, rules.WebhookState):  # the store is being moved to another one
-            return reply_to("", outcome)
+    def _run(self, command: PlainCommand, *, status: int = 200) -> Reply:
+        outcome = expected(run_one(self._store, command), rules.WebhookState)
         if outcome.full:
             raise InvalidInput(outcome.full)
         if outcome.webhook is None:
             raise NotOnRecord("The webhook was removed just now.")
-        return Reply(status=200, body=webhook_document(outcome.webhook))
+        return Reply(status=status, body=webhook_document(outcome.webhook))
