@@ -159,6 +159,24 @@ def test_nobodys_secret_is_wrong_while_an_import_is_not_complete(tmp_path: Path,
         assert gate.ask("heartbeat", "dev-7", key)[0] == 200
 
 
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-767")
+def test_a_run_that_did_not_begin_or_end_in_a_frozen_store_is_not_said_to_have(tmp_path: Path) -> None:
+    with running(tmp_path, gateway_ttl_ms=TTL_MS) as server:
+        gate = Gate(server)
+        gate.run("dev-7")
+        run_one(server.store, Freeze(id="move"))
+        for method, path, body in (
+            ("POST", "/gateway/runs", {"holder": "dev-8"}),
+            ("DELETE", "/gateway/runs/dev-7", None),
+        ):
+            reply = server.ask(method, path, body, who="admin")
+            assert (method, reply.status, reply.json["code"]) == (method, 503, "upstream_unavailable")
+            assert "frozen" in reply.json["details"]
+        run_one(server.store, Thaw(id="move"))
+        assert server.ask("DELETE", "/gateway/runs/dev-7", who="admin").json["ended"] == 1
+
+
 def test_a_gateway_url_that_ends_in_a_slash_works(gate: Gate, key: str) -> None:
     body = {"secret": gate.run("dev-7"), "resourceKey": key}
     assert gate.post("acquire", body, place="/gateway/")[0] == 200

@@ -8,8 +8,9 @@ import pytest
 
 from dibs.base.ids import is_id, new_id
 from dibs.client.transport import Ask
+from dibs.core.commands import Freeze
 from dibs.core.limits import RUN_TTL_MS
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator, run_one
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:
@@ -90,6 +91,17 @@ def test_a_secret_of_a_run_that_is_over_is_not_used_again(terminal: Terminal) ->
     terminal.wait(RUN_TTL_MS / 1000)
     assert terminal(*words).exit == 64
     assert terminal("run-secret", "list", "--json").data["runs"] == []
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-767")
+def test_a_run_that_did_not_begin_or_end_in_a_frozen_store_is_not_said_to_have(terminal: Terminal) -> None:
+    terminal("run-secret", "create", "--holder", HOLDER)
+    run_one(terminal.store, Freeze(id="move"))
+    for words in (("end", HOLDER), ("create", "--holder", "dev-8")):
+        answer = terminal("run-secret", *words)
+        assert answer.exit == 69
+        assert "The store is frozen" in answer.err
 
 
 def test_a_server_refuses_a_time_for_locks_that_cannot_be(terminal: Terminal) -> None:

@@ -29,7 +29,7 @@ from dibs.core import limits
 from dibs.core.caller_rights import LOCAL, Caller, require
 from dibs.core.commands import Command, EndSession, InspectSession, KeepSession, OpenSession
 from dibs.core.names import check_namespace
-from dibs.core.outcomes import SessionUnknown
+from dibs.core.outcomes import SessionOver, SessionUnknown
 from dibs.core.session_outcomes import SessionState
 from dibs.engine.queries import open_sessions
 from dibs.wire.documents import Reply, expected, reply_for_error
@@ -211,7 +211,7 @@ def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) ->
     """Answers `run-open`, `runs` and `run-end`. Yields commands, and a principal for its open sessions."""
     if verb == "run-open":
         command, secret = open_run_command(ns, document, caller)
-        outcome = yield command
+        outcome = expected((yield command), SessionState, SessionOver, SessionUnknown)
         if not isinstance(outcome, SessionState):
             raise InvalidInput("The run could not be started.")
         session = outcome.session
@@ -225,7 +225,8 @@ def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) ->
         return Reply(status=200, body={"runs": [run_document(state) for state in found]})
     found = [state for state in found if state.session.owner == holder]
     for state in found:
-        yield EndSession(session=state.session.id, principal=state.session.principal)
+        ended = yield EndSession(session=state.session.id, principal=state.session.principal)
+        expected(ended, SessionState, SessionOver, SessionUnknown)  # it may have ended by itself just now
     if not found:
         details = f"There is no run of {holder!a} in the namespace {ns}."
         return Reply(status=404, body={"error": "Run not found", "code": "not_found", "details": details})
