@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.cli.main import run
+from dibs.client.embedded import EmbeddedTransport
+from dibs.client.transport import Ask
+from dibs.core.commands import Freeze
+from dibs.engine.coordinator import Coordinator, run_one
 from tests.cli.conftest import Screen
 from tests.programs import WAIT_S_MAX, environment_without_dibs
 
@@ -313,6 +317,27 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
     done = dibs("import", url, "--from", str(copy), home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert dibs("list", "--url", url, home=tmp_path).stdout.count(b"issue-") == 40
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-768")
+def test_no_list_is_shown_and_nothing_is_unknown_while_an_import_is_not_complete(terminal: Terminal) -> None:
+    run_one(terminal.store, Freeze(id="import", incomplete=True))
+    for words in (
+        ("session", "list"),
+        ("run-secret", "list"),
+        ("run-secret", "end", "dev-7"),
+        ("token", "list"),
+        ("token", "revoke", "ghost"),
+        ("token", "rotate", "ghost"),
+        ("webhook", "list"),
+        ("webhook", "remove", SESSION),
+    ):
+        looked = terminal(*words)
+        assert (words, looked.exit) == (words, 69)
+        assert "is not complete" in looked.err
+    transport = EmbeddedTransport(lambda: Coordinator(terminal.store))
+    assert transport.ask(Ask("events", "", {"after": 12, "limit": 9})).status == 503
 
 
 @pytest.mark.fault("F-696")

@@ -11,6 +11,7 @@ IMPORT = "src/dibs/engine/archive_import.py"
 AUTH = "src/dibs/engine/auth.py"
 BATCHER = "src/dibs/engine/batcher.py"
 COORDINATOR = "src/dibs/engine/coordinator.py"
+CREDENTIALS = "src/dibs/engine/credentials.py"
 DECIDER = "src/dibs/engine/decider.py"
 DOCUMENTS = "src/dibs/wire/documents.py"
 EVENT_LOG = "src/dibs/engine/event_log.py"
@@ -24,6 +25,9 @@ TALLY = "src/dibs/engine/tally.py"
 TOKEN_FLOOR = "src/dibs/engine/token_floor.py"
 WAITERS = "src/dibs/engine/waiters.py"
 DISPATCHER = "src/dibs/engine/webhooks/dispatcher.py"
+WEBHOOKS = "src/dibs/engine/webhooks/__init__.py"
+BOARD_ROUTES = "src/dibs/server/routes/dashboard.py"
+JOBS = "src/dibs/server/routes/jobs.py"
 FREEZE = "src/dibs/core/upkeep/freeze.py"
 MOVED = "src/dibs/core/upkeep/moved.py"
 PORT = "src/dibs/stores/port.py"
@@ -543,12 +547,25 @@ FAULTS = (
     put_back(
         "F-746",
         "What is not there yet has never run.",
-        Change(QUERIES, "    _begun(store)\n    return store.events(", "    return store.events("),
-        Change(QUERIES, "    _begun(store)\n    return _last_run(", "    return _last_run("),
+        Change(QUERIES, "    begun(store)\n    return store.events(", "    return store.events("),
+        Change(QUERIES, "    begun(store)\n    return _last_run(", "    return _last_run("),
     ),
     put_back(
         "F-747",
         "A look that sees no store at all is an answer like any other.",
         Change(DOCUMENTS, "    if isinstance(outcome, kinds):\n", "    if True:\n"),
+    ),
+    put_back(
+        "F-768",
+        "What an import has not brought in yet is not on record.",
+        Change(QUERIES, "    begun(store)\n    sessions = [\n", "    sessions = [\n"),
+        Change(
+            CREDENTIALS, "        now_ms, _ = begun(self._store)\n", "        now_ms = self._store.read(()).now_ms\n"
+        ),
+        Change(CREDENTIALS, "    begun(store)\n    page = collect(", "    page = collect("),
+        Change(WEBHOOKS, "        begun(self._store)\n        key = ", "        key = "),
+        Change(WEBHOOKS, "        begun(self._store)\n        keys = ", "        keys = "),
+        Change(JOBS, "        await self._api.in_reader(lambda: begun(store))\n", ""),
+        Change(BOARD_ROUTES, "        begun(self._api.engine.store)\n", ""),
     ),
 )

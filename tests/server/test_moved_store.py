@@ -13,6 +13,7 @@ from dibs.core.service.webhooks import CreateWebhook, Webhook
 from dibs.engine.archive import export
 from dibs.engine.archive_import import import_archive
 from dibs.engine.coordinator import Coordinator, run_one
+from dibs.server.settings import PublicElections, ServerSettings
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.programs import wait_until
@@ -117,3 +118,32 @@ def test_a_webhook_that_was_not_removed_is_not_said_to_be(tmp_path: Path, incomp
         run_one(server.store, Thaw(id="move"))
         assert [each["id"] for each in server.ask("GET", "/webhooks").json] == [HOOK.id]
         assert server.ask("DELETE", f"/webhooks/{HOOK.id}").status == 204
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-768")
+def test_nothing_that_an_import_may_still_bring_is_missing(tmp_path: Path) -> None:
+    settings = ServerSettings(public_elections=PublicElections(rooms=9, streams=3, streams_per_client=2, requests=99))
+    with running(tmp_path, settings=settings) as server:
+        run_one(server.store, Freeze(id="import", incomplete=True))
+        for method, path, body in (
+            ("GET", "/sessions", None),
+            ("POST", f"/sessions/{NOT_THERE[:8]}/break", {"reason": "left"}),
+            ("GET", "/tokens", None),
+            ("POST", "/tokens/ghost/rotate", {}),
+            ("POST", "/tokens/ghost/limits", {"max_held": 3}),
+            ("DELETE", "/tokens/ghost", None),
+            ("GET", "/rights?after=12", None),
+            ("GET", "/webhooks", None),
+            ("GET", f"/webhooks/{NOT_THERE}", None),
+            ("POST", f"/webhooks/{NOT_THERE}/test", None),
+            ("GET", "/events?after=12", None),
+            ("GET", "/events?follow=true&after=12", None),
+            ("GET", "/locks/job/watch", None),
+            ("GET", "/elections/room-1/watch", None),
+        ):
+            reply = server.ask(method, path, body, who="admin")
+            assert (path, reply.status, reply.json["code"]) == (path, 503, "upstream_unavailable")
+            assert "import" in reply.json["details"]
+        run_one(server.store, Thaw(id="import"))
+        assert server.ask("DELETE", "/tokens/ghost", who="admin").status == 404

@@ -216,6 +216,7 @@ class EmbeddedTransport:
 
     def _events(self, asked: Ask, ns: str) -> Reply:
         from dibs.engine.event_log import EventFilter, collect, position_at
+        from dibs.engine.queries import begun
         from dibs.wire.lease_documents import events_document
 
         terms = asked.document
@@ -223,6 +224,7 @@ class EmbeddedTransport:
             wanted = EventFilter(ns=ns, name=check_name(terms["name"]))
         else:
             wanted = EventFilter(ns=ns, prefix=asked.name)
+        begun(self.store())
         begin, since = terms.get("after"), terms.get("since_seconds")
         if begin is None and since:
             begin = position_at(self.store(), self.store().read(()).now_ms - round(since * 1000))

@@ -28,7 +28,7 @@ from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.core.service import credentials as rules
 from dibs.engine.coordinator import run_one
 from dibs.engine.event_log import EventFilter, collect
-from dibs.engine.queries import recount, scan_records
+from dibs.engine.queries import begun, recount, scan_records
 from dibs.engine.thread import EngineThread
 from dibs.stores.port import RecordCorrupt, Store
 from dibs.wire import credentials as wire
@@ -71,8 +71,8 @@ class CredentialAdmin:
     def ask(self, verb: str, name: str, wanted_id: str, document: object) -> Reply:
         """The reply. `name` is a principal, `wanted_id` the beginning of a token's hash, or empty."""
         require(self._caller, verb)
+        now_ms, _ = begun(self._store)
         if verb == "tokens":
-            now_ms = self._store.read(()).now_ms
             seen = [each for each in credentials(self._store) if self._is_ours(each)]
             return Reply(status=200, body={"tokens": [wire.credential_document(each, now_ms) for each in seen]})
         if verb == "token-create":
@@ -327,6 +327,7 @@ class RightsFilter(EventFilter):
 def rights_page(store: Store, bound: str | None, after: int, limit: int) -> dict[str, Any]:
     """Changes of who may do what, for an admin: the first such events after a position; with `bound` those of
     one namespace. `next` says where the page stopped; null: at the end."""
+    begun(store)
     page = collect(store, RightsFilter(ns=bound or ""), after, limit)
     return {
         "events": [{**named_event(event), "user_id": event.principal or event.by} for event in page.events],

@@ -47,9 +47,10 @@ def why_frozen(meta: Stored | None) -> str | None:
     )
 
 
-def _begun(store: Store) -> tuple[int, records.Meta]:
-    """The time and the store's own record, where a list begins. A list is refused, as every look, while an import is
-    not complete: a job that is not there yet would look free, and as if it had never run."""
+def begun(store: Store) -> tuple[int, records.Meta]:
+    """The time and the store's own record, where a list begins, and whatever else reads records without a command. It
+    is refused, as every look, while an import is not complete: a job that is not there yet would look free, and as if
+    it had never run, and a token or webhook would be unknown."""
     found = store.read((records.META_KEY,))
     meta = found.records[records.META_KEY].record
     meta = meta if isinstance(meta, records.Meta) else records.Meta()
@@ -67,7 +68,7 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
     """Up to `limit` tickets for jobs whose name begins with `prefix`. `after` is a mark to continue from, and says
     nothing. LIST_LOOKS_MAX tickets are looked at in one call, and long ones fill a page: then it may be short."""
     found: list[TicketState] = []
-    (now_ms, _), looked = _begun(store), 0
+    (now_ms, _), looked = begun(store), 0
     key = records.ticket_prefix(ns) + after if after else ""
     while True:
         step = min(TICKETS_AT_ONCE, limit - len(found))
@@ -205,7 +206,7 @@ def claimed(
     pools, paused or not, cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX
     of them in one call: then the page may be short, even empty, and `next_after` says where to continue. The store is
     asked for few at a time."""
-    now_ms, meta = _begun(store)
+    now_ms, meta = begun(store)
     frozen = meta.frozen is not None
     closures = tuple([each for each in meta.closures if each.ns == ns and now_ms < each.until_ms])
     found: list[records.LockRecord] = []
@@ -303,6 +304,7 @@ def _decided(
 
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
     """The live sessions, of one principal or all; with `bound` only those of that namespace."""
+    begun(store)
     sessions = [
         each
         for _, each in scan_records(store, records.SESSION_PREFIX, live=True)
@@ -343,7 +345,7 @@ def agents_page(
     sessions = [
         each for _, each in found if isinstance(each, records.SessionRecord) and may_use(each, principal, bound)
     ]
-    now_ms, _ = _begun(store)
+    now_ms, _ = begun(store)
     page, next_after = page_of(listed_agents(sessions, now_ms, is_gone, ended=ended), after, limit)
     shown = [session for agent in page for session in (agent.session, *agent.parts)]
     states = _session_states(store, shown, principal, bound)
@@ -355,13 +357,13 @@ def agents_page(
 
 def history(store: Store, ns: str, name: str, limit: int, after: int | None = None) -> list[Event]:
     """The newest events of a job; with `after`, those that follow this one."""
-    _begun(store)
+    begun(store)
     return store.events(after or 0, limit, (ns, name), newest=after is None)
 
 
 def last_run(store: Store, ns: str, name: str) -> LastRun:
     """The last success of a job."""
-    _begun(store)
+    begun(store)
     return _last_run(store, ns, name)
 
 

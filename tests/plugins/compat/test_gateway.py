@@ -177,6 +177,15 @@ def test_a_run_that_did_not_begin_or_end_in_a_frozen_store_is_not_said_to_have(t
         assert server.ask("DELETE", "/gateway/runs/dev-7", who="admin").json["ended"] == 1
 
 
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-768")
+def test_no_run_is_missing_while_an_import_is_not_complete(tmp_path: Path) -> None:
+    with running(tmp_path, gateway_ttl_ms=TTL_MS) as server:
+        run_one(server.store, Freeze(id="import", incomplete=True))
+        assert server.ask("GET", "/gateway/runs", who="admin").status == 503
+        assert server.ask("DELETE", "/gateway/runs/dev-7", who="admin").status == 503
+
+
 def test_a_gateway_url_that_ends_in_a_slash_works(gate: Gate, key: str) -> None:
     body = {"secret": gate.run("dev-7"), "resourceKey": key}
     assert gate.post("acquire", body, place="/gateway/")[0] == 200

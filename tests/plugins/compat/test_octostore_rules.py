@@ -331,6 +331,17 @@ def test_a_webhook_that_was_not_removed_is_not_said_to_be(two_bobs: Server, inco
     assert two_bobs.ask("DELETE", f"/webhooks/{made['id']}", who="bob-a").status == 204
 
 
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-768")
+def test_nothing_that_an_import_may_still_bring_is_missing_for_users_of_octostore(two_bobs: Server) -> None:
+    run_one(two_bobs.store, Freeze(id="import", incomplete=True))
+    hook = "df5857f9-d9e5-b365-6232-094043c5c5bc"
+    asked = (("GET", "/webhooks"), ("DELETE", f"/webhooks/{hook}"), ("GET", "/locks/team-a.job/watch"))
+    for method, path in asked:
+        reply = two_bobs.ask(method, path, who="bob-a")
+        assert (path, reply.status, reply.json["code"]) == (path, 503, "upstream_unavailable")
+
+
 @pytest.mark.promise("session")
 @pytest.mark.fault("F-092")
 def test_a_namesake_in_another_namespace_neither_sees_nor_ends_a_session(two_bobs: Server) -> None:

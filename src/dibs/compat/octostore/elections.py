@@ -41,6 +41,7 @@ from dibs.server.plugins import FixedRoutes
 from dibs.server.routes.operations import routed
 from dibs.server.routes.table import Handler
 from dibs.server.settings import PublicElections
+from dibs.wire.documents import expected
 from dibs.wire.lease_documents import frame
 from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, Operation, by_id, in_path
 from dibs.wire.parts import timestamp
@@ -425,9 +426,7 @@ class ElectionRoutes:
         leave = self._rooms.enter_stream(client) if public else lambda: None
         try:
             at = await feed.position_now()
-            state = await self._api.engine.batcher.submit(command)
-            if not isinstance(state, outcomes.Status):
-                raise TypeError(type(state).__name__)
+            state = expected(await self._api.engine.batcher.submit(command), outcomes.Status)
             watched = WatchedElection(room, state)
             wanted = EventFilter(ns=command.ns, name=command.name)
             stream = self.stream_class(feed, wanted, at, watched.framed, first=frame(watched.first, at, "state"))

@@ -18,6 +18,7 @@ from dibs.core.limits import WEBHOOK_URL_CHARS_MAX
 from dibs.core.records import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.service import webhooks as rules
 from dibs.engine.coordinator import run_one
+from dibs.engine.queries import begun
 from dibs.stores.port import Store
 from dibs.wire.documents import Reply, expected
 from dibs.wire.requests import shape
@@ -187,6 +188,7 @@ class WebhookAdmin:
         return self._shown(verb, webhook)
 
     def find(self, webhook_id: str) -> rules.Webhook:
+        begun(self._store)
         key = webhook_key(webhook_id)
         found = self._store.read((key,)).records[key].record
         if not isinstance(found, rules.Webhook) or not self._is_mine(found):
@@ -195,6 +197,7 @@ class WebhookAdmin:
 
     def mine(self) -> list[rules.Webhook]:
         """Agents see their own webhooks; other roles all in the token's namespaces."""
+        begun(self._store)
         keys = [webhook_key(each.id) for each in registered(self._store).entries]
         records = self._store.read(keys).records
         found = [records[key].record for key in keys]

@@ -19,7 +19,7 @@ from dibs.core.holds.proof import may_use
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX
 from dibs.core.records import SESSION_PREFIX, SessionRecord
 from dibs.engine.activity import Activity
-from dibs.engine.queries import live_tickets
+from dibs.engine.queries import begun, live_tickets
 from dibs.server.handlers import Api
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import cookie_for, has_mark, is_from_own_page
@@ -132,6 +132,7 @@ class BoardRoutes:
     def _find(self, beginning: str, caller: Caller) -> str:
         if not _BEGINNING.fullmatch(beginning):
             raise InvalidInput("Name the session by the first 8 characters of its id.")
+        begun(self._api.engine.store)
         found = [
             each.record
             for _, each in self._api.engine.store.scan(SESSION_PREFIX + beginning, "", 10)

@@ -13,8 +13,10 @@ from dibs.core.commands import Inspect
 from dibs.core.events import Event
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.names import check_name
+from dibs.core.outcomes import Status
 from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin, rights_page
 from dibs.engine.event_log import EventFilter, collect
+from dibs.engine.queries import begun
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.server.event_stream import EventStream
 from dibs.server.handlers import Api
@@ -24,7 +26,7 @@ from dibs.server.http.response import NO_CONTENT, answer_document, encoded
 from dibs.server.routes.operations import OPERATIONS, SINCE_S_MAX, routed
 from dibs.server.routes.table import Handler, Table
 from dibs.wire.credentials import check_digest, identity_rule_document
-from dibs.wire.documents import reply_to
+from dibs.wire.documents import expected, reply_to
 from dibs.wire.lease_documents import events_document, frame, lock_change, lock_snapshot, named_event
 from dibs.wire.operations import STREAM_TYPE
 from dibs.wire.requests import shape
@@ -153,11 +155,11 @@ class EventRoutes:
         is_stream = accepts if follow is None else follow
         if is_stream:
             self._check_room(call)
-        feed = self._api.engine.feed
+        feed, store = self._api.engine.feed, self._api.engine.store
+        await self._api.in_reader(lambda: begun(store))
         if after is None and since_s:
             after = await feed.position_ago(since_s * 1000)
         if not is_stream:
-            store = self._api.engine.store
             page = await self._api.in_reader(lambda: collect(store, wanted, after, limit))
             return answer_document(events_document(after, page.events, page.upto, page.oldest))
         at = await feed.position_now() if after is None else after
@@ -170,11 +172,8 @@ class EventRoutes:
         self._check_room(call)
         feed = self._api.engine.feed
         at = await feed.position_now()
-        state = await self._api.engine.batcher.submit(Inspect(ns=ns, name=name))
-        shown = reply_to("inspect", state)
-        if shown.status >= 400:
-            return shown
-        first = frame(lock_snapshot(name, shown.body or {}, state.now_ms), at)
+        state = expected(await self._api.engine.batcher.submit(Inspect(ns=ns, name=name)), Status)
+        first = frame(lock_snapshot(name, reply_to("inspect", state).body or {}, state.now_ms), at)
         stream = EventStream(feed, EventFilter(ns=ns, name=name), at, change_frame, first=first)
         return self._opened(call, stream)
 
