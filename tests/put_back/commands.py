@@ -140,6 +140,15 @@ FAULTS = (
         ),
     ),
     put_back(
+        "F-769",
+        "Who cannot be asked who has a lock has said that nobody has.",
+        Change(
+            "src/dibs/compat/grite/locks.py",
+            '    return body_of(call.ask("inspect", resource, {}))\n',
+            '    return call.ask("inspect", resource, {}).body or {}\n',
+        ),
+    ),
+    put_back(
         "F-330",
         "A release that alone marks a job as done repeats one that did not.",
         Change(LEASES, "in (RELEASED, FAILED) and (ending.done or not command.done_ms):", "in (RELEASED, FAILED):"),

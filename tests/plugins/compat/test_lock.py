@@ -10,6 +10,8 @@ import pytest
 
 from dibs.agents.shell_actor import RememberedLeases
 from dibs.compat.grite.documents import lock_code
+from dibs.core.commands import Freeze
+from dibs.engine.coordinator import run_one
 from dibs.wire.codes import CODES, OUTCOMES
 
 if TYPE_CHECKING:
@@ -208,6 +210,7 @@ def test_what_cannot_be_is_refused_with_exit_2_and_a_reason(
     assert terminal("lock", *words, "--json").error["message"]
 
 
+@pytest.mark.fault("F-769")
 def test_a_store_or_server_that_cannot_be_reached_has_grites_code_and_exit(tmp_path: Path) -> None:
     from tests.programs import clean_env, dibs
 
@@ -215,8 +218,20 @@ def test_a_store_or_server_that_cannot_be_reached_has_grites_code_and_exit(tmp_p
     env = clean_env(tmp_path, DIBS_ACTOR="a")
     ran = dibs(env, "lock", "acquire", "a", "--json", "--url", f"sqlite://{tmp_path}/file/x.db")
     assert (ran.exit, ran.error["code"]) == (5, "io_error")
-    ran = dibs(env, "lock", "acquire", "a", "--json", "--url", "http://127.0.0.1:1")
-    assert (ran.exit, ran.error["code"]) == (6, "ipc_error")
+    for verb in ("acquire", "renew", "release"):
+        ran = dibs(env, "lock", verb, "a", "--json", "--url", "http://127.0.0.1:1")
+        assert (verb, ran.exit, ran.error["code"]) == (verb, 6, "ipc_error")
+
+
+@pytest.mark.fault("F-769")
+def test_a_store_that_cannot_be_asked_says_nothing_about_who_has_the_lock(terminal: Terminal) -> None:
+    terminal("lock", "acquire", "issue:77", "--actor", "me")
+    run_one(terminal.store, Freeze(id="import", incomplete=True))
+    for verb in ("release", "renew"):
+        for who in ("me", "other"):
+            answer = terminal("lock", verb, "issue:77", "--actor", who)
+            assert (verb, who, answer.exit) == (verb, who, 5)
+            assert "is not complete" in answer.err
 
 
 def test_every_word_of_ours_has_one_of_grites() -> None:

@@ -16,7 +16,7 @@ from dibs.cli.framework.context import Call
 from dibs.cli.framework.flags import LEASE, SESSION, claim_document, put, session_id, ttl_seconds
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
+from dibs.cli.framework.result import Answer, body_of, failure, is_failure, refusal_exit, yes
 from dibs.cli.framework.spec import DATA_DIR, LOCK_ACTOR, MAYBE, NO_DAEMON, Argument, Command, Option
 from dibs.client.flow import all_pages, drive
 from dibs.client.urls import is_server
@@ -24,6 +24,7 @@ from dibs.compat.grite import documents
 from dibs.compat.grite.documents import BAD_USAGE, CONFLICT, lock_code
 from dibs.core.limits import LOCK_TTL_MS_DEFAULT
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, in_tree
+from dibs.wire.codes import NOT_ANY_MORE, kind_of
 from dibs.wire.documents import Reply, reply_for_error
 
 TTL_SECONDS_DEFAULT = LOCK_TTL_MS_DEFAULT // 1000
@@ -146,7 +147,8 @@ def renew(call: Call) -> Answer:
     body: Document = reply.body or {}
     if entry is not None:
         memory.remember(resource, {**entry, "until_ms": wall_ms() + body["remaining_ms"]})
-    owner = entry["owner"] if entry is not None else _state(call, resource).get("owner")
+    # It is renewed, also if nobody answers a second question.
+    owner = entry["owner"] if entry is not None else (call.ask("inspect", resource, {}).body or {}).get("owner")
     echoed_s = length_s or (body["remaining_ms"] + 500) // 1000
     document = documents.lease_document(shown, str(owner), body, echoed_s)
     return yes(document, documents.lease_text("renewed", shown, body, show_lease=False))
@@ -258,8 +260,11 @@ def _holding(call: Call, actor: Actor, resource: str) -> str | None:
 def _places(call: Call, actor: Actor, resource: str) -> tuple[str | None, list[str]]:
     """The session that an earlier lock of the actor opened, and the namespaces in which it holds the resource."""
     session = session_of(call, actor.marks[0], "").known() if actor.marks else None
-    shown = {} if session is None else call.ask("session-show", session, {}).body or {}
-    return session, [hold["namespace"] for hold in shown.get("holds") or () if hold["name"] == resource]
+    if session is None:
+        return None, []
+    reply = call.ask("session-show", session, {})
+    holds = [] if kind_of(reply) == NOT_ANY_MORE else body_of(reply).get("holds", [])
+    return session, [hold["namespace"] for hold in holds if hold["name"] == resource]
 
 
 def _go_back(call: Call, resource: str) -> None:
@@ -274,7 +279,7 @@ def _go_back(call: Call, resource: str) -> None:
 
 
 def _state(call: Call, resource: str) -> Document:
-    return call.ask("inspect", resource, {}).body or {}
+    return body_of(call.ask("inspect", resource, {}))
 
 
 def _lost(call: Call, verb: str, resource: str, shown: str, reply: Reply) -> Answer:
