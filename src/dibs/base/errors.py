@@ -363,8 +363,8 @@ class RequestRefused(DibsError):
 
 
 class RequestFailed(RequestRefused):
-    """What was asked for was answered with a no that whoever asked cannot turn into an answer of its own. `reply` has
-    it, and is what the next one is answered."""
+    """A request was answered with a no that whoever asked has no answer of its own for. `reply` has it, and is what the
+    next one is answered."""
 
     def __init__(self, reply: Reply) -> None:
         body = reply.body or {}
