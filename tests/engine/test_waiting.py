@@ -11,12 +11,14 @@ from dibs.base.ids import new_id
 from dibs.core.commands import (
     Acquire,
     EndSession,
+    Freeze,
     Inspect,
     KeepTickets,
     Leave,
     OpenSession,
     Release,
     Renew,
+    Thaw,
     Transfer,
     Withdraw,
 )
@@ -597,6 +599,29 @@ def test_who_cannot_ask_again_is_told_the_ticket_it_has(server: WaitingServer, e
     server.refusal = error
     caller.waiter.hurry()
     assert isinstance(caller.answer, Queued)
+
+
+@pytest.mark.fault("F-770")
+@pytest.mark.promise("queue:no-dead-grant")
+@pytest.mark.parametrize("server_ends", [False, True])
+def test_whose_wait_ends_while_the_store_is_frozen_comes_back_with_its_ticket(
+    server: WaitingServer, server_ends: bool
+) -> None:
+    lease = server.hold()
+    (caller,) = server.in_line(1)
+    server.elsewhere.one(Freeze(id="move"))
+    if server_ends:
+        server.waiters.close()
+    else:
+        caller.waiter.hurry()
+    server.decide()
+    assert isinstance(caller.answer, Queued)
+    server.elsewhere.one(Thaw(id="move"))
+    server.waiters = Waiters(server.post, server.later)
+    back = server.caller(ticket=caller.answer.ticket, ticket_id=caller.answer.ticket_id)
+    server.decide()
+    server.release(lease)
+    assert isinstance(back.answer, Granted)
 
 
 def test_who_cannot_ask_at_all_is_told_why(server: WaitingServer) -> None:

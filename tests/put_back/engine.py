@@ -568,4 +568,9 @@ FAULTS = (
         Change(JOBS, "        await self._api.in_reader(lambda: begun(store))\n", ""),
         Change(BOARD_ROUTES, "        begun(self._api.engine.store)\n", ""),
     ),
+    put_back(
+        "F-770",
+        "A waiter whose store is frozen is told so, without its ticket.",
+        Change(WAITERS, "isinstance(result, BaseException | Frozen) and", "isinstance(result, BaseException) and"),
+    ),
 )

@@ -25,6 +25,7 @@ from dibs.core import events as kinds
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Command, KeepTickets, Withdraw
 from dibs.core.draft import HandedOver
 from dibs.core.events import Event
+from dibs.core.lease_outcomes import Frozen
 from dibs.core.limits import KEEP_BATCH_MAX, SHUTDOWN_MS_MAX, TICKET_KEEP_MS
 from dibs.core.outcomes import Granted, GrantedAll, Outcome, Queued, TicketsKept
 from dibs.core.records import ticket_key
@@ -278,8 +279,9 @@ class Waiters:
             self.on_not_taken(waiter, result)
         elif isinstance(result, Queued) and waiter.wait_ms > 0 and not self.is_closed:
             self._park(waiter, result)
-        elif isinstance(result, BaseException) and waiter.queued is not None:
-            # Something failed for a waiter with a place. It gets its ticket, because without it it could not come back.
+        elif isinstance(result, BaseException | Frozen) and waiter.queued is not None:
+            # Nothing was decided about a waiter with a place. It gets its ticket, because without it it could not come
+            # back, and would be given the job when nobody waits for the answer.
             waiter.finish(waiter.queued)
         else:
             waiter.finish(result)
