@@ -30,6 +30,17 @@ def test_a_number_is_printed_and_given_back(terminal: Terminal) -> None:
     assert "got number 436" in terminal("history", "migrations").out
 
 
+@pytest.mark.fault("F-771")
+def test_a_closed_series_gives_no_number_and_says_why(terminal: Terminal) -> None:
+    assert terminal("close", "migrations", "--for", "5m", "--reason", "they are renumbered").exit == 0
+    refused = terminal("next", "migrations")
+    assert (refused.exit, refused.out) == (75, "")
+    assert "migrations is closed" in refused.err
+    assert "they are renumbered" in refused.err
+    error = terminal("next", "migrations", "--json").error
+    assert (error["code"], error["details"]["closed"]["reason"]) == ("closed", "they are renumbered")
+
+
 @pytest.mark.parametrize(
     "words",
     [

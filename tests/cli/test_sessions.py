@@ -147,6 +147,17 @@ def test_a_session_that_is_not_yours_is_unknown_and_nothing_changes(terminal: Te
     assert terminal.store.events(0, 10) == []
 
 
+@pytest.mark.fault("F-772")
+def test_a_transfer_that_would_leave_two_owners_in_a_tree_says_who_is_in_the_way(terminal: Terminal) -> None:
+    session = terminal.session("--owner", "ann")
+    for name in ("path:zy", "path:zy/src"):
+        assert terminal("claim", name, "--session", session).exit == 0
+    refused = terminal("transfer", "path:zy", "--to", "bob", "--session", session)
+    assert (refused.exit, refused.out) == (1, "")
+    assert "ann has path:zy/src" in refused.err
+    assert terminal("transfer", "path:zy", "--to", "bob", "--session", session, "--json").error["code"] == "held"
+
+
 def test_a_transfer_to_an_owner_prints_the_lease_id_that_is_to_be_handed_on(terminal: Terminal) -> None:
     lease = terminal.claim("a", "--owner", "agent-7", "--ttl", "2m")
     terminal("heartbeat", "a", "--lease", lease, "--checkpoint", "half way")

@@ -38,6 +38,8 @@ QUEUED = {
     "remaining_ms": 5,
     "retry_after_ms": 5,
 }
+HELD = {"status": "held", "name": "a", "owner": "o", "remaining_ms": 5}
+CLOSED = {"status": "closed", "name": "a", "closed": {"by": "o", "reason": "r"}, "retry_after_ms": 5}
 LEASE = {"lease_id": "x", "fencing_token": 1, "owner": "o", "remaining_ms": 5}
 
 
@@ -60,6 +62,8 @@ def transport_to(server: ScriptedServer, timeout_ms: int = 10_000) -> HttpTransp
         ("session-show", ID, f"GET /sessions/{ID.lower()}", 200, SESSION),
         ("session-end", ID, f"DELETE /sessions/{ID.lower()}", 204, None),
         ("acquire", "a", "POST /locks/a/acquire", 409, {"status": "parked", "name": "a", "failures": 3}),
+        pytest.param("next", "a", "POST /locks/a/next", 409, CLOSED, marks=pytest.mark.fault("F-771")),
+        pytest.param("transfer", "a", "POST /locks/a/transfer", 200, HELD, marks=pytest.mark.fault("F-772")),
     ],
 )
 def test_each_verb_has_its_address(verb: str, name: str, line: str, status: int, body: Any) -> None:
@@ -106,6 +110,8 @@ def test_names_that_are_not_text_are_not_sent() -> None:
         ("acquire-all", {"status": "acquired", "name": "a", **LEASE}),
         ("leave", {"name": "a"}),
         ("transfer", {"name": "a"}),
+        ("transfer", {"status": "held", "name": "a"}),
+        ("next", {"status": "closed", "name": "a"}),
         ("free", {"name": "a"}),
         ("session-open", {"session_id": ID}),
     ],

@@ -278,4 +278,14 @@ FAULTS = (
         "A ceiling counts from before the wait in line.",
         Change(HOLD, "        if not waited and (first", "        if (first"),
     ),
+    put_back(
+        "F-771",
+        "The answer that a series is closed is no answer of dibs.",
+        Change("src/dibs/wire/codes.py", '    "next": frozenset(("closed",)),\n', ""),
+    ),
+    put_back(
+        "F-772",
+        "A transfer that somebody is in the way of is taken for a yes.",
+        Change("src/dibs/wire/codes.py", '    "transfer": frozenset(("held",)),\n', ""),
+    ),
 )

@@ -17,13 +17,20 @@ from dibs.server.http.response import answer_for_error
 from dibs.server.routes.table import Router
 from dibs.server.settings import ServerSettings
 from dibs.wire.answer_fields import ANSWERS
-from dibs.wire.codes import CODES
+from dibs.wire.codes import CODES, OUTCOMES, STATUSES_OF_NO
 from dibs.wire.fields import REQUESTS
 from dibs.wire.operations import NULL, Operation, codes_of
 
 API = cast("Any", MagicMock(settings=ServerSettings()))
 GATEWAY = Gateway(API, 60_000)
 OPERATIONS = [operation for operation, _ in (*http_server.served_table(API), *GATEWAY.routes())]
+
+
+def documents_of(operation: Operation, least: int = 0) -> set[str]:
+    """The names of its answers, from this status on."""
+    given = [answer for status, answer in operation.answers.items() if status >= least]
+    names = [(each,) if isinstance(each, str) else each for each in given if isinstance(each, str | tuple)]
+    return {name for each in names for name in each}
 
 
 def titled(operation: Operation) -> str:
@@ -46,6 +53,17 @@ def test_every_request_is_of_an_operation() -> None:
 def test_clients_ask_by_the_methods_and_paths_that_are_declared() -> None:
     declared = {each.id: (each.method, re.sub(r"\{\w+\}", "{}", each.path)) for each in OPERATIONS if each.is_listed}
     assert {verb: declared[verb] for verb in VERBS} == {verb: route[:2] for verb, route in VERBS.items()}
+
+
+@pytest.mark.fault("F-771")
+@pytest.mark.fault("F-772")
+def test_clients_know_which_answers_of_which_operations_say_no() -> None:
+    words = {row.word for row in OUTCOMES.values() if row.kind is not None} - CODES.keys()
+    for each in OPERATIONS:
+        declared = (documents_of(each) & words) | documents_of(each, 400)
+        known = STATUSES_OF_NO.get(each.id, frozenset())
+        assert declared <= known, each.id
+        assert declared == known or "refused" in documents_of(each), each.id  # that has the status of its jobs
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=titled)

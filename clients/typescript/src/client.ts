@@ -402,7 +402,7 @@ export class Claim {
         throw new LeaseLost(lease.name!, lease.fencing_token!, String(reply.body["details"]));
       }
       try {
-        return yes(reply);
+        return yes(reply, verb);
       } catch (error) {
         if (!(error instanceof Unavailable) || left === 0 || steadyMs() + INSIST_PAUSE_MS >= untilMs) throw error;
         await pause(INSIST_PAUSE_MS);

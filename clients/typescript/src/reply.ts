@@ -31,6 +31,8 @@ const ANSWERS: Readonly<Record<Verb, Answer | "claim" | undefined>> = {
   transfer: "transferred", inspect: "job", list: "list", events: "events", "session-open": "session", "session-keep": "session",
   "session-show": "session", "session-end": undefined,
 };
+/** Of other verbs, the status that says no although it is no error. */
+export const NO_STATES: Partial<Record<Verb, Answer>> = { transfer: "held" };
 const LEASE = { name: "string", lease_id: "string", fencing_token: "number", remaining_ms: "number" };
 const NOTHING_HERE = "There is nothing at this address.";
 
@@ -60,7 +62,7 @@ export function decode(verb: Verb, raw: RawReply, url: string): Reply {
 }
 
 function isAnswer(verb: Verb, body: Document): boolean {
-  const wanted = ANSWERS[verb];
+  const wanted = saysNo(verb, body) ? NO_STATES[verb] : ANSWERS[verb];
   if (wanted === undefined) return true;
   if (wanted !== "claim") {
     return has(body, REQUIRED[wanted]) && (wanted !== "list" || (body["locks"] as Document[]).every((row) => has(row, REQUIRED.job)));
@@ -106,10 +108,14 @@ function notDibs(raw: RawReply, url: string): DibsError {
   return new BadReply(`${url} answered ${raw.status}, but not as dibs does. ${DO_NOT_BEGIN}`);
 }
 
-/** The document of a reply that says yes. Throws what any other says. */
-export function yes<T>(reply: Reply): T {
+const saysNo = (verb: Verb | undefined, body: Document): boolean =>
+  verb !== undefined && NO_STATES[verb] !== undefined && body["status"] === NO_STATES[verb];
+
+/** The document of a reply that says yes. `verb`: what was asked, if an answer to it may say no. Throws what any other
+ * says. */
+export function yes<T>(reply: Reply, verb?: Verb): T {
   if (reply.error !== undefined) throw reply.error;
-  if (reply.status < 300) return reply.body as T;
+  if (reply.status < 300 && !saysNo(verb, reply.body)) return reply.body as T;
   throw refusalOf(reply.body, reply.status);
 }
 

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { countSleepBy, steadyMs } from "../src/clock.js";
-import { DibsError, EXIT_CODES, FATE_UNKNOWN } from "../src/errors.js";
+import { BadReply, DibsError, EXIT_CODES, FATE_UNKNOWN, JobHeld } from "../src/errors.js";
 import { KEY_SPENT, PendingClaim } from "../src/pending.js";
 import { decode, granted, yes } from "../src/reply.js";
 import type { Reply, Verb } from "../src/reply.js";
@@ -55,6 +55,13 @@ test("every recorded answer is read", { skip: file ? false : "DIBS_RECORDED name
   }
   for (const word of ["acquired", "lease_not_current", "invalid_input", "authentication_required", "forbidden"]) assert.ok(read[word], word);
   assert.ok(Object.values(read).reduce((sum, count) => sum + count) > 300, JSON.stringify(read));
+});
+
+test("a transfer that somebody is in the way of is refused, and is an answer of dibs", () => {
+  const held = { status: "held", name: "path:a", owner: "ann", remaining_ms: 5, retry_after_ms: 5 };
+  const raw = (body: Document) => ({ status: 200, text: JSON.stringify(body), header: () => null });
+  assert.throws(() => yes(decode("transfer", raw(held), "http://x"), "transfer"), JobHeld);
+  assert.throws(() => decode("transfer", raw({ status: "held" }), "http://x"), BadReply);
 });
 
 /** What a claim of two jobs asks, given these answers one after another. */

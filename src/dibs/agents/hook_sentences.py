@@ -161,8 +161,10 @@ def doubt_text(granted: list[Document]) -> str:
 
 
 def number_text(taken: Document) -> str:
-    """Say that the number in a new file's name is somebody's, and which is free."""
+    """Say that the number in a new file's name is somebody's, and which is free; or why nobody is given one."""
     what = f"number {taken['digits']} of {quoted(taken['series'])}"
+    if "refused" in taken:
+        return f"Not written: {what} is not given out; {_state(taken['refused'])}."
     if "file" in taken:
         who = f"{quoted(taken['file'], _FILE_CHARS_MAX)} has it"
     else:

@@ -20,7 +20,7 @@ from dibs.client.requests import ROW_FIELDS, VERBS, RequestBuilder, is_repeatabl
 from dibs.client.servers import PATIENCE_MS, Servers, moved_away
 from dibs.client.transport import Ask
 from dibs.client.urls import ServerAddress
-from dibs.wire.codes import NOT_NOW, kind_of
+from dibs.wire.codes import NOT_NOW, kind_of, says_no
 from dibs.wire.documents import Reply
 from dibs.wire.fields import REPLY_KINDS
 
@@ -37,7 +37,7 @@ ALL = "acquire-all"
 _CLAIMS = ("acquire", "acquire-any", ALL)
 _OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
 
-# The least that the reply to a claim has, by its status.
+# The least that the reply to a claim has, by its status; and so a no to another verb (`STATUSES_OF_NO`).
 CLAIM_REPLIES = {
     "acquired": ("name", "lease_id", "fencing_token", "owner", "expires_at", "remaining_ms", "renew_after_ms"),
     "held": ("name", "owner", "remaining_ms"),
@@ -87,13 +87,15 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
         completed = plugin(PARTS, "octostore-answers")
         body = body if completed is None else completed(verb, body)
     reply.body = body
-    said_no = verb in _CLAIMS and str(status) in CLAIM_REPLIES
-    if reply.status < 300 or said_no or (verb, status) == ("overdue", "overdue"):
+    said_no = says_no(verb, status)
+    if reply.status < 300 or said_no:
         wanted = VERBS[verb][2] if verb in VERBS else ()
         if verb in _CLAIMS:
             wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))
             if body is not None and "leases" in body:
                 wanted = SEVERAL_REPLIES[ALL, "acquired"]
+        elif said_no:
+            wanted = CLAIM_REPLIES.get(str(status), wanted)
         if not wanted or (body is not None and _has(body, wanted)):
             return reply
         raise BadReply(f"{address.url} answered with JSON that is not from dibs, or from another version of it.")

@@ -134,6 +134,22 @@ CODES: dict[str, CodeRow] = {
 _STATUS_OF: dict[type[errors.DibsError], int] = {errors.Unprocessable: 422}
 
 
+# Which verbs have answers that say no by their status alone: they are no errors, whatever their HTTP status. In the
+# answers of all other verbs a status says how something stands.
+_CLAIM_NOS = frozenset(("held", "queued", "done", "delayed", "closed", "parked", "superseded"))
+STATUSES_OF_NO: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("acquire", "acquire-any", "acquire-all"), _CLAIM_NOS),
+    "transfer": frozenset(("held",)),
+    "next": frozenset(("closed",)),
+    "overdue": frozenset(("overdue",)),
+}
+
+
+def says_no(verb: str, status: object) -> bool:
+    """Tell whether an answer with this status is a no to what was asked, and not an error."""
+    return isinstance(status, str) and status in STATUSES_OF_NO.get(verb, ())
+
+
 def row_of_error(error: BaseException) -> CodeRow:
     """The row of an exception. An unknown exception is an internal error."""
     code = error.code if isinstance(error, errors.DibsError) else "internal_error"

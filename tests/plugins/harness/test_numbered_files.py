@@ -8,6 +8,7 @@ import pytest
 
 from dibs.agents.repository.settings import AgentSettings
 from dibs.base.errors import InvalidInput
+from tests.programs import dibs_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,17 @@ def test_the_second_file_with_a_number_is_refused_also_when_the_first_agent_is_g
     assert "Name the file with 0438" in refused(numbered.agent("3333-3"), "migrations/0437_third.sql")
 
 
+@pytest.mark.fault("F-771")
+def test_no_file_is_numbered_while_the_series_is_closed(numbered: Yard) -> None:
+    agent = numbered.agent("1111-1")
+    assert dibs_here(numbered.env, numbered.folder, "trust").returncode == 0  # its series is where everybody looks
+    close = ("close", "migration", "--for", "5m", "--reason", "the table is rebuilt")
+    assert dibs_here(numbered.env, numbered.folder, *close).returncode == 0
+    told = refused(agent, "migrations/0436_mine.sql")
+    assert 'Not written: number 0436 of "migration" is not given out; closed for another' in told
+    assert 'says "the table is rebuilt"' in told
+
+
 def test_what_is_there_may_be_edited_and_a_number_that_a_file_has_is_used(numbered: Yard) -> None:
     one = numbered.agent("1111-1")
     assert one.edit("migrations/0435_old.sql")
@@ -63,8 +75,6 @@ def test_what_is_there_may_be_edited_and_a_number_that_a_file_has_is_used(number
 
 
 def test_a_number_is_given_back_by_the_command_in_the_refusal(numbered: Yard) -> None:
-    from tests.programs import dibs_here
-
     one, two = numbered.agent("1111-1"), numbered.agent("2222-2")
     assert one.edit("migrations/0436_mine.sql")
     step = refused(two, "migrations/0436_yours.sql").partition("`dibs ")[2].partition("`")[0]

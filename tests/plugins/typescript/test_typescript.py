@@ -18,7 +18,7 @@ from dibs._version import __version__
 from dibs.base import errors
 from dibs.sdk import answers
 from dibs.server.http import browser
-from dibs.wire.codes import CODES, OUTCOMES
+from dibs.wire.codes import CODES, OUTCOMES, STATUSES_OF_NO
 from dibs.wire.fields import BYTES, CHARACTERS
 from dibs.wire.refusals import KEY_SPENT
 from tests.programs import ROOT, ending_with_us, slowness
@@ -101,11 +101,14 @@ def test_its_codes_classes_and_exit_codes_are_those_of_the_table(built: Callable
         import { BYTES_MAX, CHARS_MAX, CLASSES, CLASS_OF_KIND, EXIT_CODES, KINDS, REFUSALS, FATE_UNKNOWN }
           from "./dist/src/errors.js";
         import { KEY_SPENT } from "./dist/src/pending.js";
+        import { NO_STATES } from "./dist/src/reply.js";
         const named = (table) => Object.fromEntries(Object.entries(table).map(([code, kind]) => [code, kind.name]));
         const [classes, byKind, refusals] = [CLASSES, CLASS_OF_KIND, REFUSALS].map(named);
         const most = { ...BYTES_MAX, ...CHARS_MAX };
         const texts = [FATE_UNKNOWN, KEY_SPENT];
-        console.log(JSON.stringify({ exits: EXIT_CODES, kinds: KINDS, classes, byKind, refusals, texts, most }));
+        console.log(JSON.stringify({
+          exits: EXIT_CODES, kinds: KINDS, classes, byKind, refusals, texts, most, noStates: NO_STATES,
+        }));
     """
     told: dict[str, Any] = json.loads(built("--input-type=module", "--eval", tell))
     refused = ("held", "queued", "done", "delayed", "parked", "deadlock", "superseded", "closed")
@@ -117,6 +120,7 @@ def test_its_codes_classes_and_exit_codes_are_those_of_the_table(built: Callable
     assert told["byKind"] == {str(kind): error.__name__ for kind, error in answers._BY_KIND.items()}
     assert told["most"] == {field: most for field, most in (BYTES | CHARACTERS).items() if field in told["most"]}
     assert told["refusals"] == {code: kind.__name__ for code, kind in answers._NOT_CLAIMED.items()}
+    assert {verb: {word} for verb, word in told["noStates"].items()} == {"transfer": STATUSES_OF_NO["transfer"]}
     assert told["texts"] == [errors.FATE_UNKNOWN, KEY_SPENT]
 
 

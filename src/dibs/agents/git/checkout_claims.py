@@ -41,7 +41,7 @@ from dibs.core.limits import ALL_NAMES_MAX, NUMBER_MAX, TICKET_MS
 from dibs.core.names import is_resource
 from dibs.core.overlap import above
 from dibs.core.records import HELD
-from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of_word
+from dibs.wire.codes import NOT_NOW, NOT_YET, kind_of_word, says_no
 from dibs.wire.documents import Reply
 
 _SLICE_MS = 5_000
@@ -246,7 +246,8 @@ class Checkout:
 
     def taken_number(self, file: str) -> Document | None:
         """Take the number that a new file has in its name (`[[agent.file]]`), for the agent and its subagents. Returns
-        whose it is if somebody has it: `owner` if that is known, or the other `file`; and the `next` that is free."""
+        whose it is if somebody has it: `owner` if that is known, or the other `file`; and the `next` that is free. Or
+        what is `refused`, if nobody is given a number now."""
         if os.path.lexists(os.path.join(self.root, file)):
             return None  # whoever made it had the number
         for numbered in self.settings.numbered:
@@ -267,6 +268,8 @@ class Checkout:
                 body = reply.body or {}
                 if reply.status < 300:
                     return None
+                if says_no("next", body.get("status")):
+                    return {"refused": body, "series": numbered.series, "digits": digits, **place}
                 if body.get("code") != "number_taken":
                     raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
             following = str(max([body["next"], *[each + 1 for each in used]])).zfill(len(digits))

@@ -7,7 +7,7 @@ from dibs.base.jsontext import Document
 from dibs.cli.framework.context import Call
 from dibs.cli.framework.flags import REQUEST_KEY, count, put
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, failure, is_failure, yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import plain
 from dibs.core.limits import NUMBER_MAX
@@ -27,10 +27,7 @@ def take(call: Call) -> Answer:
     document: Document = {"owner": _owner(call), "request_key": request_key}
     put(document, "at_least", at_least)
     put(document, "number", number)
-    reply = call.ask("next", name, document)
-    if is_failure(reply):
-        return failure(reply)
-    body = reply.body or {}
+    body = call.body("next", name, document)
     return yes(body, str(body["number"]), quiet=str(body["number"]))
 
 

@@ -245,6 +245,7 @@ COMMANDS = {
         ),
         exits=(
             (0, "handed over"),
+            (1, "what you, your parent or your child session has besides stands in the way"),
             (2, "the job is not yours, or there is no such session"),
             (3, "the transfer would deadlock: the new owner waits for somebody who waits for this job"),
         ),

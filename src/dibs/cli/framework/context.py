@@ -112,8 +112,8 @@ class Call:
         return self.transport().ask(Ask(verb, name, document))
 
     def body(self, verb: str, name: str = "", document: Document | None = None) -> Document:
-        """The document of the reply. Raises RequestFailed if it is an error, which the command answers with."""
-        return body_of(self.ask(verb, name, document))
+        """The document of the reply. Raises RequestFailed if it says no, which the command answers with."""
+        return body_of(self.ask(verb, name, document), verb)
 
     def claim(self, verb: str, name: str, document: Document) -> Reply:
         """Claim without waiting. If the command is interrupted, the claim is given back."""

@@ -6,7 +6,7 @@ from dibs.base.errors import RequestFailed
 from dibs.base.jsontext import Document
 from dibs.base.terminal import plain
 from dibs.core.durations import format_duration
-from dibs.wire.codes import CODES, OUTCOMES, OVERDUE, YES, exit_of_code
+from dibs.wire.codes import CODES, OUTCOMES, OVERDUE, YES, exit_of_code, says_no
 from dibs.wire.documents import Reply
 from dibs.wire.fields import REQUESTS
 
@@ -103,9 +103,9 @@ def is_granted(reply: Reply) -> bool:
     return reply.status < 400 and refusal_exit(reply) is None
 
 
-def body_of(reply: Reply) -> Document:
-    """The document of a reply. Raises RequestFailed if it is an error."""
-    if is_failure(reply):
+def body_of(reply: Reply, verb: str = "") -> Document:
+    """The document of a reply to `verb`. Raises RequestFailed if it is an error or another no."""
+    if is_failure(reply) or says_no(verb, reply.body and reply.body.get("status")):
         raise RequestFailed(reply)
     return reply.body or {}
 
@@ -120,8 +120,12 @@ def in_flags(sentence: str) -> str:
 
 
 def failure(reply: Reply) -> Answer:
-    """An error document as an answer. The sentence of its `details` says what happened and what to do next."""
+    """A refusal or an error as an answer. The sentence of an error's `details` says what happened and what to do."""
     body = reply.body or {}
+    if "code" not in body and (exit_code := refusal_exit(reply)) is not None:
+        from dibs.cli.text.claim import sentence as refused
+
+        return Answer(exit_code, body, refused(body), code=body["status"], is_error=True)
     code = str(body.get("code", "internal_error"))
     sentence = str(body.get("details") or body.get("error") or code)
     if code in ("invalid_input", "invalid_ttl"):
