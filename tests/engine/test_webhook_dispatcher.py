@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pwd
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from dibs.core.limits import WEBHOOK_DOUBTED_IN_FLIGHT_MAX
 from dibs.core.records import WEBHOOK_DUTY_KEY, dead_letters_key, progress_key
 from dibs.core.service.credentials import CreateToken, RevokeToken
 from dibs.core.service.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, WebhookDuty, WebhookProgress
-from dibs.engine.auth import TokenGuard
+from dibs.engine.auth import MachineGuard, TokenGuard
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.engine.webhooks.dispatcher import NO_TOKEN, WebhookDispatcher
@@ -312,7 +314,7 @@ def test_a_webhook_of_somebody_whose_line_left_the_tokens_file_is_stopped(
     kept = [deployment.hook(Caller(principal=name)) for name in ("stays", "stored", LOCAL.principal)]
     notebook = Notebook()
     server = deployment.server(notebook)
-    server.ledger.holders = guard.holders
+    server.ledger.lets_in = guard.lets_in
     server.changed()
     deployment.tell(1)
     wait_until(lambda: len(notebook.bodies) == 4, "all are told")
@@ -328,9 +330,38 @@ def test_a_server_that_does_not_know_all_owners_stops_no_webhook_of_others(tmp_p
     own = tmp_path / "token"
     own.touch(mode=0o600)
     own.write_text("me:tok-me:admin\nold:tok-old:agent::20200101T000000Z\n")
-    assert TokenGuard(None).holders() is None
-    assert TokenGuard(str(own), own=True).holders() is None
-    assert TokenGuard(str(own)).holders() == {("me", None)}  # and not who has expired
+    for guard in (TokenGuard(None), TokenGuard(str(own), own=True), MachineGuard()):
+        assert guard.lets_in(("nobody-here", None)) is None
+        assert guard.lets_in(("me", "team-a")) is None
+    assert [TokenGuard(str(own)).lets_in((name, None)) for name in ("me", "old", "nobody-here")] == [True, False, False]
+
+
+@pytest.mark.fault("F-773")
+@pytest.mark.parametrize("way_in", ["own token", "socket"])
+def test_who_comes_in_without_the_store_keeps_webhooks_when_a_token_of_the_same_name_ends(
+    deployment: Deployment, tmp_path: Path, way_in: str
+) -> None:
+    own, user = tmp_path / "token", pwd.getpwuid(os.geteuid()).pw_name
+    own.touch(mode=0o600)
+    own.write_text(f"{user}:tok-me:admin\n")
+    for name in (user, "leaver"):
+        deployment.coordinator.one(CreateToken(digest=name.encode().hex().ljust(64, "0"), name=name, by="ops"))
+        deployment.coordinator.one(RevokeToken(digest=name.encode().hex().ljust(64, "0"), by="ops"))
+    kept, gone = [deployment.hook(Caller(principal=name)) for name in (user, "leaver")]
+    server = deployment.server(Notebook())
+    server.ledger.lets_in = (TokenGuard(str(own), own=True) if way_in == "own token" else MachineGuard()).lets_in
+    server.changed()
+    wait_until(lambda: not deployment.ask("webhook-show", gone)["active"], "stopped")
+    assert deployment.ask("webhook-show", kept)["active"]
+
+
+@pytest.mark.parametrize("uid", [os.geteuid(), 54_321])
+def test_users_of_the_socket_are_known_by_the_names_that_they_come_with(uid: int) -> None:
+    guard = MachineGuard()
+    caller = guard.known(None, str(uid).encode())
+    assert guard.lets_in((caller.principal, None))
+    assert guard.lets_in((caller.principal, "team-a")) is None
+    assert guard.lets_in((f"uid-{os.geteuid()}", None)) is None, "that one has a name"
 
 
 def test_a_store_that_fails_for_a_while_delays_deliveries_and_loses_none(

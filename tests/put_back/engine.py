@@ -189,7 +189,11 @@ FAULTS = (
     put_back(
         "F-089",
         "A webhook goes on although its owner's line has left the tokens file.",
-        Change(DISPATCHER, "        if in_file is None:\n", "        if True:\n"),
+        Change(
+            DISPATCHER,
+            "return owner in self._over if is_let_in is None else not is_let_in",
+            "return owner in self._over",
+        ),
     ),
     put_back(
         "F-102",
@@ -572,5 +576,14 @@ FAULTS = (
         "F-770",
         "A waiter whose store is frozen is told so, without its ticket.",
         Change(WAITERS, "isinstance(result, BaseException | Frozen) and", "isinstance(result, BaseException) and"),
+    ),
+    put_back(
+        "F-773",
+        "Who is let in without a token of the store counts as unknown.",
+        Change(
+            DISPATCHER,
+            "        is_let_in = self.lets_in(owner)\n",
+            "        is_let_in = self.lets_in(owner) and None\n",
+        ),
     ),
 )

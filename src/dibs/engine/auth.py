@@ -11,6 +11,7 @@ says nothing about a 256-bit token: it is as safe as comparing in constant time.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pwd
@@ -45,6 +46,7 @@ class SignedGuard(Protocol):
     def known(self, key: bytes) -> Caller | None: ...
     def ends_ms(self, key: bytes) -> int | None: ...
     def principals(self) -> set[str]: ...
+    def lets_in(self, owner: tuple[str, str | None]) -> bool: ...
     def reload(self) -> bool: ...
 
 
@@ -177,14 +179,16 @@ class TokenGuard:
         caller = self._callers.get(key) or self.fixed.get(key)
         return caller is not None and caller.namespace != namespace
 
-    def holders(self) -> set[tuple[str, str | None]] | None:
-        """Principals, each with its namespace, that are let in without being in the store. None: this cannot be known,
-        because other servers on the store may let in others, or because an issuer may sign for others at any time."""
-        if (self.path is None and not self.fixed) or self.has_own_token or self.signed is not None:
-            return None
+    def lets_in(self, owner: tuple[str, str | None]) -> bool | None:
+        """Return whether a principal with its namespace is let in without being in the store. None: not here, as far as
+        is known; other servers on the store may let it in, or an issuer may sign for it at any time."""
         now_ms = self._wall()
         valid = [caller for key, caller in self._callers.items() if now_ms < self._ends_ms.get(key, now_ms + 1)]
-        return {(caller.principal, caller.namespace) for caller in (*valid, *self.fixed.values())}
+        if any((caller.principal, caller.namespace) == owner for caller in (*valid, *self.fixed.values())):
+            return True
+        if self.signed is not None:
+            return self.signed.lets_in(owner) or None
+        return None if (self.path is None and not self.fixed) or self.has_own_token else False
 
     def is_own_token(self, authorization: bytes) -> bool:
         return self.has_own_token and self.is_in_file(authorization)
@@ -235,6 +239,14 @@ class MachineGuard(TokenGuard):
         if peer not in self._known:
             self._known[peer] = self._user(int(peer))
         return self._known[peer]
+
+    def lets_in(self, owner: tuple[str, str | None]) -> bool | None:
+        name, namespace = owner
+        with contextlib.suppress(KeyError, ValueError):
+            number = name.removeprefix("uid-")
+            uid = int(number) if number != name and number.isdecimal() else pwd.getpwnam(name).pw_uid
+            return True if (name, namespace) == (self._user(uid).principal, None) else None
+        return None
 
     @staticmethod
     def _user(uid: int) -> Caller:

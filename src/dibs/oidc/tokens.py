@@ -139,7 +139,17 @@ class SignedTokens:
         return None if found is None else found.ends_ms
 
     def principals(self) -> set[str]:
-        return {each.caller.principal for each in list(self._known.values()) if not self._is_over(each)}
+        return {principal for principal, _ in self._owners()}
+
+    def lets_in(self, owner: tuple[str, str | None]) -> bool:
+        """Return whether a rule names this principal with this namespace, or a token that became it is valid here. A
+        rule with a template says nothing about who will come."""
+        named = {(rule.principal, rule.namespace or None) for rule in self.rules}  # no owner is called as a template
+        return owner in named or owner in self._owners()
+
+    def _owners(self) -> set[tuple[str, str | None]]:
+        valid = [each.caller for each in list(self._known.values()) if not self._is_over(each)]
+        return {(caller.principal, caller.namespace) for caller in valid}
 
     def _is_over(self, found: Accepted) -> bool:
         return self._wall() >= found.ends_ms

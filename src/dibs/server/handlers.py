@@ -95,9 +95,9 @@ class Api:
         self.wait = engine.waiters.ask
         self.undelivered = engine.waiters.on_undelivered
         self.guard = guard
+        engine.dispatcher.ledger.lets_in = guard.lets_in
         if guard.directory is not None:
             engine.on_tokens = guard.directory.hurry
-            engine.dispatcher.ledger.holders = guard.holders
         if guard.signed is not None:
             guard.signed.counts = engine.metrics.identities
             guard.signed.on_accepted = self._note_identity

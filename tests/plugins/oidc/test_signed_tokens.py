@@ -240,6 +240,21 @@ def test_times_count_with_a_leeway_of_half_a_minute(served: Server, issuer: Issu
     assert status(served, issuer.token(iat=now + far)) == 401
 
 
+@pytest.mark.fault("F-773")
+def test_who_comes_in_by_a_rule_is_known_by_its_name_or_while_its_token_is_valid(
+    rules: Path, issuer: Issuer, tmp_path: Path
+) -> None:
+    now_ms = [int(time.time() * 1000)]
+    with running(tmp_path, signed=SignedTokens(str(rules), wall=lambda: now_ms[0])) as server:
+        lets_in, machine = server.guard.lets_in, ("ci-acme+app", "acme")
+        assert lets_in(("ops", None))
+        assert [lets_in(each) for each in (machine, ("ops", "acme"), ("ci-{repository}", "acme"))] == [None] * 3
+        assert status(server, issuer.token()) == 200
+        assert lets_in(machine)
+        now_ms[0] += 600_000
+        assert lets_in(machine) is None
+
+
 def test_a_token_ends_while_it_is_remembered(rules: Path, issuer: Issuer, tmp_path: Path) -> None:
     now_ms = [int(time.time() * 1000)]
     with running(tmp_path, signed=SignedTokens(str(rules), wall=lambda: now_ms[0])) as server:

@@ -61,7 +61,7 @@ class WebhookLedger:
         self._valid: set[Owner] = set()
         self._over: set[Owner] = set()
         self._over_at = (-1, 0)  # of which change of the tokens, and when
-        self.holders: Callable[[], set[Owner] | None] = lambda: None  # others that a server lets in; None: unknown
+        self.lets_in: Callable[[Owner], bool | None] = lambda owner: None  # without a token of the store; None: unknown
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
         self.duty = self.renew_at_ms = self.safe_until_ms = 0
 
@@ -107,23 +107,24 @@ class WebhookLedger:
         snapshot = read_sound(self._store, (*keys, REGISTER_KEY))  # a damaged webhook waits; the others do not
         found = []
         self._look_at_owners(snapshot)
-        in_file = self.holders()
         for each in ids:
             records = [snapshot.records[key(each)].record for key in (webhook_key, progress_key, dead_letters_key)]
             webhook, progress, dead = records
             if not isinstance(webhook, rules.Webhook) or not isinstance(progress, rules.WebhookProgress):
                 continue
-            if not webhook.stopped and self._is_over((webhook.principal, webhook.bound), in_file):
+            if not webhook.stopped and self._is_over((webhook.principal, webhook.bound)):
                 self.run(rules.StopWebhook(webhook_id=webhook.id, reason=NO_TOKEN))
             elif not webhook.stopped:
                 found.append((webhook, progress, dead.letters if isinstance(dead, rules.DeadLetters) else ()))
         return found
 
-    def _is_over(self, owner: Owner, in_file: set[Owner] | None) -> bool:
-        """Return whether an owner has no valid token any more. A user of the store itself has none, and needs none."""
-        if in_file is None:
-            return owner in self._over
-        return owner not in in_file and owner not in self._valid and owner[0] != LOCAL.principal
+    def _is_over(self, owner: Owner) -> bool:
+        """Return whether an owner has no valid token any more. A user of the store itself has none, and needs none. Who
+        may come in by other means is not known of everybody: then only the end of the store's tokens counts."""
+        if owner in self._valid or owner[0] == LOCAL.principal:
+            return False
+        is_let_in = self.lets_in(owner)
+        return owner in self._over if is_let_in is None else not is_let_in
 
     def _look_at_owners(self, snapshot: Snapshot) -> None:
         """There may be many tokens: they are read after a change, and now and then, because tokens expire."""
