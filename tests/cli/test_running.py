@@ -9,6 +9,7 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import AuthenticationFailed
+from dibs.cli.commands import serve
 from dibs.cli.framework.registry import load, shipped_names
 from dibs.cli.framework.spec import GLOBAL
 from dibs.client.settings import connect_as
@@ -337,3 +338,10 @@ def test_a_variable_for_the_slot_that_is_none_is_refused_before_anything_runs(te
     refused = terminal("run", "ports", "--slot-as", text, "--", "true")
     assert refused.exit == 64
     assert "such as PORT=4000" in refused.err
+
+
+@pytest.mark.fault("F-775")
+def test_a_job_in_the_metrics_is_the_one_that_a_claim_of_the_same_words_takes() -> None:
+    given = ("default/https://github.com/acme/app/issues/5", "team/path:./src//c", "team/nightly")
+    found = [("default", "github://acme/app/issues/5"), ("team", "path:src/c"), ("team", "nightly")]
+    assert list(serve._metric_jobs(given)) == found

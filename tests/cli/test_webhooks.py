@@ -106,6 +106,21 @@ def test_a_target_that_servers_refuse_is_reported_at_once(tmp_path: Path, url: s
     assert (f"Servers send there only if they were started so: {flags}\n" in out) == (flags is not None)
 
 
+@pytest.mark.fault("F-775")
+@pytest.mark.parametrize(
+    ("jobs", "pattern"),
+    [
+        ("https://github.com/acme/app/issues/77", "github://acme/app/issues/77"),
+        ("path:./src//c", "path:src/c"),
+        ("https://github.com/acme/*", "https://github.com/acme/*"),
+    ],
+)
+def test_a_webhook_is_for_the_job_that_a_claim_of_the_same_words_takes(
+    place: tuple[Typed, Store], jobs: str, pattern: str
+) -> None:
+    assert data(place[0]("add", URL, "--unsigned", "--jobs", jobs, "--json"))["lock_pattern"] == pattern
+
+
 def test_a_secret_comes_from_a_file_or_there_is_none(place: tuple[Typed, Store], tmp_path: Path) -> None:
     typed, store = place
     file = tmp_path / "secret"

@@ -8,18 +8,19 @@ from dibs.core import events as kinds
 from dibs.core.caller_rights import Caller
 from dibs.core.events import LOCK_CHANGES, Event
 from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
+from dibs.core.names import check_name
 from dibs.core.service.webhooks import EVERY, GAP, TEST, DeadLetter, Webhook, WebhookProgress
 from dibs.wire.lease_documents import named_event
 from dibs.wire.parts import holder_id, moment, offset_timestamp, timestamp
 
 HIDDEN = "****"
-# Kinds of events that are about a job, and OctoStore's words for them.
-EVENT_WORDS = (
-    *sorted(set(LOCK_CHANGES) | set(LOCK_CHANGES.values())),
-    *(kinds.FORGOTTEN, kinds.FREED, kinds.LEFT, kinds.PARKED, kinds.POOL_SET, kinds.QUEUED, kinds.REFUSED),
-    *(kinds.NUMBERED, kinds.NUMBER_RETURNED),
-    EVERY,
-)
+# Kinds of events about no job, which no webhook is sent.
+_ABOUT_NO_JOB = {
+    *(kinds.SESSION_OPENED, kinds.SESSION_ENDED, kinds.OUTAGE, kinds.IMPORTED, kinds.IDENTITY_ACCEPTED),
+    *(kinds.TOKEN_CHANGES | kinds.WEBHOOK_CHANGES),
+}
+# All others, and OctoStore's words for them.
+EVENT_WORDS = (*sorted({*kinds.KINDS, *LOCK_CHANGES.values()} - _ABOUT_NO_JOB), EVERY)
 
 
 def webhook_of(document: Document, ns: str, caller: Caller, webhook_id: str, *, own: bool) -> Webhook:
@@ -34,6 +35,8 @@ def webhook_of(document: Document, ns: str, caller: Caller, webhook_id: str, *, 
     is_name = 0 < len(pattern.encode()) <= NAME_BYTES_MAX and pattern.isprintable()
     if not is_name or EVERY in pattern[:-1]:
         raise InvalidInput("lock_pattern is a job's name, the beginning of names with * after it, or *.")
+    if EVERY not in pattern:
+        pattern = check_name(pattern)  # as a claim of it has it
     return Webhook(
         id=webhook_id,
         ns=ns,

@@ -15,6 +15,7 @@ from dibs.client.settings import servers_at
 from dibs.core import limits
 from dibs.core.durations import parse_duration
 from dibs.core.names import check_name, check_namespace
+from dibs.wire.issue_names import job_name
 
 _NUMBER_MAX = 10**12
 PORT_MAX = 65535
@@ -149,7 +150,7 @@ def _metric_jobs(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         if not (namespace and slash and name):
             raise UsageError(f"{named} takes jobs as NAMESPACE/NAME, such as default/nightly-report, not {text!a}.")
         check_namespace(namespace)
-        found.append((namespace, check_name(name)))
+        found.append((namespace, check_name(job_name(name).name)))
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import Paint, table
 from dibs.client.embedded import EmbeddedTransport
 from dibs.core.limits import WEBHOOK_SECRET_CHARS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
+from dibs.core.names import is_resource
 from dibs.wire.codes import NO
 
 # What is said about webhooks. Pure.
@@ -67,7 +68,7 @@ def _dead(each: Document) -> tuple[str, ...]:
 def add(call: Call) -> Answer:
     document: Document = {"url": call.values["target"]}
     if call.values.get("jobs") is not None:
-        document["lock_pattern"] = call.values["jobs"]
+        document["lock_pattern"] = _pattern(call, call.values["jobs"])
     if call.values.get("events") is not None:
         document["events"] = [each.strip() for each in call.values["events"].split(",")]
     made, secret = _secret(call)
@@ -86,6 +87,13 @@ def add(call: Call) -> Answer:
         if flags != "dibs serve":
             lines[-1] = f"Servers send there only if they were started so: {flags}"
     return yes(body, "\n".join(lines), quiet=plain(body["id"]))
+
+
+def _pattern(call: Call, jobs: str) -> str:
+    """The one name of a job, as a claim of it has it. What stands for several, and a resource, is taken as it is."""
+    from dibs.cli.framework.job_names import one_names
+
+    return jobs if "*" in jobs or is_resource(jobs) else one_names(call, [jobs])[0]
 
 
 def _secret(call: Call) -> tuple[bool, str]:
