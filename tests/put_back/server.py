@@ -486,4 +486,9 @@ FAULTS = (
         Change("src/dibs/cli/commands/webhook.py", "= _pattern(call, call.values", "= (call.values"),
         Change("src/dibs/cli/commands/serve.py", "check_name(job_name(name).name)", "check_name(name)"),
     ),
+    put_back(
+        "F-776",
+        "A mark of a page may be as long as a name.",
+        Change("src/dibs/server/http/parse.py", '_MARK_BYTES_MAX if field == "after" else NAME', "NAME"),
+    ),
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
+from dibs.core.limits import NAME_BYTES_MAX
 from tests.server.harness import Poll, wait_until
 
 if TYPE_CHECKING:
@@ -19,6 +21,19 @@ HTML = {"Accept": "text/html,*/*;q=0.8"}
 def ns(name: str) -> str:
     """A namespace of the test's own."""
     return f"ns-{name}"
+
+
+@pytest.mark.fault("F-776")
+def test_a_page_of_waiters_is_followed_by_the_next_however_long_the_name_is(server: Server, ns: str) -> None:
+    long = "n" * NAME_BYTES_MAX
+    for owner in ("anna", "bert", "carl"):
+        server.acquire(long, {"owner": owner, "wait_seconds": 1}, headers={"X-Dibs-Namespace": ns})
+    found: list[str] = []
+    page: dict[str, Any] = {"next": ""}
+    while page["next"] is not None:
+        page = server.ask("GET", f"/waiters?namespace={ns}&limit=1&after={quote(page['next'], '')}").json
+        found += [each["owner"] for each in page["waiters"]]
+    assert found == ["bert", "carl"]
 
 
 def test_waiters_are_listed_with_their_places_and_who_is_in_the_way(server: Server, name: str, ns: str) -> None:
