@@ -355,6 +355,26 @@ def test_at_a_terminal_ctrl_c_is_the_commands_and_so_is_the_keyboard(machine: Ma
     assert machine.look("job")["status"] == "free"
 
 
+@pytest.mark.fault("F-789")
+@pytest.mark.parametrize(
+    ("flags", "code"), [(("--done=1h",), 0), (("--max-attempts", "1"), 1)], ids=["exits with 0", "fails"]
+)
+def test_ctrl_c_at_a_terminal_makes_no_end_of_work_whatever_the_command_then_exits_with(
+    flags: tuple[str, ...], code: int, machine: Machine
+) -> None:
+    script = f"trap 'exit {code}' INT; echo ready; while :; do sleep 0.05; done"
+    words = [sys.executable, "-m", "dibs", "run", "job", *flags, "--", "/bin/sh", "-c", script]
+    spawn = f"import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn({words!r})))"
+    with subprocess.Popen(
+        [sys.executable, "-c", spawn], env=machine.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        type_and_read(child, b"", b"ready")
+        type_and_read(child, b"\x03", b"^C")
+        assert child.wait(50) == code
+    found = machine.look("job")
+    assert (found["status"], found.get("failures", 0)) == ("free", 0)
+
+
 def test_at_a_terminal_ctrl_z_stops_both_and_fg_goes_on(machine: Machine, need_program: Callable[[str], str]) -> None:
     bash = need_program("bash")
     # The terminal shows what is typed, too: what is waited for is typed otherwise than it is printed.

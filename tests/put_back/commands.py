@@ -13,6 +13,7 @@ CONFIG = "src/dibs/cli/commands/config.py"
 CONTEXTS = "src/dibs/client/contexts.py"
 EFFECTS = "src/dibs/core/claims/effects.py"
 FLAGS = "src/dibs/cli/framework/flags.py"
+GUARDIAN = "src/dibs/cli/supervise/guardian.py"
 INSPECT = "src/dibs/core/claims/inspect.py"
 JOB_NAMES = "src/dibs/cli/framework/job_names.py"
 LEASES = "src/dibs/core/claims/leases.py"
@@ -215,7 +216,11 @@ FAULTS = (
     put_back(
         "F-370",
         "A command that ended before the signal was passed on was not interrupted.",
-        Change(CHILD, "            self._interrupted = True\n", "            pass\n"),
+        Change(
+            CHILD,
+            "if number in INTERRUPTS and self.code is None:\n            self._interrupted = True\n",
+            "if number in INTERRUPTS and self.code is None:\n            pass\n",
+        ),
     ),
     put_back(
         "F-372",
@@ -658,5 +663,10 @@ FAULTS = (
             'if document["status"] != "paused" and document.get("pool") and not document["slots"]:',
             "if False:",
         ),
+    ),
+    put_back(
+        "F-789",
+        "Only its exit code shows that a command was interrupted at its terminal.",
+        Change(GUARDIAN, "if self._terminal_signals is not None and self._terminal_signals.came():", "if False:"),
     ),
 )

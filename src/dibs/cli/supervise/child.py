@@ -131,7 +131,7 @@ class Child:
         self._buffer = b""
         self.code: int | None = None  # of the command, 128+n for a signal
         self.was_stopped = False  # because the claim was no longer certain
-        self._interrupted = False  # by a signal to us
+        self._interrupted = False  # by a signal to us, or from its terminal
         self.all_gone = False
         self.some_left = False  # processes of other users, which cannot be stopped
         self._token = new_token()
@@ -254,7 +254,7 @@ class Child:
     @property
     def was_interrupted(self) -> bool:
         """Tell whether somebody stopped the command: by a signal to us before we heard of its end, or by one from its
-        terminal, which only its exit code shows."""
+        terminal. A command that gave the terminal to a group of its own shows that by its exit code alone."""
         from_terminal = self._terminal is not None and self.code in [128 + number for number in INTERRUPTS]
         return from_terminal or self._interrupted
 
@@ -294,6 +294,8 @@ class Child:
                 self._pid = number
             elif report == "X":
                 self._trouble = number
+            elif report == "C":
+                self._interrupted = True
             elif report == "E":
                 self.code = number if number >= 0 else 128 - number
             elif report == "L":

@@ -13,8 +13,9 @@ If it is killed or paused together with `dibs run`, there is a second guard (sec
 
 Orders, a line each: `I session`, `G n` and then n bytes of environment (go), `D ms` (the new deadline), `S number` (a
 signal for the command), `T` (stop it). Reports: `N pid` (ours), `P pid` (the command runs), `X errno` (it could not be
-started), `Z` (it was paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q` (no process
-is left) or `U` (only processes of other users are left, which cannot be stopped).
+started), `Z` (it was paused), `C` (its terminal interrupted it, as Ctrl-C does), `E status` (it ended), `L` (it is
+being stopped, the deadline has come), `Q` (no process is left) or `U` (only processes of other users are left, which
+cannot be stopped).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import select
 from dibs.base.cheap import Callable, signal
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise.survivors import NAP_MS, adopt_orphans, descendants, die_with, signalled, wake_with_parent
+from dibs.cli.supervise.terminal_signals import TerminalSignals
 from dibs.system import table
 from dibs.system.processes import let_go_of_files
 
@@ -74,6 +76,7 @@ class Guardian:
         self._kill_after_ms = kill_after_ms
         self._leaves_children = leaves_children
         self._terminal = terminal
+        self._terminal_signals: TerminalSignals | None = None  # while the command runs at a terminal
         self._buffer = b""
         self._pid = 0
         self._ended = False
@@ -172,32 +175,42 @@ class Guardian:
             return
         env = dict(pair.split(b"=", 1) for pair in environment.split(b"\0") if pair)
         reading, writing = os.pipe()
+        waiting, go = os.pipe()
         guardian = os.getpid()
         pid = os.fork()
         if pid == 0:
+            os.close(go)
             try:
-                self._become_command(guardian, env)
+                self._become_command(guardian, env, waiting)
             except OSError as error:
                 os.write(writing, str(error.errno or 0).encode())
             finally:
                 os._exit(127)
         os.close(writing)
+        os.close(waiting)
+        if self._terminal is not None:
+            os.setpgid(pid, pid)  # whoever of the two is first
+            self._terminal_signals = TerminalSignals(pid, self._defaults)
+        os.close(go)
         trouble = os.read(reading, 16)  # no data: the process became the command, which closed the other end
         os.close(reading)
         if trouble:
             os.waitpid(pid, 0)
+            self._forget_terminal()
             self._report(f"X {trouble.decode()}")
             return
         self._pid = pid
         # Its readers see the end of its output when it ends.
-        let_go_of_files(self._orders, self._reports, self._waking, self._waker, self._second)
+        asks = () if self._terminal_signals is None else self._terminal_signals.files
+        let_go_of_files(self._orders, self._reports, self._waking, self._waker, self._second, *asks)
         self._report(f"P {pid}")
         if self._second is not None and not self._adopts:
             os.write(self._second, b"P %d\n" % pid)  # it cannot find the command by itself
 
-    def _become_command(self, guardian: int, env: dict[bytes, bytes]) -> None:
+    def _become_command(self, guardian: int, env: dict[bytes, bytes], waiting: int) -> None:
         die_with(guardian)
         os.setpgid(0, 0)
+        os.read(waiting, 1)  # until the terminal's signals to this group are noted
         if self._terminal is not None:
             os.tcsetpgrp(self._terminal, os.getpid())  # SIGTTOU is still ignored
         for number in self._defaults:
@@ -210,7 +223,7 @@ class Guardian:
         if not self._ended:
             self._ended = self._has_ended()
         for pid in table().children(os.getpid()) if self._adopts else ():
-            if pid != self._pid:
+            if pid not in (self._pid, self._terminal_signals and self._terminal_signals.pid):
                 os.waitpid(pid, os.WNOHANG)
         if self._is_over():
             self._is_done = True
@@ -238,6 +251,7 @@ class Guardian:
 
     def _stop(self) -> None:
         if self._pid and self._kill_ms is None:
+            self._forget_terminal()
             self._kill_ms = steady_ms() + self._kill_after_ms
             self._to_everybody(signal.SIGTERM)
             self._to_everybody(signal.SIGCONT)  # a paused process must be continued to get the signal
@@ -252,7 +266,7 @@ class Guardian:
                 self._report("Z")
             return False
         killed = found.si_code != os.CLD_EXITED
-        self._report(f"E {-found.si_status if killed else found.si_status}")
+        self._report_end(-found.si_status if killed else found.si_status)
         return True
 
     def _is_reaped(self) -> bool:
@@ -262,8 +276,20 @@ class Guardian:
             self._report("Z")
             return False
         if pid:
-            self._report(f"E {os.waitstatus_to_exitcode(status)}")
+            self._report_end(os.waitstatus_to_exitcode(status))
         return bool(pid)
+
+    def _report_end(self, status: int) -> None:
+        if self._terminal_signals is not None and self._terminal_signals.came():
+            self._report("C")
+        self._forget_terminal()
+        self._report(f"E {status}")
+
+    def _forget_terminal(self) -> None:
+        """Its process counts as one of the command's, so it ends before the others are looked for."""
+        if self._terminal_signals is not None:
+            self._terminal_signals.close()
+            self._terminal_signals = None
 
     def _was_paused(self) -> bool:
         try:
