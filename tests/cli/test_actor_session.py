@@ -110,6 +110,24 @@ def test_a_wait_that_lasts_longer_than_the_session_keeps_place_and_claims(
     assert terminal("heartbeat", "mine", *ACTOR).exit == 0
 
 
+@pytest.mark.fault("F-791")
+@pytest.mark.parametrize("words", [("claim", "job"), ("claim-all", "job", "other")], ids=["one", "several"])
+def test_the_time_of_a_claim_that_was_waited_for_starts_when_it_is_granted(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    lease = terminal.claim("job", "--owner", "agent-7", "--ttl", "1h")
+
+    def time_passes(*_: object) -> str:
+        terminal.now_ms += 40_000
+        terminal("release", "job", "--lease", lease)
+        return ""
+
+    monkeypatch.setattr(waits, "waiting", time_passes)
+    ran = terminal(*words, *ACTOR, "--wait", "1m")
+    assert " for 15m after each command of yours" in ran.out
+    assert terminal("owner", "job", "--json").data["remaining_ms"] == 15 * 60_000
+
+
 @pytest.mark.parametrize("named", ["flag", "variable"])
 def test_a_wait_for_others_that_lasts_longer_than_the_session_keeps_the_claims(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, named: str

@@ -669,4 +669,9 @@ FAULTS = (
         "Only its exit code shows that a command was interrupted at its terminal.",
         Change(GUARDIAN, "if self._terminal_signals is not None and self._terminal_signals.came():", "if False:"),
     ),
+    put_back(
+        "F-791",
+        "The time of a claim that was waited for starts before the grant.",
+        Change("src/dibs/cli/commands/wait.py", "    if of_actor and is_granted(reply):\n", "    if False:\n"),
+    ),
 )

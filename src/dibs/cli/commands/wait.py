@@ -8,7 +8,7 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import ACTOR, claim_words, exit_code, is_actor, seconds, session_of
 from dibs.cli.framework.job_names import or_in_checkout
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, body_of, failure, no, yes
+from dibs.cli.framework.result import Answer, body_of, failure, is_granted, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
 from dibs.cli.signals import StopSignals
 from dibs.cli.text.claim import hold_fields, sentence
@@ -321,7 +321,8 @@ def wait_in_queue(
     call.begin_claim(pending)
     if not wait_ms:  # a caller that comes back later wants to keep the place
         return drive(transport, pending.ask_once())
-    if meanwhile is None and "session_id" in document and is_actor(call):
+    of_actor = meanwhile is None and "session_id" in document and is_actor(call)
+    if of_actor:
         now_ms = steady_ms()
         meanwhile = _beats(call, document["session_id"], due_ms=now_ms + BEAT_MS, until_ms=now_ms + wait_ms)
     with StatusLine(call) as status:
@@ -330,7 +331,20 @@ def wait_in_queue(
         reply = drive(transport, pending.wait(), lambda still: _show(status, still, wait_ms, meanwhile))
         if status_of(reply) == "queued" and not keeps:
             reply = drive(transport, pending.end_wait(reply))
+    if of_actor and is_granted(reply):
+        _start_time(call, document, reply)
     return reply
+
+
+def _start_time(call: Call, document: Document, reply: Reply) -> None:
+    """Renew an actor's session at the grant: the time of the claim starts then, not with the last renewal before."""
+    kept: Document = call.ask("session-keep", document["session_id"], {"active": True}).body or {}
+    if "ttl_seconds" in document or "remaining_ms" not in kept:
+        return  # the claim has a time of its own; or nobody answered, and the time runs since that renewal
+    body: Document = reply.body or {}
+    for each in (body, *body.get("leases", ())):
+        if each.get("ends_in_ms", kept["remaining_ms"]) >= kept["remaining_ms"]:
+            each |= {key: kept[key] for key in ("remaining_ms", "expires_at")}
 
 
 def _beats(call: Call, session: str, *, due_ms: int, until_ms: int | None = None) -> Meanwhile:
