@@ -110,6 +110,33 @@ def test_a_wait_that_lasts_longer_than_the_session_keeps_place_and_claims(
     assert terminal("heartbeat", "mine", *ACTOR).exit == 0
 
 
+@pytest.mark.fault("F-790")
+@pytest.mark.parametrize("named", ["flag", "variable"])
+def test_an_actor_whose_name_has_the_job_at_another_address_is_told_so(terminal: Terminal, named: str) -> None:
+    actor = ACTOR if named == "flag" else ()
+    terminal("claim", "theirs", "--actor", "bob")
+    if named == "variable":
+        terminal.env["DIBS_ACTOR"] = ACTOR[1]
+    terminal("claim", "job", *actor)
+    terminal.env["DIBS_URL"] = "http://127.0.0.1:3427"  # a server on the same store
+    says = "That is your own name: it was claimed at another address (--url), or in another session of that name."
+    assert says in terminal("claim", "job", *actor).out
+    assert terminal("claim", "other", *actor).exit == 0
+    for command in ("heartbeat", "release"):
+        ran = terminal(command, "job", *actor)
+        assert (ran.exit, ran.err.rstrip()) == (
+            2,
+            f"dibs: This lease does not hold the job. {ACTOR[1]} has the job now. {says}",
+        )
+        assert "your own name" not in terminal(command, "theirs", *actor).err
+
+
+def test_an_actor_is_not_taken_for_the_user_that_it_works_for(terminal: Terminal) -> None:
+    terminal.claim("job")
+    assert "own owner name" in terminal("claim", "job").out
+    assert "own " not in terminal("claim", "job", *ACTOR).out
+
+
 @pytest.mark.fault("F-791")
 @pytest.mark.parametrize("words", [("claim", "job"), ("claim-all", "job", "other")], ids=["one", "several"])
 def test_the_time_of_a_claim_that_was_waited_for_starts_when_it_is_granted(

@@ -91,12 +91,13 @@ def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     return wait_in_queue(call, verb, name, document)
 
 
-def refused(call: Call, reply: Reply, request_key: str) -> Answer:
+def refused(call: Call, reply: Reply, asked: Document) -> Answer:
+    """The answer for a claim that was not granted. `asked` is its request."""
     body: Document = reply.body or {}
     if is_failure(reply):
         answer = failure(reply)
         if FATE_UNKNOWN in answer.text:  # the same request key gives the same lease
-            answer.text += f"\nTo find out, repeat the claim with --request-key {request_key}"
+            answer.text += f"\nTo find out, repeat the claim with --request-key {asked['request_key']}"
             answer.message = answer.text
         return answer
     status: str = body["status"]
@@ -104,10 +105,12 @@ def refused(call: Call, reply: Reply, request_key: str) -> Answer:
         from dibs.cli.commands.wait import time_is_over
 
         return time_is_over(call, body)
-    message, asked_as = claim_text.sentence(body), call.settings.owner
-    if status == "held" and claim_text.is_namesake(body, asked_as):
-        message = f"{message} {claim_text.NAMESAKE}"
-    text = claim_text.refusal(body, call.paint, flags.next_words(call, ("url", "namespace")), asked_as)
+    by_actor = "session_id" in asked and flags.is_actor(call)
+    asked_as = asked.get("owner") or (flags.actor_owner(call) if by_actor else None)
+    message, namesake = claim_text.sentence(body), claim_text.namesake(body, asked_as, by_actor=by_actor)
+    if status == "held" and namesake:
+        message = f"{message} {namesake[0]}"
+    text = claim_text.refusal(body, call.paint, flags.next_words(call, ("url", "namespace")), namesake)
     return no(refusal_exit(reply) or 0, body, text, code=status, message=message)
 
 
@@ -126,7 +129,7 @@ def claim(call: Call) -> Answer:
     document = claim_document(call)
     reply = ask(call, "acquire", name, document)
     if not is_granted(reply):
-        return refused(call, reply, document["request_key"])
+        return refused(call, reply, document)
     body: Document = reply.body or {}
     return yes(body, granted(call, body, document), quiet=plain(body["lease_id"]))
 

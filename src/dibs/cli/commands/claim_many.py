@@ -97,7 +97,7 @@ def _granted_all(call: Call, reply: Reply, document: Document) -> Answer:
 def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str, needed: int) -> Answer:
     body: Document = reply.body or {}
     if "refused" not in body:
-        return refused(call, reply, asked["request_key"])
+        return refused(call, reply, asked)
     reasons = [f"  {line}" for line in table([(_name(entry), _why(entry)) for entry in body["refused"]])]
     status: str = body["status"]
     reasons += [plain(left.strip())] if (left := still_held(body, proof=True)) else []

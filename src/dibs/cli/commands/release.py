@@ -11,13 +11,14 @@ from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import DOUBTFUL, UsageError, taken_by_equals
 from dibs.cli.framework.result import Answer, combined, failure, is_failure, yes
 from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
-from dibs.cli.text.claim import ceiling, field, waited_for
+from dibs.cli.text.claim import SAME_ACTOR, ceiling, field, waited_for
 from dibs.cli.text.words import job_command, span
 from dibs.client.flow import ending_of
 from dibs.client.transport import Ask, Transport
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX
 from dibs.core.records import FAILED, RELEASED
 from dibs.wire.codes import NOT_YOURS, YES
+from dibs.wire.documents import Reply
 from dibs.wire.sentences import shown_name
 
 
@@ -34,7 +35,7 @@ def heartbeat(call: Call) -> Answer:
 def _renewed(call: Call, name: str, document: Document) -> Answer:
     reply = call.ask("renew", name, flags.proof_of(call, name, document))
     if is_failure(reply):
-        return failure(reply)
+        return _refused(call, name, document, reply)
     body: Document = {"name": name, **(reply.body or {})}
     if "checkpoint" in document and call.env.get("DIBS_CHECKPOINT_FILE"):
         _note_in_file(call, name, document)
@@ -47,6 +48,17 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
     if body.get("checkpoint"):
         lines.append(field("checkpoint", plain(body["checkpoint"])))
     return yes(body, "\n".join([*lines, *ceiling(body), *waited_for(body)]))
+
+
+def _refused(call: Call, name: str, document: Document, reply: Reply) -> Answer:
+    """The failure. An actor that never had the job is told if its owner has the actor's name."""
+    answer = failure(reply)
+    never_ours = answer.code == "lease_not_current" and "ended" not in answer.document
+    if never_ours and "session_id" in document and (ours := flags.actor_owner(call)) is not None:
+        found = call.ask("inspect", name, {}).body or {}
+        if found.get("owner") == ours:
+            answer.text = answer.message = f"{answer.text} {SAME_ACTOR}"
+    return answer
 
 
 def _note_in_file(call: Call, name: str, document: Document) -> None:
@@ -185,7 +197,7 @@ def _released(call: Call, name: str, document: Document, transport: Transport) -
     if body.get("status") == "failed":
         return yes(body | {"released": True}, _failed(call, body))
     if is_failure(reply):
-        refused = failure(reply)
+        refused = _refused(call, name, document, reply)
         if done and body.get("ended") in (RELEASED, FAILED):
             refused.text = refused.message = f"{refused.text} This did not mark it as done."
         return refused

@@ -130,8 +130,8 @@ LEASE = Option("--lease ID", field="renew.lease_id", env="DIBS_LEASE")
 SESSION = Option("--session ID", field="acquire.session_id", env="DIBS_SESSION", completes="session")
 ACTOR = Option(
     "--actor NAME",
-    "for work by hand or from a script: your own name, the same in claim, heartbeat and release; it is all the "
-    "proof they need",
+    "for work by hand or from a script: your own name, the same in claim, heartbeat and release; at the address of "
+    "the claim it is all the proof they need",
     env="DIBS_ACTOR",
 )
 METADATA = Option("--metadata TEXT", field="acquire.metadata")
@@ -217,6 +217,16 @@ def claim_document(call: Call) -> Document:
     put(document, "ttl_seconds", lasts)
     put(document, "session_id", session)
     return document | asked
+
+
+def actor_owner(call: Call) -> str | None:
+    """The name that others see of the actor that calls; None if no actor does."""
+    if not is_actor(call):
+        return None
+    from dibs.cli.framework.actor_session import actor_session
+
+    actor = actor_session(call, claims=False)
+    return None if actor is None else actor.owner()
 
 
 def _opened(call: Call, actor: Any, ttl_ms: int) -> str:

@@ -413,7 +413,7 @@ def claim(
         elif not wait_seconds or not is_over(reply):
             from dibs.cli.commands.claim import refused
 
-            return refused(call, reply, document["request_key"])
+            return refused(call, reply, document)
         trouble = session.open()
         if trouble is not None:
             return trouble

@@ -92,16 +92,16 @@ def _lease_rows(leases: list[Document], paint: Paint, *, in_session: bool) -> li
     return [paint.faint(head), *lines]
 
 
-def refusal(document: Document, paint: Paint, after: Sequence[str] = (), asked_as: str | None = None) -> str:
-    """A job that is held, done, parked or delayed. `after` are the flags to repeat in the next command, `asked_as` is
-    the caller's owner name, if it gave no proof."""
+def refusal(document: Document, paint: Paint, after: Sequence[str] = (), namesake: Sequence[str] = ()) -> str:
+    """A job that is held, done, parked or delayed. `after` are the flags to repeat in the next command, `namesake` is
+    what to say of an owner with the caller's name."""
     status = document["status"]
     leads = {"held": paint.wait("Held:"), "done": paint.good("Done:"), "parked": paint.bad("Parked:")}
     leads["superseded"] = paint.wait("Superseded:")
     lines = [f"{leads.get(status, paint.wait('Not yet:'))} {sentence(document)}"]
     if status == "held" and "paused" not in document:
         lines += hold_fields(document)
-        lines += [NAMESAKE, _NAMESAKE_NEXT] if is_namesake(document, asked_as) else []
+        lines += namesake
     elif status == "done":
         lines += [field("result", document["result"])] if document.get("result") else []
     elif document.get("previous"):
@@ -111,17 +111,21 @@ def refusal(document: Document, paint: Paint, after: Sequence[str] = (), asked_a
     return "\n".join(lines)
 
 
-NAMESAKE = "That is your own owner name, which proves nothing: another process of yours may have the job."
-_NAMESAKE_NEXT = (
-    "If you claimed it by hand, the claim printed a lease id, for --lease. With --actor NAME you need none."
+_NAMESAKE = (
+    "That is your own owner name, which proves nothing: another process of yours may have the job.",
+    "If you claimed it by hand, the claim printed a lease id, for --lease. With --actor NAME you need none.",
 )
+# An actor is known at one address, so two addresses of one store show two owners of one name.
+SAME_ACTOR = "That is your own name: it was claimed at another address (--url), or in another session of that name."
 
 
-def is_namesake(document: Document, asked_as: str | None) -> bool:
-    """Tell whether the only owner has the same name as the caller."""
+def namesake(document: Document, asked_as: str | None, *, by_actor: bool) -> Sequence[str]:
+    """Say that the only owner has the same name as the caller, if it has."""
     if any(each in document for each in ("conflict", "tracker", "slot", "paused")):
-        return False
-    return asked_as is not None and document["owner"] == asked_as
+        return ()
+    if asked_as is None or document.get("owner") != asked_as:
+        return ()
+    return (SAME_ACTOR,) if by_actor else _NAMESAKE
 
 
 def sentence(document: Document) -> str:
