@@ -616,7 +616,7 @@ FAULTS = (
     put_back(
         "F-759",
         "A look does not ask what the run around it has.",
-        Change(WAIT, "if not is_checked and (refusal := ", "if is_checked and (refusal := "),
+        Change(WAIT, "                return failure(refusal)\n", "                pass\n"),
     ),
     put_back(
         "F-761",

@@ -223,7 +223,7 @@ def sessions_around(env: Mapping[str, str]) -> list[str]:
 
 
 def _kept_around(call: Call, sessions: Sequence[str], names: Sequence[str]) -> list[tuple[str, Document]]:
-    """Which of `names` commands around this one have until it has ended, each with the hold that is in its way."""
+    """The jobs of `names` that commands around this one have until it has ended, each with the hold in its way."""
     found: list[tuple[str, Document]] = []
     for session in sessions:
         reply = call.ask("session-show", session, {})
