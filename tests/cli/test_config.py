@@ -123,3 +123,14 @@ def test_without_a_file_no_toml_is_imported(tmp_path: Path) -> None:
     script += "assert 'tomllib' not in sys.modules\n"
     env = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60, env=env)
+
+
+@pytest.mark.fault("F-793")
+def test_a_url_that_names_nothing_is_not_saved(terminal: Terminal, home: Path) -> None:
+    terminal.env["HOME"] = str(home)
+    for url, says in (("nonsense", "names no store"), ("redis://x", "names no store"), ("/srv/dibs.db", "is a path")):
+        ran = terminal("config", "set", "url", url)
+        assert (ran.exit, says in ran.err) == (64, True), ran
+    assert not (home / ".config" / "dibs" / "config.toml").exists()
+    for url in ("sqlite:///srv/dibs.db", "git:", "postgresql://dibs@db/dibs", "http://127.0.0.1:3427"):
+        assert terminal("config", "set", "url", url).exit == 0

@@ -398,7 +398,7 @@ def test_an_error_about_an_address_says_under_which_name_it_was_saved(user: User
 def test_an_address_that_was_set_is_not_said_to_be_of_a_login(user: User) -> None:
     user("config", "set", "url", AWAY)
     (user.folder / "logins").write_text(f"{ELSEWHERE} token\n", encoding="utf-8")
-    assert "saved by `dibs config set url`; `dibs config unset url` ends that." in user("list").err
+    assert "saved by `dibs login` or `dibs config set url`; `dibs logout` ends that." in user("list").err
     (user.folder / "logins").write_text(f"{AWAY} token\n", encoding="utf-8")
     assert "saved by `dibs login` as `127.0.0.1-1`; `dibs logout` ends that." in user("list").err
 

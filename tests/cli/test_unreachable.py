@@ -42,11 +42,20 @@ def test_a_saved_address_is_said_to_be_one(tmp_path: Path) -> None:
     env = clean_env(tmp_path, XDG_CONFIG_HOME=str(tmp_path))
     dibs_here(env, tmp_path, "config", "set", "url", PLACES[0])
     looked = dibs_here(env, tmp_path, "list").stderr
-    assert "The address was saved by `dibs config set url`; `dibs config unset url` ends that." in looked
+    by = "saved by `dibs login` or `dibs config set url`"
+    assert f"The address was {by}; `dibs logout` ends that." in looked
     worked = dibs_here(env, tmp_path, "claim", "x").stderr
-    assert "The address was saved by `dibs config set url`.\n" in worked
+    assert f"The address was {by}.\n" in worked
     check(worked)
     assert "saved" not in dibs_here({**env, "DIBS_URL": PLACES[0]}, tmp_path, "list").stderr
+
+
+@pytest.mark.fault("F-792")
+def test_an_address_that_is_typed_for_a_login_is_not_said_to_be_saved(tmp_path: Path) -> None:
+    env = clean_env(tmp_path, XDG_CONFIG_HOME=str(tmp_path))
+    dibs_here(env, tmp_path, "config", "set", "url", PLACES[0])
+    told = dibs_here(env, tmp_path, "login", PLACES[0]).stderr
+    assert told.rstrip().endswith("Nothing was saved.")
 
 
 @pytest.mark.parametrize("url", PLACES)

@@ -679,4 +679,14 @@ FAULTS = (
         "An actor whose name has the job at another address is not told so.",
         Change(RELEASE, '        if found.get("owner") == ours:\n', "        if False:\n"),
     ),
+    put_back(
+        "F-792",
+        "The typed address of a login is said to be saved.",
+        Change("src/dibs/cli/main.py", 'if split_command(argv)[0] == "login":', "if False:"),
+    ),
+    put_back(
+        "F-793",
+        "A URL is saved that names nothing.",
+        Change(CONFIG, "        check_store_url(value)\n", "        pass\n"),
+    ),
 )

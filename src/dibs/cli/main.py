@@ -110,6 +110,8 @@ def _saved_address(argv: Sequence[str], env: Mapping[str, str]) -> str:
 
     given = {flag: _value_of(argv, f"--{flag}") for flag in ("url", "context")}
     try:
+        if split_command(argv)[0] == "login":
+            return ""  # its address was typed
         settings = Settings(given, env)
         context = settings.context
         if context is None and settings.source("url", "DIBS_URL") == config_path(env):
@@ -119,12 +121,12 @@ def _saved_address(argv: Sequence[str], env: Mapping[str, str]) -> str:
         return ""
     if context is None:
         return ""
-    how, end = f"dibs login` as `{context.name}", "dibs logout"
-    if context.path == config_path(env) and not is_login:
-        how, end = "dibs config set url", "dibs config unset url"
+    # Without a token, both of these write the same.
+    how = f"as `{context.name}`" if is_login or context.path != config_path(env) else "or `dibs config set url`"
     # Whoever wants to work must not be led away from the store that others share.
     is_chosen = settings.named_context[1] in ("--context", CONTEXT)
-    return f"\nThe address was saved by `{how}`{'.' if is_chosen or _is_work(argv) else f'; `{end}` ends that.'}"
+    end = "" if is_chosen or _is_work(argv) else "; `dibs logout` ends that"
+    return f"\nThe address was saved by `dibs login` {how}{end}."
 
 
 def _value_of(argv: Sequence[str], flag: str) -> str | None:

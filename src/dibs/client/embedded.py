@@ -96,6 +96,13 @@ def default_store_url() -> str:
     return default_url()
 
 
+def check_store_url(url: str) -> None:
+    """Raise InvalidInput if there is no store for such a URL. Opens none."""
+    from dibs.stores import registry
+
+    registry.check_store_url(url)
+
+
 CLAIMS = ("acquire", "acquire-any", "acquire-all")
 
 

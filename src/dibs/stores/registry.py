@@ -34,18 +34,29 @@ def default_url() -> str:
 
 def open_store(url: str, opening: Opening = _FOR_ANYBODY) -> Store:
     """Open the store that `url` names. `opening` says who opens it."""
+    module = SHIPPED.get(_scheme(url))
+    opener: Opener = _plugged(url) if module is None else __import__(module, fromlist=["open_url"]).open_url
+    return opener(url, opening)
+
+
+def check_store_url(url: str) -> None:
+    """Raise InvalidInput if there is no store for such a URL. Opens none."""
+    if _scheme(url) not in SHIPPED:
+        _plugged(url)
+
+
+def _scheme(url: str) -> str:
     before, colon, _ = url.partition(":")
-    scheme = before.partition("+")[0]
     if not colon:
         raise names_no_store(url)
-    module = SHIPPED.get(scheme)
-    opener: Opener | None
-    if module is not None:
-        opener = __import__(module, fromlist=["open_url"]).open_url
-    else:
-        from dibs.base.plugins import plugin
+    return before.partition("+")[0]
 
-        opener = plugin(GROUP, scheme, f"the store for {scheme}: URLs")
+
+def _plugged(url: str) -> Opener:
+    from dibs.base.plugins import plugin
+
+    scheme = _scheme(url)
+    opener: Opener | None = plugin(GROUP, scheme, f"the store for {scheme}: URLs")
     if opener is None:
         raise names_no_store(url)
-    return opener(url, opening)
+    return opener

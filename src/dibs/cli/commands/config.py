@@ -33,7 +33,7 @@ from dibs.client.contexts import (
     own_context,
     saved_contexts,
 )
-from dibs.client.embedded import default_store_url
+from dibs.client.embedded import check_store_url, default_store_url
 from dibs.client.http import HttpTransport
 from dibs.client.servers import Servers
 from dibs.client.setting_sources import SETTINGS, USER_KEYS
@@ -202,8 +202,8 @@ def set_(call: Call) -> Answer:
         return _used(call, value)
     if key == "namespace":
         check_namespace(value)
-    elif key == "url":
-        servers_at(value)
+    elif key == "url" and not servers_at(value):
+        check_store_url(value)
     elif key == "timeout":
         parse_duration(value, "time-out")
     elif key == "token_file" and not value.startswith(("/", "~/")):
