@@ -300,6 +300,17 @@ def test_an_actor_that_cannot_be_remembered_is_told_so(terminal: Terminal, monke
     assert terminal("owner", "a").out.startswith("Nobody has a")
 
 
+@pytest.mark.parametrize(("url", "is_here"), [(None, True), ("http://127.0.0.1:3427", False)], ids=["own", "served"])
+def test_where_the_own_store_cannot_be_written_either_the_folder_is_named(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, url: str | None, *, is_here: bool
+) -> None:
+    if url is not None:
+        terminal.env["DIBS_URL"] = url
+    monkeypatch.setattr(os, "makedirs", Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS))))
+    ran = terminal("claim", "a", *ACTOR)
+    assert ("Claim without --actor" in ran.err, "XDG_STATE_HOME" in ran.err) == (not is_here, is_here)
+
+
 # What others see as the owner.
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         (("logs",), "You may mean: dibs history JOB"),
         (("stop", "x"), "You may mean: dibs release JOB"),
         (("clam", "x"), "Did you mean claim?"),
+        (("clame", "x"), "Did you mean claim?"),
+        (("import", "nofile"), "There is no file nofile"),
         (("frobnicate",), "`dibs --help` lists them"),
         (("claim", "x", "--tll", "5"), "Did you mean --ttl?"),
         (("claim",), "claim needs JOB"),
@@ -189,6 +191,19 @@ def test_words_that_people_type_for_a_command_work(terminal: Terminal) -> None:
     assert terminal("renew", "b", "--lease", lease).exit == 0
     assert terminal("unlock", "b", "--lease", lease).exit == 0
     assert terminal("unlock", "--help").out == terminal("release", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [((), "DIBS_LEASE must be"), (("--lease", "nonsense"), "--lease must be")],
+    ids=["variable", "flag"],
+)
+def test_a_lease_id_that_is_none_is_named_by_where_it_was_given(
+    terminal: Terminal, words: tuple[str, ...], names: str
+) -> None:
+    terminal.env["DIBS_LEASE"] = "nonsense"
+    ran = terminal("release", "a", *words)
+    assert (ran.exit, ran.err.startswith(f"dibs: {names} an id as dibs gave it")) == (64, True), ran
 
 
 def test_flags_mean_what_they_mean_in_flock(terminal: Terminal) -> None:

@@ -30,9 +30,13 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     begun = [each for each in known if len(typed) >= PREFIX_MIN and _bare(each).startswith(typed)]
     if len(begun) == 1:
         return f" Did you mean {begun[0]}?"
-    slips_max = 2 if len(typed) >= LONG_WORD else 1
-    fewest = min([(slips(typed, _bare(each)), each) for each in known], default=(slips_max + 1, ""))
-    return f" Did you mean {fewest[1]}?" if len(typed) > 1 and fewest[0] <= slips_max else ""
+    found = []
+    for each in known:
+        begins_alike = len(typed) > PREFIX_MIN and typed[:PREFIX_MIN] == _bare(each)[:PREFIX_MIN]
+        slipped = slips(typed, _bare(each))
+        if slipped <= (2 if begins_alike or len(typed) >= LONG_WORD else 1):
+            found.append((slipped, each))
+    return f" Did you mean {min(found)[1]}?" if len(typed) > 1 and found else ""
 
 
 def _bare(word: str) -> str:

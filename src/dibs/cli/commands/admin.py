@@ -179,6 +179,10 @@ def import_(call: Call) -> Answer:
     given = call.values.get("url")
     if path is None and given and ":" not in given and os.path.isfile(given):
         raise UsageError(f"{given} is a file. To import it: --from {given}; URL is the store that gets it.", "import")
+    if path is None and given and ":" not in given and not os.path.exists(given):
+        raise UsageError(
+            f"There is no file {given}. To import one: --from FILE; URL is the store that gets it.", "import"
+        )
 
     made: str | None = None
 

@@ -298,9 +298,11 @@ class ActorSession:
             raise self._unwritable(error) from None
 
     def _unwritable(self, error: OSError) -> InvalidInput:
+        what_next = "Claim without --actor: the claim then prints a lease id, for --lease."
+        if self._call.settings.url is None:
+            what_next = "Your own store is beside it: set XDG_STATE_HOME to a folder that can be written, or use --url."
         return InvalidInput(
-            f"{self._folder} cannot be written ({error.strerror}), so dibs cannot remember the actor. "
-            "Claim without --actor: the claim then prints a lease id, for --lease."
+            f"{self._folder} cannot be written ({error.strerror}), so dibs cannot remember the actor. {what_next}"
         )
 
 

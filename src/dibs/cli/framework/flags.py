@@ -318,6 +318,8 @@ def proof(call: Call) -> Document:
     lease: str | None = call.values.get("lease")
     if lease is None and call.values.get("session") is None and call.values.get("actor") is None:
         lease = call.env.get("DIBS_LEASE") or None
+        if lease is not None and not is_id(lease.strip()):
+            raise UsageError("DIBS_LEASE must be an id as dibs gave it (a UUID).")
     if lease is not None:
         if not lease.strip():
             raise UsageError("--lease is empty. Did the claim before it succeed?")

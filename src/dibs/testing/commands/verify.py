@@ -61,7 +61,8 @@ def verify(call: Call) -> Answer:
     if missing:
         says = f"It proves nothing about what never happened: {', '.join(missing)}. Race for longer (--for)."
         for sentence, times in other_noes(run).most_common(1):
-            says += f" Clients were told {times:,} times: {plain(sentence)}"
+            often = "once" if times == 1 else f"{times:,} times"
+            says += f" Clients were told {often}: {plain(sentence)}"
         return no(UNPROVED, document, "\n".join([*lines, says]), quiet=counted, code="unproved", message=says)
     return yes(document, "\n".join(lines), quiet=counted)
 
