@@ -85,8 +85,8 @@ FAULTS = (
         "An actor's session is not renewed while it waits.",
         Change(
             WAIT,
-            'if meanwhile is None and "session_id" in document and is_actor(call):',
-            "if False:",
+            'of_actor = meanwhile is None and "session_id" in document and is_actor(call)',
+            "of_actor = False",
         ),
     ),
     put_back(
