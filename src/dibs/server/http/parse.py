@@ -30,7 +30,7 @@ KEY_HEADER = b"idempotency-key"
 NAMESPACE_HEADER = b"x-dibs-namespace"
 NAMES_HEADER = b"x-dibs-names"
 SEQ_MAX = 2**63 - 1
-_MARK_BYTES_MAX = len(f"{SEQ_MAX}/") + NAME_BYTES_MAX  # where a page goes on: a name, or a place in line and its name
+MARK_BYTES_MAX = len(f"{SEQ_MAX}/") + NAME_BYTES_MAX  # where a page goes on: a name, or a place in line and its name
 _decode = msgspec.json.Decoder().decode
 _OWN = OWN_TYPE.encode()
 _JSON_TYPE = re.compile(rb"application/(?:(?:[!#$%&'*+.^_`|~0-9a-z-]+\+)?json|x\.dibs)\s*(?:;.*)?", re.IGNORECASE)
@@ -252,7 +252,7 @@ def wants_one_name(headers: Headers) -> bool:
 
 
 def name_part(asked: Mapping[str, str], field: str) -> str:
-    text, most = asked.get(field, ""), _MARK_BYTES_MAX if field == "after" else NAME_BYTES_MAX
+    text, most = asked.get(field, ""), MARK_BYTES_MAX if field == "after" else NAME_BYTES_MAX
     if len(text.encode()) > most or any(character < " " for character in text):
         raise InvalidName(f"{field} may have {most} bytes at most, and no control characters.")
     return text

@@ -11,7 +11,7 @@ from typing import Any
 
 from dibs.core import limits
 from dibs.core.records import ENDINGS, STATES
-from dibs.server.http.parse import SEQ_MAX
+from dibs.server.http.parse import MARK_BYTES_MAX, SEQ_MAX
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE
 from dibs.server.routes.table import Handler, Table
 from dibs.wire import operations as wire
@@ -417,7 +417,7 @@ OPERATIONS = by_id(
         parameters=(
             *wire.NAMESPACE,
             text_in_query("prefix", "Only jobs whose name begins with this", limits.NAME_BYTES_MAX),
-            text_in_query("after", "`next` of the page before", limits.NAME_BYTES_MAX),
+            text_in_query("after", "`next` of the page before", MARK_BYTES_MAX),
             number_in_query("limit", "Places on one page", 1, limits.LIST_PAGE_MAX),
         ),
     ),
@@ -492,7 +492,7 @@ OPERATIONS = by_id(
         "Sessions",
         {200: "agents"},
         parameters=(
-            text_in_query("after", "`next` of the page before", limits.NAME_BYTES_MAX),
+            text_in_query("after", "`next` of the page before", MARK_BYTES_MAX),
             number_in_query("limit", "Agents on one page", 1, limits.AGENTS_PAGE_MAX),
             _ENDED_TOO,
         ),
