@@ -489,6 +489,6 @@ FAULTS = (
     put_back(
         "F-776",
         "A mark of a page may be as long as a name.",
-        Change("src/dibs/server/http/parse.py", '_MARK_BYTES_MAX if field == "after" else NAME', "NAME"),
+        Change("src/dibs/server/http/parse.py", 'MARK_BYTES_MAX if field == "after" else NAME', "NAME"),
     ),
 )
