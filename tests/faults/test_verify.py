@@ -316,6 +316,15 @@ def test_a_server_whose_grants_nobody_can_use_is_named(server: ServerProcess, pr
     assert f"times: {proxy.url} answered with JSON that is not from dibs" in done.stdout
 
 
+@pytest.mark.parametrize(("times", "says"), [(1, "told once: away"), (2, "told 2 times: away")])
+def test_how_often_clients_were_told_is_a_sentence(times: int, says: str, tmp_path: Path) -> None:
+    call = {"client": "c", "call": "acquire", "job": "j", "began": 0, "ended": 1, "outcome": "refused", "says": "away"}
+    lines = [json.dumps({"number": number, **call}) for number in range(times)]
+    (tmp_path / "run.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    done = dibs_here(clean_env(tmp_path), tmp_path, "verify", "--judge", "run.jsonl")
+    assert (done.returncode, says in done.stdout) == (UNPROVED, True), done.stdout + done.stderr
+
+
 @pytest.mark.fault("F-705")
 def test_a_server_that_grants_nothing_proves_nothing(server: ServerProcess, proxy: Proxy, tmp_path: Path) -> None:
     proxy.lie = grants_nothing(Random(1))
