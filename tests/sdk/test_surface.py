@@ -75,7 +75,7 @@ def test_completion_offers_what_is_public_and_nothing_else() -> None:
 
 # Errors of programs other than the caller's: of operators, git, and stores that answer through their base classes.
 NOT_FOR_CALLERS = {
-    *("NotOnRecord", "Unprocessable", "HookRefused"),
+    *("NotOnRecord", "Unprocessable", "HookRefused", "RequestFailed"),
     *("ServerUnreachable", "ServerDraining", "Overloaded", "StoreUnavailable", "StoreFull", "StoreReplaced"),
     *("StoreBroken", "StoreCorrupt", "StoreDenied", "StoreTooNew", "StoreTooOld"),
 }

@@ -59,14 +59,14 @@ def wait(call: Call) -> Answer:
                 body["name"] = name
             if not taken:
                 return _over(call, found, done_exit)
-            if not is_checked and (refusal := _looks_at_itself(call, session, [body["name"] for body in taken])):
-                return failure(refusal)
-            is_checked = True  # commands around this one have what they have since before it began
             if beat is not None:
                 beat(None)
             left_ms = None if until_ms is None else until_ms - steady_ms()
             if left_ms is not None and left_ms <= 0:
                 return _not_yet(call, found, taken, (length or 0) * 1000)
+            if not is_checked and (refusal := _looks_at_itself(call, session, [body["name"] for body in taken])):
+                return failure(refusal)
+            is_checked = True  # commands around this one have what they have since before it began
             status.show(watching(taken))
             # Not longer than the shortest hold, and not longer than is left.
             hints = [pause_ms, *[each.get("remaining_ms") or pause_ms for each in taken]]
