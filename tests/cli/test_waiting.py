@@ -306,7 +306,8 @@ def test_a_look_that_waits_for_the_run_around_it_is_refused(
     around = terminal.session("--owner", "around")
     terminal.claim(job, "--session", around)
     terminal.env |= {"DIBS_SESSION": around, "DIBS_JOB": job} if is_innermost else {"DIBS_OUTER_SESSIONS": around}
-    ran = terminal("wait", "--for", "1s", *waits_for)
+    assert terminal("wait", "--for", "1s", *waits_for).exit == 1  # that ends by itself
+    ran = terminal("wait", *waits_for)
     assert (ran.exit, ran.out) == (3, "")
     assert ran.err == (
         f"dibs: {job} is held by the `dibs run` around this command, so waiting for it would never end. "

@@ -19,7 +19,7 @@ from dibs.client.pending import withdrawal
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import Ask
 from dibs.testing import racers
-from dibs.testing.judge import NO_POOL, RecordedCall, exercised, judge, read_calls
+from dibs.testing.judge import NO_POOL, OK, RACE, RecordedCall, exercised, judge, read_calls
 from dibs.testing.racers import race_terms
 from dibs.testing.workload import Workload
 
@@ -355,8 +355,21 @@ def test_a_claim_that_was_asked_again_after_a_lost_answer_is_a_repeat() -> None:
 
 def test_a_record_is_read_in_the_order_of_time_and_a_line_that_was_cut_off_is_left_out() -> None:
     run = [replace(each, number=number) for number, each in enumerate(GOOD["kept alive"])]
-    lines = [json.dumps(asdict(each) | {"added_later": 1}) for each in reversed(run)]
-    assert read_calls([*lines, lines[0][:40]]) == run
+    over = RecordedCall(len(run), "", RACE, "", 99, 99, OK)
+    lines = [json.dumps(asdict(each) | {"added_later": 1}) for each in (*reversed(run), over)]
+    assert read_calls([*lines, lines[0][:40]]) == [*run, over]
+
+
+@pytest.mark.fault("F-779")
+def test_of_a_record_that_was_cut_off_the_last_calls_prove_nothing() -> None:
+    """The release of the first owner was answered, and its line was not written any more."""
+    run = [claim(0, 1), claim(30, 2, **B), claim(30.5, 3, lease="c", key="k3")]
+    run = [replace(each, number=number) for number, each in enumerate(run)]
+    assert judge(run)
+    found = read_calls([json.dumps(asdict(each)) for each in run])
+    assert found == run[:1]
+    released = replace(run[1], call="release", client="b")
+    assert read_calls([json.dumps(asdict(each)) for each in (*run, released)])[-1] == released
 
 
 @pytest.mark.fault("F-728")

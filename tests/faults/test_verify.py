@@ -96,6 +96,7 @@ def test_a_disk_that_gets_full_ends_the_race_and_leaves_a_record(small_disk: Pat
     done = dibs_here(clean_env(tmp_path), tmp_path, "verify", url, "--for", "60s", "--record", record)
     assert (done.returncode, "cannot be written (No space left" in done.stderr) == (64, True), done
     assert "Traceback" not in done.stderr
+    assert '"call": "claim"' in (small_disk / "run.jsonl").read_text()
     judged = dibs_here(clean_env(tmp_path), tmp_path, "verify", "--judge", record)
     assert ", 0 violations" in judged.stdout
 

@@ -26,12 +26,14 @@ OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 CLAIMS = ("claim", "claim_any", "claim_all", "heir")
 # Calls after which a lease may be over although its time is not.
 ENDS = ("release", "transfer", "break", "session_end")
+_EVIDENCE = (*CLAIMS, "renew", "share", "show", "held")  # what says that a client has a job, or must not have it
 SHARE = "share"  # its owner no longer wants the job alone
 NO_POOL = -1  # the slots of a job that is a pool no longer: any number may share it
 PAUSE, KILL = "pause", "kill"  # of a server: no calls, but a reader of the record wants to know
 RACE = "race"  # the last line: what was raced
 SHOWN_MAX = 40  # lines of one window
 SILENCE_S = 1.0  # for so long a store with clients answers nobody only if something is wrong
+UNDER_WAY_S = 15  # no request takes longer than this
 PLACE_S = 10  # a place in the queue lasts longer than this without a question
 # What every run is to do. Its last line says what else it was to do, and how often it did (`race`).
 ALWAYS = ("grants", "renewals", "hand-overs", "waits served", "lost answers", "repeats")
@@ -142,7 +144,8 @@ _KINDS: dict[str, Any] = {"int": int, "str": str, "float": (int, float), "bool":
 
 def read_calls(lines: Iterable[str]) -> list[RecordedCall]:
     """The calls of a recorded run, in the order of their beginnings. A last line that was cut off is left out; another
-    that is none says that the record is damaged, and raises InvalidInput."""
+    that is none says that the record is damaged, and raises InvalidInput. Of a record that was cut off (a full disk, a
+    kill) the last calls are left out that could show a violation: what excuses them may have been under way."""
     known = {each.name: _KINDS[str(each.type)] for each in fields(RecordedCall)}
     calls: list[RecordedCall] = []
     damaged = 0
@@ -159,6 +162,9 @@ def read_calls(lines: Iterable[str]) -> list[RecordedCall]:
             damaged = number
             continue
         calls.append(call)
+    if calls and calls[-1].call != RACE:
+        whole = max(call.began for call in calls) - UNDER_WAY_S
+        calls = [call for call in calls if call.ended < whole or call.outcome == UNKNOWN or call.call not in _EVIDENCE]
     return sorted(calls, key=lambda call: (call.began, call.number))
 
 

@@ -83,15 +83,18 @@ class Recorder:
     def __init__(self, file: TextIO) -> None:
         self._file, self._lock = file, threading.Lock()
         self.calls = 0
+        self.trouble: InvalidInput | None = None  # nothing is written after it: a record has no holes
         self.features: Counter[str] = Counter()  # how often each had an effect
 
     def note(self, **known: Any) -> None:
         with self._lock:
+            if self.trouble is not None:
+                return
             self.calls += 1
             try:
                 self._file.write(json.dumps({"number": self.calls} | known) + "\n")
             except OSError as error:
-                raise unwritten(self._file.name, error) from None
+                self.trouble = unwritten(self._file.name, error)
 
     def bore(self, features: Iterable[str]) -> None:
         with self._lock:

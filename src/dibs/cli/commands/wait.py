@@ -39,7 +39,7 @@ def wait(call: Call) -> Answer:
     pause_ms = PAUSE_MS_MIN
     session = session_of(call) if is_actor(call) else None
     beat = None if session is None else _beats(call, session, due_ms=0)
-    is_begun = is_checked = False
+    is_begun, is_checked = False, until_ms is not None  # a wait with an end comes to it, whoever has the job
 
     def look(name: str) -> Document:
         """Return a job's state. A server that is away for a moment is waited for."""
@@ -136,7 +136,7 @@ COMMANDS = {
         exits=(
             (0, "nobody has it"),
             (1, "somebody still has it at the end of --for"),
-            (3, "the `dibs run` around this command has it, so that the wait would never end"),
+            (3, "the `dibs run` around this command has it, so that a wait without --for would never end"),
             (4, "with --done-exit-code 4: it is done"),
         ),
     ),

@@ -131,7 +131,7 @@ def race(call: Call) -> str:
         for racer in racers:
             racer.start()
         try:
-            while steady_ms() < until_ms and all(racer.is_alive() for racer in racers):
+            while steady_ms() < until_ms and not recorder.trouble and all(racer.is_alive() for racer in racers):
                 status.show(f"{recorder.calls:,} operations by {clients} clients, seed {seed}")
                 over.wait(0.2)
         finally:
@@ -141,9 +141,9 @@ def race(call: Call) -> str:
             wanted = dict.fromkeys([*faults, *sorted(terms.features)], 0)
             known = {"features": wanted | recorder.features, "began": now(), "ended": now(), "outcome": OK}
             recorder.note(client="", call=RACE, job="", **known)
-    for racer in racers:
-        if racer.trouble is not None:
-            raise racer.trouble
+    for trouble in (recorder.trouble, *[racer.trouble for racer in racers]):
+        if trouble is not None:
+            raise trouble
     return path
 
 
