@@ -347,9 +347,9 @@ def test_who_comes_in_without_the_store_keeps_webhooks_when_a_token_of_the_same_
     for name in (user, "leaver"):
         deployment.coordinator.one(CreateToken(digest=name.encode().hex().ljust(64, "0"), name=name, by="ops"))
         deployment.coordinator.one(RevokeToken(digest=name.encode().hex().ljust(64, "0"), by="ops"))
-    kept, gone = [deployment.hook(Caller(principal=name)) for name in (user, "leaver")]
-    server = deployment.server(Notebook())
+    server = deployment.server(Notebook())  # before there is a webhook: it stops none by what it does not know yet
     server.ledger.lets_in = (TokenGuard(str(own), own=True) if way_in == "own token" else MachineGuard()).lets_in
+    kept, gone = [deployment.hook(Caller(principal=name)) for name in (user, "leaver")]
     server.changed()
     wait_until(lambda: not deployment.ask("webhook-show", gone)["active"], "stopped")
     assert deployment.ask("webhook-show", kept)["active"]

@@ -180,6 +180,7 @@ def test_what_takes_too_long_is_said_to_and_is_not_called_wrong(porcupine: str, 
 
 def test_both_judges_agree_on_the_planted_records() -> None:
     for name, calls in {**FINE, **WRONG}.items():
-        run = read_calls([json.dumps({**call, "number": number}) for number, call in enumerate(calls)])
+        whole = [*calls, line("race", 999, 999)]  # a record without its last line was cut off, and proves less
+        run = read_calls([json.dumps({**call, "number": number}) for number, call in enumerate(whole)])
         if name not in ("a release of nothing", "free in the middle", "an old show"):  # it does not look at every show
             assert bool(judge(run)) is (name in WRONG), name
