@@ -249,4 +249,14 @@ FAULTS = (
         "A record that was cut off is judged to its end.",
         Change("src/dibs/testing/judge.py", "    if calls and calls[-1].call != RACE:\n", "    if False:\n"),
     ),
+    put_back(
+        "F-794",
+        "Porcupine blames a sound server for the heir of a transfer that nobody recorded.",
+        Change(PORCUPINE, 'if c.Call == "transfer" && c.Outcome != "refused" {', 'if c.Call == "transfer" && unknown {'),
+    ),
+    put_back(
+        "F-795",
+        "A lease lives on after its transfer, and the judge does not look.",
+        Change(JUDGE, "if end.call in BY_OWNER and end.outcome == OK), None)", 'if end.call == "release"), None)'),
+    ),
 )

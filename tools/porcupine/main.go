@@ -174,13 +174,14 @@ func operations(calls []call) []porcupine.Operation {
 			if token, is := tokenOf[c.Lease]; is {
 				add(c, math.Max(c.Ended, since(token+1)))
 			}
-			if c.Call == "transfer" {
-				lost = append(lost, c.Began)
-			}
 		case unknown && c.Call != "break":
 			add(c, math.Inf(1))
 		default:
 			add(c, c.Ended)
+		}
+		// Where jobs may be shared, no heir is recorded: it is not told whether it is the only owner.
+		if c.Call == "transfer" && c.Outcome != "refused" {
+			lost = append(lost, c.Began)
 		}
 	}
 	// Somebody was shown to have the job who was never told. Which of the lost calls it was does not matter. It came after

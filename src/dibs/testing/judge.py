@@ -26,6 +26,7 @@ OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 CLAIMS = ("claim", "claim_any", "claim_all", "heir")
 # Calls after which a lease may be over although its time is not.
 ENDS = ("release", "transfer", "break", "session_end")
+BY_OWNER = ENDS[:2]  # whoever was told of one has the lease no more
 _EVIDENCE = (*CLAIMS, "renew", "share", "show", "held")  # what says that a client has a job, or must not have it
 SHARE = "share"  # its owner no longer wants the job alone
 NO_POOL = -1  # the slots of a job that is a pool no longer: any number may share it
@@ -383,12 +384,12 @@ def _falling_tokens(lives: list[Life]) -> Iterator[Violation]:
 
 
 def _late_requests(lives: list[Life]) -> Iterator[Violation]:
-    """A renewal cannot succeed that was sent after its lease was released, or another was told of a larger token."""
+    """A renewal cannot succeed that was sent after its owner gave the lease away, or another was told of a larger token."""
     for life in lives:
-        gone = next((end for end in life.ends if (end.call, end.outcome) == ("release", OK)), None)
+        gone = next((end for end in life.ends if end.call in BY_OWNER and end.outcome == OK), None)
         beat = next((beat for beat in life.beats if gone is not None and beat.began > gone.ended), None)
         if gone is not None and beat is not None:
-            yield Violation("proof", f"A lease of {beat.job} was alive after its release.", (gone, beat))
+            yield Violation("proof", f"A lease of {beat.job} was alive after its {gone.call}.", (gone, beat))
     first: list[RecordedCall] = []  # by their end, with the smallest end of all larger tokens
     for life in sorted(lives, key=lambda life: life.grant.token, reverse=True):
         if first:
@@ -573,11 +574,11 @@ def _reads(run: Sequence[RecordedCall], by_job: dict[str, list[Life]]) -> Iterat
         lives = by_job.get(job, [])
         spans = sorted((begin, end, at) for at, life in enumerate(lives) for begin, end in life.alone())
         ends = [(life.grant.token, end) for life in lives for end in life.ends]
-        released = {token: end for token, end in ends if (end.call, end.outcome) == ("release", OK)}
+        given_away = {token: end for token, end in ends if end.call in BY_OWNER and end.outcome == OK}
         for call in calls:
-            gone = released.get(call.token) if call.held else None
+            gone = given_away.get(call.token) if call.held else None
             if gone is not None and gone.ended < call.began:
-                yield Violation("proof", f"{job} was shown with an owner that had released it.", (gone, call))
+                yield Violation("proof", f"{job} was shown with its owner of before a {gone.call}.", (gone, call))
             at = bisect_left(spans, (call.began,)) - 1
             if at >= 0 and call.ended < spans[at][1]:
                 owner = lives[spans[at][2]].grant
