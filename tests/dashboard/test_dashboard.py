@@ -43,6 +43,30 @@ KEEPS_TWO_THOUSAND = """async () => {
   return [before, jobs.byName.size, jobs.isCut];
 }"""
 
+READS_A_PAGE_AND_WAITS = """async () => {
+  const { Jobs } = await import("/ui/jobs.js");
+  globalThis.jobs = new Jobs({ ns: "late", prefix: "", changed() {}, failed(error) { throw error; } });
+  const real = globalThis.fetch;
+  await new Promise((answered) => {
+    globalThis.fetch = async (...asked) => {
+      globalThis.fetch = real;
+      const answer = await real(...asked);
+      answered();
+      await new Promise((let_go) => (globalThis.let_go = let_go));
+      return answer;
+    };
+    globalThis.late = jobs.readPage();
+  });
+}"""
+READS_CLOSURES_BEFORE_THE_PAGE_COMES = """async () => {
+  const shown = [jobs.closures];
+  await jobs.readClosures();
+  shown.push(jobs.closures);
+  let_go();
+  await late;
+  return [...shown, jobs.closures].map((each) => each.map(({ name }) => name));
+}"""
+
 # Keeps what the page says about its connection, and how long after the last sign of life.
 NOTES_WORDS = """async () => {
   const { silentMs } = await import("/ui/clock.js");
@@ -581,13 +605,22 @@ def test_five_thousand_claims_keep_few_rows(visit: Visit, server: Server) -> Non
     assert page.locator("tr.row").count() < 60
     assert page.locator("table.rows").get_attribute("aria-rowcount") == "5001"
     server.ask("POST", "/locks/many-0007/close?namespace=many", {"for_seconds": 600, "reason": "x"}, who="operator")
-    expect(page.get_by_role("region", name="Needs you")).to_contain_text("many-0007 is closed", timeout=5_000)
+    expect(page.get_by_role("region", name="Needs you")).to_contain_text("many-0007 is closed")
     for direction in ("ascending", "descending"):
         page.get_by_role("button", name="Job").click()
         expect(page.locator("th.c-job").first).to_have_attribute("aria-sort", direction)
     page.evaluate("scrollTo(0, 0)")
     expect(in_rows(page, "many-4999")).to_be_in_viewport()
     assert page.evaluate(KEEPS_TWO_THOUSAND) == [2000, 2000, True]
+
+
+@pytest.mark.fault("F-796")
+def test_a_page_that_comes_late_does_not_hide_what_was_closed_meanwhile(visit: Visit, server: Server) -> None:
+    page = visit.enter("viewer", "/")
+    page.evaluate(READS_A_PAGE_AND_WAITS)
+    closing = {"for_seconds": 600, "reason": "x"}
+    assert server.ask("POST", "/locks/repaired/close?namespace=late", closing, who="operator").status == 200
+    assert page.evaluate(READS_CLOSURES_BEFORE_THE_PAGE_COMES) == [[], ["repaired"], ["repaired"]]
 
 
 def test_a_revoked_token_leads_back_to_the_login(visit: Visit, server: Server) -> None:

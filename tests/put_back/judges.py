@@ -252,7 +252,7 @@ FAULTS = (
     put_back(
         "F-794",
         "Porcupine blames a sound server for the heir of a transfer that nobody recorded.",
-        Change(PORCUPINE, 'if c.Call == "transfer" && c.Outcome != "refused" {', 'if c.Call == "transfer" && unknown {'),
+        Change(PORCUPINE, '"transfer" && c.Outcome != "refused"', '"transfer" && unknown'),
     ),
     put_back(
         "F-795",

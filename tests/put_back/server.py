@@ -491,4 +491,9 @@ FAULTS = (
         "A mark of a page may be as long as a name.",
         Change("src/dibs/server/http/parse.py", 'MARK_BYTES_MAX if field == "after" else NAME', "NAME"),
     ),
+    put_back(
+        "F-796",
+        "A page of the board that comes late hides what was closed meanwhile.",
+        Change("src/dibs/server/dashboard/jobs.js", "    if (begun < this._closuresBegun) return;\n", ""),
+    ),
 )

@@ -384,7 +384,7 @@ def _falling_tokens(lives: list[Life]) -> Iterator[Violation]:
 
 
 def _late_requests(lives: list[Life]) -> Iterator[Violation]:
-    """A renewal cannot succeed that was sent after its owner gave the lease away, or another was told of a larger token."""
+    """A renewal cannot succeed that was sent after its lease was given away, or another was told of a larger token."""
     for life in lives:
         gone = next((end for end in life.ends if end.call in BY_OWNER and end.outcome == OK), None)
         beat = next((beat for beat in life.beats if gone is not None and beat.began > gone.ended), None)

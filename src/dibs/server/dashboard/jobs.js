@@ -75,6 +75,7 @@ export class Jobs {
     this.isWhole = false; // everything was read once
     this.isCut = false; // there is more than we keep
     this.closures = []; // what operators closed, in effect
+    this._closuresBegun = 0; // when they were asked for
     this._changed = changed;
     this._failed = failed;
     this._sweep = 1;
@@ -108,7 +109,10 @@ export class Jobs {
     try {
       const query = { namespace: this.ns, prefix: this.prefix, after: this._after, limit: PAGE };
       const page = await get("/locks", query, this._stop.signal);
-      if (!this._after) Object.assign(this, { _begun: begun, _count: 0, closures: page.closures ?? [] });
+      if (!this._after) {
+        Object.assign(this, { _begun: begun, _count: 0 });
+        this._takeClosures(page, begun);
+      }
       for (const document of page.locks) this._put(document, begun);
       this._count += page.locks.length;
       const isCut = Boolean(page.next) && this._count >= this._most;
@@ -127,12 +131,20 @@ export class Jobs {
 
   /** What is closed stands on the first page, whose turn may be far. */
   async readClosures() {
+    const begun = performance.now();
     try {
-      this.closures = (await get("/locks", { namespace: this.ns, prefix: this.prefix, limit: 1 }, this._stop.signal)).closures ?? [];
+      this._takeClosures(await get("/locks", { namespace: this.ns, prefix: this.prefix, limit: 1 }, this._stop.signal), begun);
       this._changed();
     } catch (error) {
       if (!this.isClosed) this._failed(error);
     }
+  }
+
+  /** A page that was asked for before another may come after it. */
+  _takeClosures({ closures = [] }, begun) {
+    if (begun < this._closuresBegun) return;
+    this._closuresBegun = begun;
+    this.closures = closures;
   }
 
   _finishSweep() {
