@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +14,7 @@ import dibs
 from dibs.client.embedded import EmbeddedTransport
 from dibs.sdk.heart import beat_once
 from dibs.wire.documents import Reply
+from tests.build import tries
 from tests.programs import WAIT_S_MAX
 from tests.sdk.conftest import over
 
@@ -208,3 +211,58 @@ def test_the_wait_in_line_does_not_count_for_the_longest_time(
 
 def _set_sent(pending: Any, ms: int) -> None:
     pending._sent = ms
+
+
+@over("sqlite")
+@pytest.mark.promise("session")
+@pytest.mark.fault("F-748")
+@pytest.mark.fault("F-749")
+@pytest.mark.fault("F-777")
+def test_whatever_nobody_answers_a_session_ends_up_with_what_its_blocks_have(connect: Connect, away: Away) -> None:
+    """Claims of one or several jobs, blocks that end well or fail, checkpoints, breaks by an operator, and a store that
+    answers now and then. After it has answered for two heartbeats, the store has what the blocks think they have."""
+    client, other, jobs = connect(), connect("bob"), ("a", "b", "c", "d")
+    for seed in range(tries(30, 500)):
+        chance = Random(seed)
+        with client.session() as session:
+            blocks: list[Any] = []
+            noted: dict[str, str] = {}
+
+            def end(block: Any, error: Exception | None) -> None:
+                with contextlib.suppress(dibs.LeaseLost):
+                    block.__exit__(type(error), error, None)
+
+            for turn in range(40):
+                away.verbs = chance.choice([(), (), ("release",), ("renew",), ("release", "renew", "session-keep")])
+                step = chance.choice(["claim", "all", "end", "end", "checkpoint", "break", "beat"])
+                block = chance.choice(blocks) if blocks else None
+                if step in ("claim", "all"):
+                    names = chance.sample(jobs, 1 if step == "claim" else 2)
+                    asked = session.claim(names[0]) if step == "claim" else session.claim_all(names)
+                    with contextlib.suppress(dibs.NotClaimed, dibs.Unavailable):
+                        blocks.append(asked.__enter__())
+                elif step == "end" and block is not None:
+                    blocks.remove(block)
+                    end(block, chance.choice([None, ValueError("x")]))
+                elif step == "checkpoint" and block is not None:
+                    with contextlib.suppress(dibs.LeaseLost):
+                        block.checkpoint(f"{turn}")
+                        noted |= {lease.lease_id: f"{turn}" for lease in block.leases}
+                elif step == "break":
+                    with contextlib.suppress(dibs.DibsError):
+                        other.break_claim(chance.choice(jobs), "operator")
+                elif step == "beat":
+                    beat(session)
+            away.verbs = ()
+            beat(session)
+            beat(session)
+            ours = {lease.name: lease for each in blocks if not each.lost.is_set() for lease in each.leases}
+            for block in [each for each in blocks if each.lost.is_set()]:
+                end(block, None)
+            held = {job: state for job in jobs if (state := other.owner(job)).status == "held"}
+            assert held.keys() == ours.keys(), seed
+            for job, lease in ours.items():
+                assert held[job].fencing_token == lease.fencing_token, seed
+                assert held[job].checkpoint == noted.get(lease.lease_id), seed
+            for block in blocks:
+                end(block, None)

@@ -273,8 +273,8 @@ export class LeaseHold extends Hold {
   }
 
   override failed(why: string): void {
-    if (this.session === undefined) super.failed(why);
-    else if (Object.keys(this.#news).length > 0) this.session.sayLater(this.#notedIsSent); // no lease is at stake
+    super.failed(why);
+    if (Object.keys(this.#news).length > 0) this.session?.sayLater(this.#notedIsSent);
   }
 
   #notedIsSent = async (): Promise<boolean> => {

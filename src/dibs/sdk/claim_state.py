@@ -447,13 +447,13 @@ def release_at_exit(
         except LeaseLost as lost:
             first = first or LeaseLost(lease.name, lease.fencing_token, lost.why)
         except Unavailable as trouble:
-            hold.say_later(partial(_ended, hold, end, lease), trouble)
+            hold.say_later(lease, partial(_ended, hold, end, lease), trouble)
             continue
         except DibsError as trouble:
             log.warning("%s could not be released: %s", lease.name, trouble.details)
         except BaseException:  # an interrupt
             for each in leases[at:]:
-                hold.say_later(partial(_ended, hold, end, each), Unavailable("It was interrupted."))
+                hold.say_later(each, partial(_ended, hold, end, each), Unavailable("It was interrupted."))
             raise
         hold.end_said(lease)
     return None if hold.was_lost else first

@@ -280,9 +280,9 @@ class LeaseHold(Hold):
             return self.let_go_of(leases)
         return tuple(leases) if len(self.leases) > 1 and steady_ms() < self.plan.lost_ms else ()
 
-    def say_later(self, say: Callable[[], Flow[bool]], error: DibsError) -> None:
+    def say_later(self, lease: Lease, say: Callable[[], Flow[bool]], error: DibsError) -> None:
         """Nobody answered when the end of a lease was said: without a session it expires."""
-        log.warning("%s could not be released and will expire: %s", self.name, error.details)
+        log.warning("%s could not be released and will expire: %s", lease.name, error.details)
 
     def end_said(self, lease: Lease) -> None:
         """The end of a lease that was given up was answered."""
@@ -505,7 +505,7 @@ class SessionLeaseHold(LeaseHold):
 
     def __init__(self, leases: tuple[Lease, ...], sent_ms: int, session: SessionHold, *, waited: bool = False) -> None:
         super().__init__(leases, sent_ms, waited=waited)
-        self.plan, self.beating, self._session = session.plan, session.beating, session
+        self.plan, self._session = session.plan, session
         session.adopt(self)
 
     def give_up(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
@@ -519,8 +519,8 @@ class SessionLeaseHold(LeaseHold):
     def end_said(self, lease: Lease) -> None:
         self._session.end_said(lease)
 
-    def say_later(self, say: Callable[[], Flow[bool]], error: DibsError) -> None:
-        log.warning("%s is released with the next heartbeat of its session: %s", self.name, error.details)
+    def say_later(self, lease: Lease, say: Callable[[], Flow[bool]], error: DibsError) -> None:
+        log.warning("%s is released with the next heartbeat of its session: %s", lease.name, error.details)
         self._session.say_later(say)
 
     def heartbeat(self) -> Flow[None]:
@@ -535,9 +535,14 @@ class SessionLeaseHold(LeaseHold):
             self._session.say_later(self._noted_is_sent)
 
     def _noted_is_sent(self) -> Flow[bool]:
-        if not self.is_over:
+        """Send what was noted, unless its block just does that: the session does not wait for it."""
+        if self.is_over or not self.beating.acquire(blocking=False):
+            return self.is_over
+        try:
             yield from self.heartbeat()
-        return self.is_over or not self._news
+        finally:
+            self.beating.release()
+        return not self._news
 
 
 def hold_in(session: SessionHold, leases: tuple[Lease, ...], request: PendingClaim) -> Flow[LeaseHold]:
