@@ -9,6 +9,7 @@ compiles it. All modules are one group, in one shared object, so that calls betw
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,6 +80,13 @@ MODULES = (
 GROUP = "dibs"  # the shared object is dibs__mypyc.*.so, beside the package
 OPTIMISE = "2"
 _SCRATCH = ("scratch-c", "scratch-o", ".mypy_cache")
+# The deallocation of a class that the collector does not look at, in the C that mypyc makes.
+_TRASHCAN = re.compile(
+    r"(_dealloc\([^)]*\)\n\{\n)"  # others take themselves from the collector first
+    r"\s*CPy_TRASHCAN_BEGIN\(.*\)\n"
+    r"((?:.*;\n)*?)"
+    r"\s*CPy_TRASHCAN_END\(self\)\n"
+)
 
 
 def why_not() -> str | None:
@@ -135,6 +143,20 @@ def _inside(level: str) -> None:
     _compile([path.as_posix() for path in chosen], level)
 
 
+def leave_out_trashcan(folder: Path) -> None:
+    """Where deallocations nest fifty deep, CPython puts the next object into a list and takes it up later. The list is
+    kept in what the collector has before each of its objects. A record is none of them (expand.py), and mypyc 2.4 asks
+    for the list all the same: whatever lies before the record in memory would be overwritten."""
+    count = 0
+    for path in sorted(folder.rglob("*.c")):
+        text, found = _TRASHCAN.subn(r"\1\2", path.read_text(encoding="utf-8"))
+        if found:
+            path.write_text(text, encoding="utf-8")
+            count += found
+    if count == 0:
+        raise SystemExit("This mypyc deallocates records in another way: see leave_out_trashcan in native/package.py.")
+
+
 def _compile(paths: list[str], level: str) -> None:
     from mypyc.build import mypycify
     from setuptools import Distribution
@@ -185,6 +207,7 @@ def _compile(paths: list[str], level: str) -> None:
         group_name=GROUP,
         target_dir=_SCRATCH[0],
     )
+    leave_out_trashcan(Path(_SCRATCH[0]))
     made = Distribution({"name": "dibs", "packages": [], "ext_modules": modules})
     made.cmdclass["build_ext"] = Parallel
     command = made.get_command_obj("build_ext")

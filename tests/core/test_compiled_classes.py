@@ -1,7 +1,8 @@
-"""Which classes are machine code in the compiled build, and that the others can be referred to weakly."""
+"""Which classes are machine code in the compiled build, which may be referred to weakly, and how records end."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,24 @@ def test_what_is_referred_to_weakly_may_end(tmp_path: Path) -> None:
     code = WEAKLY.replace("PATH", repr(str(tmp_path / "dibs.db")))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "140 140\n"), done.stderr
+
+
+# CPython defers what nests deeper than fifty deallocations, and this allocator looks at what lies around each object.
+ENDS_DEEP = """
+from dibs.core.records import Outage
+
+for depth in range(120):
+    nest = Outage(began_ms=1, ended_ms=2)
+    for _ in range(depth):
+        nest = (nest,)
+    del nest
+"""
+
+
+@pytest.mark.fault("F-797")
+def test_a_record_that_ends_deep_in_others_leaves_the_memory_around_it_alone() -> None:
+    env = {**os.environ, "PYTHONMALLOC": "debug"}
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_DEEP], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
