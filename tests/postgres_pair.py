@@ -68,7 +68,7 @@ class PostgresPair:
     def promote(self) -> None:
         """Promote the standby. The old primary must be dead: two servers that take writes would be two stores."""
         assert not self.primary.is_running
-        run(self.standby, "SELECT pg_promote()")
+        promote(self.standby)
         self.primary, self.standby = self.standby, self.primary
 
 
@@ -78,6 +78,14 @@ def make_standby(primary: PostgresServer, data: str) -> None:
     words = [program, "-h", "127.0.0.1", "-p", str(primary.port), "-U", "dibs", "-D", data]
     words += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
     subprocess.run(words, check=True, capture_output=True, cwd=primary.folder, timeout=60, **somebody())
+
+
+def promote(standby: PostgresServer) -> None:
+    """By its program: a query is cancelled if it is in the way of what the standby still has to replay."""
+    program = postgres.program("pg_ctl")
+    assert program is not None
+    words = [program, "promote", "-w", "-t", "60", "-D", standby.data]
+    subprocess.run(words, check=True, capture_output=True, cwd=standby.folder, timeout=90, **somebody())
 
 
 class PostgresCopies:
@@ -109,7 +117,7 @@ class PostgresCopies:
         self.node = PostgresServer(self._program, self.node.folder, data, self.node.port)
         self.node.start()
         if promote:
-            run(self.node, "SELECT pg_promote()")
+            promote(self.node)
 
 
 @contextmanager
