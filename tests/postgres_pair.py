@@ -68,7 +68,7 @@ class PostgresPair:
     def promote(self) -> None:
         """Promote the standby. The old primary must be dead: two servers that take writes would be two stores."""
         assert not self.primary.is_running
-        promote(self.standby)
+        promote_standby(self.standby)
         self.primary, self.standby = self.standby, self.primary
 
 
@@ -80,7 +80,7 @@ def make_standby(primary: PostgresServer, data: str) -> None:
     subprocess.run(words, check=True, capture_output=True, cwd=primary.folder, timeout=60, **somebody())
 
 
-def promote(standby: PostgresServer) -> None:
+def promote_standby(standby: PostgresServer) -> None:
     """By its program: a query is cancelled if it is in the way of what the standby still has to replay."""
     program = postgres.program("pg_ctl")
     assert program is not None
@@ -117,7 +117,7 @@ class PostgresCopies:
         self.node = PostgresServer(self._program, self.node.folder, data, self.node.port)
         self.node.start()
         if promote:
-            promote(self.node)
+            promote_standby(self.node)
 
 
 @contextmanager
