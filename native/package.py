@@ -80,13 +80,7 @@ MODULES = (
 GROUP = "dibs"  # the shared object is dibs__mypyc.*.so, beside the package
 OPTIMISE = "2"
 _SCRATCH = ("scratch-c", "scratch-o", ".mypy_cache")
-# The deallocation of a class that the collector does not look at, in the C that mypyc makes.
-_TRASHCAN = re.compile(
-    r"(_dealloc\([^)]*\)\n\{\n)"  # others take themselves from the collector first
-    r"\s*CPy_TRASHCAN_BEGIN\(.*\)\n"
-    r"((?:.*;\n)*?)"
-    r"\s*CPy_TRASHCAN_END\(self\)\n"
-)
+_DEALLOC = re.compile(r"^\w+_dealloc\(.*?^\}\n", re.DOTALL | re.MULTILINE)  # in the C that mypyc makes
 
 
 def why_not() -> str | None:
@@ -147,14 +141,15 @@ def leave_out_trashcan(folder: Path) -> None:
     """Where deallocations nest fifty deep, CPython puts the next object into a list and takes it up later. The list is
     kept in what the collector has before each of its objects. A record is none of them (expand.py), and mypyc 2.4 asks
     for the list all the same: whatever lies before the record in memory would be overwritten."""
-    count = 0
+
+    def without(found: re.Match[str]) -> str:
+        if "PyObject_GC_UnTrack" in found[0]:
+            return found[0]
+        return "".join(line for line in found[0].splitlines(keepends=True) if "CPy_TRASHCAN" not in line)
+
     for path in sorted(folder.rglob("*.c")):
-        text, found = _TRASHCAN.subn(r"\1\2", path.read_text(encoding="utf-8"))
-        if found:
-            path.write_text(text, encoding="utf-8")
-            count += found
-    if count == 0:
-        raise SystemExit("This mypyc deallocates records in another way: see leave_out_trashcan in native/package.py.")
+        text = path.read_text(encoding="utf-8")
+        path.write_text(_DEALLOC.sub(without, text), encoding="utf-8")
 
 
 def _compile(paths: list[str], level: str) -> None:
