@@ -81,6 +81,13 @@ FINE = {
         line("show", 3, 3.1, held=True, token=2),
         grant("c", 2, 4),
     ],
+    "a place in line without a key that is served before its owner asks again": [
+        grant("b", 1, 1),
+        line("claim", 1.5, 1.6, owner="c", outcome="refused", code="queued"),
+        line("release", 2, 2.1, lease="lease-b"),
+        line("show", 3, 3.1, held=True, token=2),
+        {**grant("c", 2, 4), "key": ""},
+    ],
 }
 NOT_CURRENT = line("renew", 3, 3.1, lease="lease-b", outcome="refused", code="lease_not_current")
 WRONG = {

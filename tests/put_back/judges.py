@@ -251,8 +251,9 @@ FAULTS = (
     ),
     put_back(
         "F-794",
-        "Porcupine blames a sound server for the heir of a transfer that nobody recorded.",
+        "Porcupine blames a sound server for an owner that was shown before anybody was told.",
         Change(PORCUPINE, '"transfer" && c.Outcome != "refused"', '"transfer" && unknown'),
+        Change(PORCUPINE, "\t\t\tif c.Began <= at {\n", "\t\t\tif true {\n"),
     ),
     put_back(
         "F-795",

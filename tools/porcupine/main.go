@@ -106,9 +106,10 @@ func step(state, input, output interface{}) []interface{} {
 // may happen at any time after it was sent, but not without end: its lease has a token, and whoever shows a higher one
 // shows that it is over.
 func operations(calls []call) []porcupine.Operation {
-	leaseOf, tokenOf := map[string]string{}, map[string]int{} // by request key; by lease
-	granted := map[int]bool{}
+	// By request key; by lease.
+	leaseOf, tokenOf := map[string]string{}, map[string]int{}
 	seen := map[int]float64{} // when a token was first shown
+	told := map[int]call{}    // the first claim that brought it
 	for _, c := range calls {
 		if c.Outcome == "ok" && c.Token > 0 && (c.claims() || c.Call == "show") {
 			if at, is := seen[c.Token]; !is || c.Ended < at {
@@ -116,7 +117,9 @@ func operations(calls []call) []porcupine.Operation {
 			}
 		}
 		if c.Outcome == "ok" && c.claims() {
-			granted[c.Token] = true
+			if first, is := told[c.Token]; !is || c.Began < first.Began {
+				told[c.Token] = c
+			}
 			tokenOf[c.Lease] = c.Token
 			if c.Key != "" {
 				leaseOf[c.Key] = c.Lease
@@ -184,11 +187,15 @@ func operations(calls []call) []porcupine.Operation {
 			lost = append(lost, c.Began)
 		}
 	}
-	// Somebody was shown to have the job who was never told. Which of the lost calls it was does not matter. It came after
-	// all that were given a lower token.
+	// Somebody was shown to have the job who was told later, or never: a call got it whose answer was lost, or a place in
+	// line. Which of the lost calls it was does not matter. It came after all that were given a lower token.
 	for token, at := range seen {
-		if granted[token] {
-			continue
+		lease := fmt.Sprint("?", token)
+		if c, is := told[token]; is {
+			if c.Began <= at {
+				continue
+			}
+			lease = c.Lease
 		}
 		first := math.Inf(1)
 		for _, began := range lost {
@@ -200,7 +207,7 @@ func operations(calls []call) []porcupine.Operation {
 			}
 		}
 		if first < at {
-			add(call{Call: "claim", Outcome: "unknown", Lease: fmt.Sprint("?", token), Token: token, Began: first}, at)
+			add(call{Call: "claim", Outcome: "unknown", Lease: lease, Token: token, Began: first}, at)
 		}
 	}
 	return found
