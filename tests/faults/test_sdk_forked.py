@@ -107,12 +107,12 @@ def test_a_forked_child_of_a_loop_renews_in_a_loop_of_its_own(place: tuple[str, 
     url, token, store_url = place
 
     async def main() -> None:
-        async with AsyncClient(url, token, owner="parent") as client, client.claim("job", ttl=2) as claim:
+        async with AsyncClient(url, token, owner="parent") as client, client.claim("job", ttl=4) as claim:
 
             async def own() -> None:
-                async with client.claim("another", owner="child", ttl=1) as own:
-                    wait_until(lambda: own.remaining() < 0.7, "its first heartbeat is due")
-                    wait_until(lambda: own.remaining() > 0.7, "the child has a heart of its own")
+                async with client.claim("another", owner="child", ttl=2) as own:
+                    wait_until(lambda: own.remaining() < 1.4, "its first heartbeat is due")
+                    wait_until(lambda: own.remaining() > 1.4, "the child has a heart of its own")
 
             def child() -> None:
                 with pytest.raises(LeaseLost, match="forked"):
@@ -120,8 +120,8 @@ def test_a_forked_child_of_a_loop_renews_in_a_loop_of_its_own(place: tuple[str, 
                 asyncio.run(own())
 
             assert in_a_fork(child) == 0
-            wait_until(lambda: claim.remaining() < 1.4, "the next heartbeat is due")
-            wait_until(lambda: claim.remaining() > 1.4, "the parent's heart goes on")
+            wait_until(lambda: claim.remaining() < 2.8, "the next heartbeat is due")
+            wait_until(lambda: claim.remaining() > 2.8, "the parent's heart goes on")
 
     asyncio.run(main())
     assert left_behind(store_url) == []
