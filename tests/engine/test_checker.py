@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dibs.core.commands import Acquire, Renew
+from dibs.core.commands import Acquire, AcquireAny, Renew
 from dibs.core.events import ACCESS_SET, ACQUIRED, CLOSED, LEFT, OPENED, OUTAGE, POOL_SET, QUEUED, RELEASED, Event
 from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS
-from dibs.core.outcomes import Blocker, Granted, Held, NotCurrent, Queued
+from dibs.core.outcomes import Blocker, Granted, Held, KeySpent, NotCurrent, Queued, Refused
 from dibs.core.records import (
     EXPIRED,
     Ending,
@@ -360,3 +360,24 @@ def test_an_owner_of_a_slot_is_told_of_its_loss_only_after_one() -> None:
     court.checker.heard("c1", renew, NotCurrent(now_ms=NOW_MS, name=JOB), NOW_MS, NOW_MS + 500)
     said = f"c1 was told that its lease of {JOB} is lost, 19500 ms before its end, and nobody had ended it."
     assert court.said == [("lease:never-early", said)]
+
+
+@pytest.mark.promise("all-or-nothing")
+@pytest.mark.parametrize(
+    ("names", "is_wrong"),
+    [(("lost", JOB), True), pytest.param(("lost", "free"), False, marks=pytest.mark.fault("F-798"))],
+)
+def test_who_is_told_that_a_claim_is_lost_has_none_of_its_jobs(names: tuple[str, ...], is_wrong: bool) -> None:
+    court = Court()
+    hold = lease(9_000, NOW_MS + 9_000).replace(request_key="k", session=None)
+    court.write(hold, Event(at_ms=NOW_MS, kind=ACQUIRED, ns=NS, job=JOB, owner="c1", token=1))
+    put(court, LockRecord(ns=NS, name=JOB, token=1, holders=(hold,)))
+    terms: dict[str, Any] = {"ns": NS, "principal": "team", "owner": "c1", "ttl_ms": 9_000, "fresh_lease_id": "L2"}
+    how: dict[str, Any] = {"lease_id": "L0", "owner": "c1", "principal": "team", "token": 1, "at_ms": NOW_MS}
+    spent = KeySpent(now_ms=NOW_MS, name="lost", ending=Ending(how=EXPIRED, request_key="k", **how))
+    court.said.clear()
+
+    told = Refused(now_ms=NOW_MS, outcomes=(spent,), all_of=1)
+    court.checker.heard("c1", AcquireAny(names=names, request_key="k", count=1, **terms), told, NOW_MS, NOW_MS)
+
+    assert [promise for promise, _ in court.said] == ["all-or-nothing"] * is_wrong

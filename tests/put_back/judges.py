@@ -260,4 +260,9 @@ FAULTS = (
         "A lease lives on after its transfer, and the judge does not look.",
         Change(JUDGE, "if end.call in BY_OWNER and end.outcome == OK), None)", 'if end.call == "release"), None)'),
     ),
+    put_back(
+        "F-798",
+        "The checker holds a lease of another claim against an answer, because it has the same request key.",
+        Change(CHECKER, "== key and each[0] in command.names]", "== key]"),
+    ),
 )

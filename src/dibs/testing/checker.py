@@ -14,6 +14,8 @@ from typing import NamedTuple
 from dibs.core import events as kinds
 from dibs.core.caller_rights import Limits
 from dibs.core.commands import (
+    AcquireAll,
+    AcquireAny,
     AcquireTerms,
     Break,
     Command,
@@ -200,12 +202,13 @@ class Checker:
         elif isinstance(result, GrantedAll):
             for each in result.grants:
                 self._note_lease(client, each.name, each.lease)
-        elif isinstance(result, Refused) and isinstance(command, AcquireTerms) and command.request_key:
+        elif isinstance(result, Refused) and isinstance(command, AcquireAll | AcquireAny) and command.request_key:
             for each in result.left:
                 self._note_lease(client, each.name, each.lease)
             spent = [each.ending for each in result.outcomes if isinstance(each, KeySpent)]
             if len(spent) == len(result.outcomes) and all(each is not None and each.how in LOST for each in spent):
-                own = [(job, hold) for job, hold in self._leases() if hold.request_key == command.request_key]
+                key = command.request_key  # of other jobs it was another claim's
+                own = [each for each in self._leases() if each[1].request_key == key and each[0] in command.names]
                 left = [job for job, hold in own if (job, hold.lease_id) not in self._reported]
                 if left:
                     self._say("all-or-nothing", f"{client} was told that its claim is lost, and has {left}.")
