@@ -138,9 +138,11 @@ def _inside(level: str) -> None:
 
 
 def leave_out_trashcan(folder: Path) -> None:
-    """Where deallocations nest fifty deep, CPython puts the next object into a list and takes it up later. The list is
-    kept in what the collector has before each of its objects. A record is none of them (expand.py), and mypyc 2.4 asks
-    for the list all the same: whatever lies before the record in memory would be overwritten."""
+    """Take CPython's trashcan out of the deallocation of records, in the C that mypyc made.
+
+    The trashcan is a list: where deallocations nest fifty deep, CPython puts the next object into it for later. It is
+    linked through the header that the collector has before each of its objects. A record is none of them (expand.py),
+    and mypyc 2.4 asks for the trashcan all the same: what lies before the record in memory would be overwritten."""
 
     def without(found: re.Match[str]) -> str:
         if "PyObject_GC_UnTrack" in found[0]:

@@ -24,9 +24,9 @@ from dibs.core.limits import REMEMBERED_MAX, REMEMBERED_MS
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 # Calls that may bring a lease; `heir` is the new owner of a transfer.
 CLAIMS = ("claim", "claim_any", "claim_all", "heir")
+BY_OWNER = ("release", "transfer")  # whoever was told that one was done has the lease no more
 # Calls after which a lease may be over although its time is not.
-ENDS = ("release", "transfer", "break", "session_end")
-BY_OWNER = ENDS[:2]  # whoever was told of one has the lease no more
+ENDS = (*BY_OWNER, "break", "session_end")
 _EVIDENCE = (*CLAIMS, "renew", "share", "show", "held")  # what says that a client has a job, or must not have it
 SHARE = "share"  # its owner no longer wants the job alone
 NO_POOL = -1  # the slots of a job that is a pool no longer: any number may share it
